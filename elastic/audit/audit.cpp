@@ -23,8 +23,8 @@ uint64_t draw(const AuditOptions& options, int64_t step, Draw what, int which = 
 
 int below(uint64_t drawn, int n) { return static_cast<int>(drawn % static_cast<uint64_t>(n)); }
 
-// Draws lots that belong to a worker and not to its index, so a death changes nobody else's lot. Never chooses `other`;
-// prefers idle members if `idle_first`.
+// Draws lots that belong to a worker and not to its index, so a death changes no other worker's lot. Never chooses
+// `other`; prefers idle members if `idle_first`.
 int choose(const AuditOptions& options, const Generation& g, int64_t step, Draw what, int other, bool idle_first) {
   int chosen = -1;
   std::pair<bool, uint64_t> best{};

@@ -70,9 +70,9 @@ struct Witness {
 
 struct Evidence {
   enum class Stage {
-    audit,   // two members have computed what is audited
-    trial,   // all members have computed it once more
-    replay,  // before that, all members have replayed from a checkpoint to this state
+    audit,   // two members have computed the audited results
+    trial,   // all members have computed the audited results
+    replay,  // all members have replayed from a checkpoint, and then computed the audited results
   };
   Stage stage = Stage::audit;
   int64_t step = 0;

@@ -1,6 +1,6 @@
 #pragma once
 // The audit of one bucket's sum in one reduction (elastic/audit/audit.h). Checkers receive the owner's inputs and add
-// them up as well. No member continues before it has the speakers' results (the messages Check and Word of
+// them up as well. No member continues before it has the speakers' results (messages Check and Word of
 // elastic/protocol/reduction_messages.h).
 #include <map>
 #include <string>
@@ -32,7 +32,7 @@ class SumAudit {
   bool speaks() const;
   // Records a member's claims. Returns "" or what is wrong with them.
   std::string hear(int member, std::vector<SumClaim> claims);
-  std::string missing() const;  // the speakers that are silent, for people; "": all have spoken
+  std::string missing() const;  // the speakers whose claims are missing, for people; "": none
   const std::vector<SumClaim>& said() const { return said_; }
   // The speakers' claims, by member.
   const std::map<int, std::vector<SumClaim>>& heard() const { return heard_; }

@@ -210,7 +210,7 @@ std::string CheckpointStore::prune(int64_t step) const {
   };
   try {
     sweep();
-    // Later checkpoints can only be older than a resume that found them damaged; they neither count nor are removed.
+    // Later checkpoints can only be ones that a resume found damaged; they neither count nor are removed.
     std::vector<int64_t> present = steps();
     std::erase_if(present, [&](int64_t other) { return other > step || other == 0; });
     // Renamed before removal, so that a resume never considers a partly removed checkpoint.

@@ -21,8 +21,8 @@ inline constexpr int64_t kPartWindow = int64_t{32} << 20;
 
 std::string part_file(int part, int parts);
 
-// Cuts the file of `tensors` into pieces and hands each to `send`, which may wait. Nothing is copied: what is sent
-// keeps the tensors alive. Returns what was sent.
+// Cuts the file of `tensors` into pieces and passes each to `send`, which may wait. Copies nothing: a piece keeps the
+// tensors alive. Returns the description of the file.
 CheckpointPart send_part(int64_t step, int part, int parts, const StateDict& tensors,
                          const std::function<void(messages::FilePiece, int64_t end)>& send);
 

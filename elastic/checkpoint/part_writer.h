@@ -1,5 +1,5 @@
 #pragma once
-// Writes the parts that workers stream to their coordinator (part_stream.h) in a thread of its own, so that the
+// Writes the parts that workers stream to their coordinator (part_stream.h) in a separate thread, so that the
 // coordinator answers heartbeats while the disk works.
 #include <condition_variable>
 #include <deque>
@@ -22,7 +22,7 @@ class PartWriter {
   using Answer = std::function<void(PeerId worker, int64_t step, messages::Taken)>;
   // Both callbacks are called from the thread: `answer` for each piece, `news` when finished() has results.
   PartWriter(CheckpointStore store, Answer answer, std::function<void()> news);
-  ~PartWriter();  // drops what is not written yet
+  ~PartWriter();  // drops what is not written
 
   static bool takes(const Message& message);  // a piece, or the Saved of a streamed part
   void add(Message message);

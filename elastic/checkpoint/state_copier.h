@@ -1,10 +1,10 @@
 #pragma once
-// Takes parts of the state to a checkpoint or a learner. One thread copies them while the loop computes gradients and
+// Copies parts of the state for a checkpoint or a learner. One thread copies them while the loop computes gradients and
 // leaves the state unchanged; two other threads then write and send them, and may take as long as disk and network
 // need. While there is nothing to copy, the memory for the next copy is prepared.
 //
-// A learner that nobody waits for receives its part in slices, one in each step, so that a worker that computes on the
-// same core loses little in each.
+// A learner that no worker waits for receives its part in slices, one in each step, so that a worker that computes on
+// the same core loses little in each.
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -41,13 +41,13 @@ class StateCopier {
   void add(StatePart part);
   void prepare(int64_t bytes);  // prepares memory for the next part
   void updated();               // the loop has made a step
-  bool copied() const;          // whether no part needs the unchanged state any more
-  // Waits until copied(); the loop has stood still for it since this time.
+  bool copied() const;          // whether no part needs the unchanged state
+  // Waits until copied(); the loop has stood still since this time.
   void wait(std::optional<Clock::time_point> since = {});
   void taken(int64_t step, const messages::Taken& taken);  // the coordinator's answer to a streamed piece
-  void follow(PeerId coordinator);                         // a new coordinator; it cannot use what was streamed before
-  void give_up();                                          // nobody waits any more
-  void finish();  // returns when all is saved and sent, or nobody waits; nothing is copied afterwards
+  void follow(PeerId coordinator);  // a new coordinator, which cannot use what was streamed before
+  void give_up();                   // the run no longer waits
+  void finish();  // returns when all is saved and sent, or the run no longer waits; nothing is copied afterwards
 
  private:
   struct Copied {

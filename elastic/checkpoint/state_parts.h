@@ -1,5 +1,5 @@
 #pragma once
-// The state in parts: what each member saves for a checkpoint, or sends to a learner.
+// The state in parts: each member saves one for a checkpoint, or sends one to a learner.
 #include <functional>
 #include <map>
 #include <string>
@@ -28,8 +28,8 @@ struct StateSum {
 StateSum state_sum(const std::map<std::string, std::string>& digests);  // throws UsageError
 StateSum state_sum(const TensorDigests& digests);                       // takes digests of this process
 
-// Gives `send` a part as messages of bounded size, at least one, made as they are sent. The first message has the facts
-// and, with adaptive scaling, the scaling state and the last step.
+// Passes a part to `send` as messages of bounded size, at least one, each made when it is sent. The first message has
+// the facts and, with adaptive scaling, the scaling state and the last step.
 void send_state(const StateDict& tensors, const StatePart& part,
                 const std::function<void(messages::StatePieces)>& send);
 

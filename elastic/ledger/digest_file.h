@@ -1,7 +1,7 @@
 #pragma once
 // digests.jsonl, next to the ledger of a run: the short digests of the data that the ledger's digests cover, which
-// locate a difference without any tensors. LEDGER.md describes it. A header with names and sizes precedes the lines,
-// which are in the order of steps; some steps have none. Equal runs have equal files.
+// locate a difference without any tensors (LEDGER.md). A header with names and sizes precedes the lines, which are in
+// the order of steps; some steps have none. Equal runs have equal files.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -62,9 +62,9 @@ class DigestFile {
   DigestFile(const std::filesystem::path& directory, const Ledger& ledger);
   void begin(const DigestHeader& header);  // like Ledger::begin
   int64_t last() const { return last_; }   // the step of the last line; 0 without lines
-  // Throws Failure if the file has lines but ends before the last line that a run at `step` has.
+  // Throws Failure if the file has lines but ends before the last line that a run at `step` must have.
   void check_reaches(const Ledger& ledger, int64_t step) const;
-  // Returns whether the first lines of a run at `step` are missing, because somebody moved the file away.
+  // Returns whether the first lines of a run at `step` are missing, because the file was moved away.
   bool begins_late(const Ledger& ledger, int64_t step) const;
   // Records the line of a step, DigestLine::text(); ignores a line that is already in the file.
   void record(int64_t step, const std::string& line);

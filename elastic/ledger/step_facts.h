@@ -1,6 +1,6 @@
 #pragma once
 // The facts of a step that a worker reports and that the coordinator writes to ledger, digests.jsonl (LEDGER.md) and
-// metrics, as far as the run's configuration asks for them.
+// metrics, as far as the run's configuration requires them.
 #include <map>
 #include <optional>
 #include <string>
@@ -27,7 +27,7 @@ struct StepReport {
   // With adaptive scaling: the equivalent number of steps with the configured batch.
   std::optional<int64_t> position = {};
   std::optional<ValidationScore> validation = {};  // score of the state before the update
-  std::string readers = {};                        // why the number of reading threads has changed; "": it has not
+  std::string readers = {};                        // why the number of reading threads changed; "": it did not
 
   ELINVAR_FIELDS(lr, gradient_norm, position, validation, readers)
 };
@@ -41,7 +41,7 @@ struct UpdateFacts {
   int64_t count = 0, correct = 0, samples = 0;
   std::vector<double> seconds = {};  // the time of one rank gradient on each member; 0: the member had none
   double reduce_seconds = 0;
-  int64_t generation = 0;  // whose members made the update
+  int64_t generation = 0;  // the generation whose members made the update
   int64_t batch_size = 0;  // with adaptive scaling; else 0
 
   ELINVAR_FIELDS(batch, loss, leaves, gradient, count, correct, samples, seconds, reduce_seconds, generation,

@@ -26,7 +26,7 @@ Admission::Arrival Admission::hello(const Message& m, const messages::Hello& hel
   worker.peer = m.sender;
   worker.endpoint = hello.about.endpoint;
   worker.about = hello.about;
-  worker.about.gradient = worker.about.state = {};  // long; whoever opens the run reads them
+  worker.about.gradient = worker.about.state = {};  // long, and kept by the process that opens the run
   worker.seen = now;
   worker.completed = m.step;
   worker.generation = m.generation;
@@ -50,7 +50,7 @@ Admission::Arrival Admission::hello(const Message& m, const messages::Hello& hel
   job_.world.event("hello",
                    {{"peer", worker.peer}, {"endpoint", worker.endpoint}, {"environment", hello.about.environment}});
   if (job_.phase != Phase::starting) return Arrival::newcomer;
-  // With adaptive scaling others may have come to another state after as many steps.
+  // With adaptive scaling, other workers may have reached another state after the same number of steps.
   if (hello.loaded && m.step == job_.first_step && !job_.adaptive()) {
     worker.state = State::ready;
     return Arrival::starter;
@@ -59,8 +59,8 @@ Admission::Arrival Admission::hello(const Message& m, const messages::Hello& hel
   return Arrival::newcomer;
 }
 
-// A member of the newest record; or of the one before, as long as it is not known whether the planned change took
-// place.
+// Returns whether the sender is a member of the newest record, or of its predecessor while it is unknown whether the
+// planned change took place.
 bool Admission::is_current(const Message& m) const {
   return job_.current && (job_.current->index_of(m.sender) >= 0 ||
                           (job_.phase == Phase::gathering && m.generation == job_.current->follows));
@@ -79,7 +79,7 @@ void Admission::restore_all() {
 }
 
 void Admission::turn_away(PeerId stranger) {
-  if (const auto gone = gone_.find(stranger); gone != gone_.end())  // whose connection may be closed
+  if (const auto gone = gone_.find(stranger); gone != gone_.end())  // its connection may be closed
     job_.connect(stranger, gone->second);
   job_.send(stranger, messages::Release{.what = "expelled",
                                         .reason = "the others went on without this worker",

@@ -9,17 +9,17 @@ namespace elinvar {
 using Json = nlohmann::json;
 using What = Verdict::What;
 
-constexpr int kMostTries = 10;  // of one step, that lead to no verdict
+constexpr int kMostTries = 10;  // of one step without a verdict
 
 std::optional<AuditTrials::Consequence> AuditTrials::examine(const Message& m, const Evidence& evidence,
                                                              int64_t agreed_state) {
-  // The members do the step again, or have.
+  // The members are repeating the step, or have repeated it.
   if (job_.phase != JobState::Phase::running || m.generation != job_.current->number) return std::nullopt;
   Verdict verdict = judge(evidence);
   if (evidence.step != tried_step_) tries_ = 0;
   tried_step_ = evidence.step;
   const bool guilty = verdict.what == What::guilty;
-  // Nothing is there to compare a replay with if the batch may be another one than then.
+  // A replay cannot be compared if the batch may have changed since.
   const bool cannot_replay = verdict.what == What::replay && job_.adaptive();
   const bool in_vain = !guilty && ++tries_ > kMostTries;
   if (in_vain)
@@ -34,7 +34,7 @@ std::optional<AuditTrials::Consequence> AuditTrials::examine(const Message& m, c
   Json found = {{"step", evidence.step + 1}, {"verdict", name_of(verdict.what)}, {"reason", verdict.reason}};
   if (!verdict.workers.empty()) found["workers"] = verdict.workers;
   for (const int id : verdict.workers) found["machines"].push_back(machine_of(id));
-  // From then on leaves of a worker whose state is damaged may have been wrong.
+  // From that state on, rank gradients of a worker with a damaged state may have been wrong.
   if (guilty && agreed_state > 0) found["states_agreed_after"] = agreed_state;
   job_.world.event("audit", found);
   if (nobody_left || verdict.what == What::undecided) {
@@ -63,7 +63,7 @@ Json AuditTrials::machine_of(int id) const {
   return {{"worker", id}};
 }
 
-// A trial is about one step, and among those who were at it: who has learnt its state from them is no witness.
+// A trial concerns one step and the members that were at it. A worker that received its state from them is no witness.
 void AuditTrials::choose_witnesses(Recovery& recovery) {
   if (!doubt_ || doubt_->step != recovery.step) return doubt_.reset();
   std::vector<PeerId> witnesses;

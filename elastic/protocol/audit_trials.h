@@ -1,6 +1,6 @@
 #pragma once
-// What follows from an audit that has found a difference (PROTOCOL.md, "Audit"): the guilty are evicted, or the next
-// generation is a trial of the step, or the run ends.
+// Handles an audit that has found a difference (PROTOCOL.md, "Audit"): evicts the guilty, makes the next generation a
+// trial of the step, or ends the run.
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,22 +15,22 @@ class AuditTrials {
  public:
   explicit AuditTrials(JobState& job) : job_(job) {}
 
-  // What must be done: these members are evicted for their fault, or all are fenced.
+  // The action that the coordinator must take: evict the guilty members, or fence all.
   struct Consequence {
     std::vector<PeerId> guilty = {};
     bool fence = false;
     std::string reason = {};
   };
-  // Judges what a member reports, of which the state after `agreed_state` updates is known to be right. Nothing: the
-  // report is out of date, or the job has ended, because the fault cannot be found or nobody is left.
+  // Judges a member's report; the state after `agreed_state` updates is known to be right. Returns nothing if the
+  // report is out of date, or if the job has ended because the fault cannot be found or no member is left.
   std::optional<Consequence> examine(const Message& message, const Evidence& evidence, int64_t agreed_state);
 
-  // Leaves those in the recovery that can be witnesses of the step in doubt, or drops the doubt if it goes on
-  // elsewhere.
+  // Removes from the recovery the members that cannot be witnesses of the step in doubt. Drops the doubt if the job
+  // continues at another step.
   void choose_witnesses(Recovery& recovery);
-  // What the next generation is to be; nothing: no trial.
+  // Returns the trial that the next generation is to be, if any.
   std::optional<Trial> trial() const { return doubt_ ? std::optional(doubt_->trial) : std::nullopt; }
-  void begun() { doubt_.reset(); }  // the generation that trial() was asked for
+  void begun() { doubt_.reset(); }  // the generation with trial() has begun
 
  private:
   nlohmann::json machine_of(int id) const;
@@ -41,8 +41,8 @@ class AuditTrials {
   };
   JobState& job_;
   std::optional<Doubt> doubt_;
-  int64_t tried_step_ = -1;  // the last step that was judged
-  int tries_ = 0;            // of this step, that led to nobody
+  int64_t tried_step_ = -1;  // the newest step that was judged
+  int tries_ = 0;            // trials of this step without a verdict
 };
 
 }  // namespace elinvar

@@ -1,6 +1,6 @@
 #pragma once
-// Adaptive scaling as the coordinator sees it (PROTOCOL.md, "Adaptive scaling"): the present batch, what steps were
-// measured to take, and which generation the present history began with. With exact scaling it does nothing.
+// The coordinator's part of adaptive scaling (PROTOCOL.md, "Adaptive scaling"): the current batch, the measured times
+// of steps, and the generation in which the current history began. With exact scaling it does nothing.
 #include <optional>
 #include <vector>
 
@@ -13,31 +13,31 @@ class BatchScaling {
  public:
   explicit BatchScaling(JobState& job) : job_(job) {}
 
-  // A new coordinator goes on with these records.
+  // Continues from the records of an earlier coordinator.
   void take_over(const CoordinatorRecords& records);
-  // The run goes on from a state that older generations may have left behind: what they tell is no longer true.
+  // The run continues from a state that older generations may have passed: their reports no longer count.
   void begin_history(int64_t number);
-  // Whether what the message tells of a step or a state is of the present history; always with exact scaling.
+  // Returns whether the message's steps and states belong to the current history; always true with exact scaling.
   bool of_this_history(const Message& message) const;
 
-  // Takes a step of the current generation into account.
+  // Adds a step of the current generation to the measurements.
   void measure(const StepFacts& facts);
-  // A generation begins that changes the batch, or recovers a step of this batch.
+  // Sets the current batch: a new generation changes it, or recovers a step that has it.
   void use(int64_t batch) { batch_ = batch; }
-  // The batch that so many workers should have: another one than now, or only a larger one. Nothing: none, or the
-  // ledger still says which batches the next steps have.
+  // Returns the batch for this many workers if it differs from the current one or, with `larger`, exceeds it. Returns
+  // nothing otherwise, and while the ledger determines the batches of the next steps.
   std::optional<Scaled> other_batch(size_t workers, bool larger) const;
 
-  // What the record of a generation of so many workers says; nothing with exact scaling.
+  // Returns the scaling part of the record of a generation of this many workers; nothing with exact scaling.
   std::optional<GenerationScaling> record(size_t workers);
-  // The scaling state that the history began with.
+  // Returns the scaling state at the beginning of the history.
   const ScalingState& first_state() const { return recorded_.scaling_state; }
 
  private:
   JobState& job_;
-  int base_workers_ = 0;  // of the first generation of the run; 0: there is none yet
-  int64_t history_ = 0;   // the generation that the present history began with
-  int64_t batch_ = 0;     // the newest that is known here
+  int base_workers_ = 0;  // workers in the run's first generation; 0 before it
+  int64_t history_ = 0;   // the generation in which the current history began
+  int64_t batch_ = 0;     // the newest batch known here
   Profile profile_;
   CoordinatorWorld::Recorded recorded_;
 };

@@ -20,16 +20,16 @@ struct StateLoad {
 
 class CatchingUp {
  public:
-  // Tells the newcomer to restore a checkpoint. Returns whether it is another one than before; then earlier pieces do
+  // Handles the order to restore a checkpoint. Returns whether it differs from the previous one; then earlier pieces do
   // not count.
   bool restore(int64_t step);
   void learn() { learns_ = true; }  // the state is to come from members
-  void cannot_restore();            // the state must come from members, because the checkpoint cannot be seen from here
+  void cannot_restore();            // the state must come from members, because the checkpoint cannot be read from here
   bool learns() const { return learns_; }
   bool restores() const { return restore_.has_value(); }
   int64_t attempt() const { return attempt_; }
 
-  // From an older attempt; from this one; the first piece of a newer one.
+  // dropped: the piece is of an older attempt. first_piece: the first of a newer attempt.
   enum class Took { dropped, piece, first_piece };
   Took take(int64_t step, const messages::StatePieces& pieces);
 

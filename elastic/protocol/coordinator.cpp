@@ -59,8 +59,9 @@ void Coordinator::receive(const Message& m, Seconds now) {
 void Coordinator::told_by(Worker& worker, const Message& m, Seconds now) {
   std::visit(
       Overloaded{[&](const messages::Ready& told) {
-                   worker.completed = m.step;  // less than before, if it was told to restore an earlier state
-                   // One that restored the first state is ready for the first generation alone; later it learns.
+                   worker.completed = m.step;  // may decrease: the worker was told to restore an earlier state
+                   // A worker that restored the first state is ready only for the first generation; later it must catch
+                   // up.
                    if (job_.phase == Phase::starting ? told.attempt == 0 : transfers_.caught_up(worker, told.attempt))
                      ready(worker, now);
                  },
@@ -93,11 +94,11 @@ void Coordinator::told_by(Worker& worker, const Message& m, Seconds now) {
                  [&](const messages::Failed& told) {
                    job_.end("failed", fmt::format("worker {}: {}", worker.id, told.reason));
                  },
-                 [](const auto&) {}},  // nothing that a worker tells its coordinator
+                 [](const auto&) {}},  // workers do not send the other kinds to a coordinator
       m.payload);
 }
 
-// A worker that was evicted, or speaks to a coordinator that it has not introduced itself to.
+// Handles a message of a worker that was evicted, or that has not introduced itself to this coordinator.
 void Coordinator::told_by_stranger(const Message& m) {
   const auto* alive = m.as<messages::Alive>();
   const auto* told = m.as<messages::Facts>();
@@ -140,7 +141,7 @@ void Coordinator::facts(const Message& m, const TellsFacts& told, Seconds now) {
   progress(job_.workers.at(m.sender), m, now);
   if (!of_this_history(m) || !facts_.take(steps, now)) return;
   for (const StepFacts& facts : steps) {
-    // A later generation than that which made the step may tell of it.
+    // A member of a later generation may report a step of an earlier one.
     if (!facts.update || !job_.current || facts.update->generation != job_.current->number) continue;
     learn_speeds(job_.current->members, facts.update->seconds, job_.workers);
     scaling_.measure(facts);
@@ -218,7 +219,7 @@ void Coordinator::conclude_fence(Seconds now) {
   groups_.fence_answered();
   Recovery recovery = fencing_.recovery();
   if (recovery.step < 0) return job_.end("failed", "no worker is left; go on with --resume");
-  const bool saves = !planner_.stop_reason().empty();  // and nothing else: any number can do that
+  const bool saves = !planner_.stop_reason().empty();  // that alone: any number of members can save
   if (static_cast<int>(recovery.members.size()) < job_.options.min_workers && !saves) {
     fencing_.hold(recovery.members.size());
   } else {
@@ -235,13 +236,13 @@ void Coordinator::conclude_fence(Seconds now) {
 
 void Coordinator::propose(Seconds now) { fence_if(planner_.propose(now), now); }
 
-// A trailer showed that everyone held the proposal, and somebody has told.
+// A trailer showed that all members held the proposal, and a member has reported it.
 void Coordinator::switched(Seconds now) {
   planner_.switch_to_proposal(now);
   transfers_.restart_from_leavers();
   serve_learners();
   release_leavers();
-  propose(now);  // what had to wait for this change
+  propose(now);  // changes that had to wait for this one
 }
 
 void Coordinator::serve_learners() {
@@ -284,8 +285,8 @@ void Coordinator::find_what_is_lost(Seconds now) {
   fence_if(liveness_.stuck(patience, now), now);
 }
 
-// A new coordinator waits for the members of an old one. If none of them comes, the run goes on from its newest
-// checkpoint.
+// Handles a new coordinator's wait for the members of an old generation. If none of them comes, the run continues from
+// its newest checkpoint.
 void Coordinator::gather(Seconds now) {
   if (!admission_.gathered(now)) return;
   const bool any = std::any_of(job_.workers.begin(), job_.workers.end(),
@@ -326,7 +327,7 @@ void Coordinator::ask_checkpoint(Seconds now) {
 void Coordinator::ask_stop(const std::string& reason, Seconds now) {
   planner_.ask_stop(reason);
   if (job_.phase == Phase::starting || job_.phase == Phase::gathering) job_.end("stopped", reason);
-  else if (liveness_.deserted())  // nobody would save anything
+  else if (liveness_.deserted())  // no worker would save anything
     job_.end("failed",
              reason + ", while all who have the state are silent; go on from the newest checkpoint with --resume");
   else if (job_.phase == Phase::holding) fence(reason, now);

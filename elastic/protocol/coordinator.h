@@ -1,10 +1,10 @@
 #pragma once
-// The coordinator's side of the protocol (PROTOCOL.md), without threads, clock, network and disk: it is told what
-// has come and what time it is, and answers by messages and through its World. The coordinator's process and the
-// simulator run this same code. It is on the path of no step.
+// The coordinator's side of the protocol (PROTOCOL.md), without threads, clock, network and disk. Its caller passes in
+// messages and the time; it answers by messages and through its CoordinatorWorld. The coordinator's process and the
+// simulator run this same code. No step waits for it.
 //
-// The decisions are made by parts with a state of their own, which share JobState. This class passes what comes to the
-// part that it concerns, and carries out what follows for the others.
+// Parts with their own state make the decisions; they share JobState. This class passes each event to the part
+// concerned and carries out the consequences for the other parts.
 #include <string>
 #include <vector>
 
@@ -28,28 +28,28 @@ class Coordinator {
   using Phase = JobState::Phase;
   using Ending = JobState::Ending;
 
-  // A run that begins, or goes on with the state after `first_step` updates.
+  // Begins a run, or continues one with the state after `first_step` updates.
   Coordinator(const CoordinatorOptions& options, CoordinatorWorld& world, int64_t first_step, const Records& records,
               Seconds now);
 
   void receive(const Message& message, Seconds now);
-  void lost(PeerId peer, const std::string& reason, Seconds now);  // its process or its connection is gone
-  // What comes next was waited for until now: from here on nobody is heard until the tick.
+  void lost(PeerId peer, const std::string& reason, Seconds now);  // the peer's process or connection is gone
+  // Call when the wait for the next event ends. Until the tick, time does not count as silence of a worker.
   void woke(Seconds now);
-  // After whatever came, and by tick_by(), at most a second after the last one, if nothing does.
+  // Call after every event, and by tick_by() if there is none: at most a second after the last tick.
   void tick(Seconds now);
   Seconds tick_by() const { return liveness_.look_by(); }
-  // The checkpoint of this step is committed; or why it cannot be, if `failure` is not empty.
+  // Reports that the checkpoint of this step is committed or, if `failure` is not empty, why it cannot be.
   void checkpoint(int64_t step, const std::string& failure, Seconds now);
-  void superseded() { job_.superseded(); }                     // there is a coordinator of a later term
-  void fail(const std::string& reason) { job_.fail(reason); }  // the process cannot go on: all workers are told to end
+  void superseded() { job_.superseded(); }                     // a coordinator of a later term exists
+  void fail(const std::string& reason) { job_.fail(reason); }  // the process cannot go on: tells all workers to end
   std::vector<Action> take_actions();
 
-  // False if what the message tells of a step or a state belongs to what was before the run went on from a checkpoint:
-  // with adaptive scaling it may have become different since.
+  // Returns false if what the message says about a step or a state is older than the checkpoint from which the run
+  // continued: with adaptive scaling, steps and states may differ since then.
   bool of_this_history(const Message& message) const { return scaling_.of_this_history(message); }
 
-  // What a person asks for; an error text or "".
+  // Requests by people. drain() returns an error text, or "".
   std::string drain(int id, Seconds now);
   void ask_checkpoint(Seconds now);
   void ask_stop(const std::string& reason, Seconds now);
@@ -58,7 +58,7 @@ class Coordinator {
   const JobState& job() const { return job_; }
 
  private:
-  // What a worker tells.
+  // Handlers of workers' messages.
   void hello(const Message& message, const messages::Hello& hello, Seconds now);
   void told_by(Worker& worker, const Message& message, Seconds now);
   void told_by_stranger(const Message& message);
@@ -68,7 +68,7 @@ class Coordinator {
   void drain(Worker& worker, Seconds now);
   void audit(const Message& message, const Evidence& evidence, Seconds now);
 
-  // What a decision leads to.
+  // Consequences of decisions.
   void dismiss(PeerId peer);
   void evict(PeerId peer, const std::string& reason, Seconds now, bool guilty = false);
   void gone(PeerId peer, const std::string& reason, Seconds now);
@@ -80,7 +80,7 @@ class Coordinator {
   void serve_learners();
   void release_leavers();
 
-  // What time alone calls for.
+  // Decisions that depend on time alone.
   void decide(Seconds now);
   void find_what_is_lost(Seconds now);
   void gather(Seconds now);

@@ -1,5 +1,5 @@
 #pragma once
-// What a coordinator is given: its options, the records that it finds, and the world that it acts on besides sending
+// The inputs of a coordinator: its options, the records that it finds, and the world on which it acts besides sending
 // messages. The process implements CoordinatorWorld with the run directory, the simulator with maps.
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -19,58 +19,58 @@ namespace elinvar {
 struct CoordinatorOptions {
   uint64_t run = 0;
   int64_t term = 1;           // the coordinator's number (elastic/run/term.h)
-  std::string endpoint = {};  // where workers find it
-  int64_t steps = 0;          // ignored with adaptive scaling, whose goal ends the run
+  std::string endpoint = {};  // workers connect to it
+  int64_t steps = 0;          // ignored with adaptive scaling, where the number of samples ends the run
   int initial_workers = 1;    // the first generation waits for this many
-  int min_workers = 1;        // with fewer the job holds
+  int min_workers = 1;        // with fewer, the job holds
   PlanLimits plan = {};
   ScalingOptions scaling = {};
-  Seconds heartbeat_timeout = 3 * kHeartbeat;  // a worker that is silent for longer counts as gone
-  HangLimits hang = {};                        // a worker that exceeds these hangs, although it is not silent
-  Seconds stuck = 3;                           // how long all may wait while nothing comes, at first (Patience)
-  Seconds repeat = 1;                          // how long to wait for the answer to a fence before it is sent again
-  Seconds start_timeout = 30;                  // then min_workers are enough for the first generation
-  Seconds gather_timeout = 3;                  // how long a new coordinator waits for the members of an old one
-  Seconds reassign_every = 10;                 // the least time between two plans that differ in shares alone
-  Seconds hold = 600;                          // how long the job waits where everyone who has the state is silent
-  int save_attempts = 3;                       // failures to write the last checkpoint that end the run
-  Seconds save_again = 2;                      // the pause after such a failure
-  Seconds save_timeout = 600;                  // how long writing the last checkpoint may take
+  Seconds heartbeat_timeout = 3 * kHeartbeat;  // a worker silent for longer counts as gone
+  HangLimits hang = {};                        // a worker that exceeds these hangs, even if it is not silent
+  Seconds stuck = 3;            // how long all members may wait without receiving anything, at first (Patience)
+  Seconds repeat = 1;           // the wait for an answer to a fence before the fence is sent again
+  Seconds start_timeout = 30;   // after this, min_workers are enough for the first generation
+  Seconds gather_timeout = 3;   // how long a new coordinator waits for the members of an old one
+  Seconds reassign_every = 10;  // minimum time between two plans that differ only in shares
+  Seconds hold = 600;           // how long the job waits while every worker that has the state is silent
+  int save_attempts = 3;        // failed attempts to write the last checkpoint after which the run ends
+  Seconds save_again = 2;       // pause after such a failure
+  Seconds save_timeout = 600;   // maximum time for writing the last checkpoint
 };
 
-// The records that a new coordinator finds: the newest, and the one that it follows.
+// The records that a new coordinator finds: the newest one and its predecessor.
 struct CoordinatorRecords {
   std::optional<Generation> newest, before;
-  bool members_alive = false;  // members may still be at work: the coordinator tells them where it is
+  bool members_alive = false;  // members may still be at work: the coordinator calls them
 };
 
 class CoordinatorWorld {
  public:
   virtual ~CoordinatorWorld() = default;
-  // Creates the record, durably and exclusively; false: there is one already.
+  // Creates the record, durably and exclusively. Returns false if it exists already.
   virtual bool create(const Generation& generation) = 0;
-  // Whether there is a coordinator of a later term.
+  // Returns whether a coordinator of a later term exists.
   virtual bool superseded() = 0;
-  // Writes down what is known of steps; returns the last step that is on file without a gap, or nothing if there is a
+  // Writes the facts of steps. Returns the last step that is on file without a gap, or nothing if there is a
   // coordinator of a later term, which may not have seen what was written. May report checkpoints to the coordinator
   // (Coordinator::checkpoint) before it returns.
   virtual std::optional<int64_t> facts(const std::vector<StepFacts>& steps) = 0;
-  // The members of the newest generation are all gone: the step whose state the run goes on with.
+  // Called when all members of the newest generation are gone. Returns the step whose state the run continues from.
   virtual int64_t restart() = 0;
-  // The step of the newest checkpoint, at most `most`; 0: none but the state that the run began with.
+  // Returns the step of the newest checkpoint, at most `most`, or 0 if there is only the initial state.
   virtual int64_t newest_checkpoint(int64_t /*most*/) { return 0; }
-  // With adaptive scaling, what the state that the run goes on with and the ledger say. A new history begins: what was
-  // told of steps after the ledger's end is no longer true.
+  // With adaptive scaling: the contents of the ledger and of the state from which the run continues. begin_history()
+  // begins a new history: reports of steps after the ledger's end no longer count.
   struct Recorded {
-    ScalingState scaling_state = {};                      // in that state
-    std::vector<GenerationScaling::Change> changes = {};  // of the batch, at steps in the ledger
-    int64_t steps = 0;                                    // in the ledger
+    ScalingState scaling_state = {};                      // the scaling state in that state
+    std::vector<GenerationScaling::Change> changes = {};  // changes of the batch, at steps in the ledger
+    int64_t steps = 0;                                    // number of steps in the ledger
   };
   virtual Recorded begin_history() { return {}; }
   virtual void event(const std::string& name, const nlohmann::json& fields) = 0;
-  // The worker is no longer part of the job, but may not be able to find that out by itself.
+  // Removes the worker from the job; it may not be able to find that out by itself.
   virtual void evict(PeerId peer) = 0;
-  // Why a worker that introduces itself so cannot take part; "": it can.
+  // Returns why a worker with this introduction cannot take part, or "".
   virtual std::string refuse(const messages::Hello& hello) = 0;
 };
 

@@ -260,7 +260,7 @@ bool Exchange::work(const Send& send) {
   return audit_ && audit_sum(send);
 }
 
-// Adds up a bucket whose rank gradients have all come, in order.
+// Adds up a bucket that has all rank gradients, in order.
 std::vector<Tensor> Exchange::add_up(int b, Bucket& bucket) {
   TreeReducer reducer(vranks_);
   for (Subtree& root : bucket.roots) reducer.add(std::move(root));

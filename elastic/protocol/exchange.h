@@ -1,5 +1,5 @@
 #pragma once
-// The reduction of one step in one generation, without the network: it says what to send, takes what has come, and
+// The reduction of one step in one generation, without the network: it says what to send, takes received messages, and
 // knows when the sum is complete. The tree is that of comm/reduction_tree.h, whichever member holds which rank
 // gradients, so the bits do not depend on the membership.
 //
@@ -78,10 +78,10 @@ class Exchange {
   // Fault injection (elastic/session/worker_faults.h): called with each sum that this member has reduced, before it is
   // sent.
   void spoil(std::function<void(int bucket, std::vector<Tensor>& sums)> spoil) { spoil_ = std::move(spoil); }
-  // This member has not sent its part of the trailer, and perhaps some buckets.
+  // Returns whether this member has yet to send its part of the trailer, and perhaps some buckets.
   bool owes() const { return me_ >= 0 && !told_; }
   bool complete() const;
-  std::string missing() const;  // what has not come yet, for people; "": nothing is awaited
+  std::string missing() const;  // what has not arrived yet, for people; "" if nothing is awaited
 
   // Tensors and trailer of a complete exchange.
   std::vector<Tensor> values() const { return values_; }
@@ -89,7 +89,7 @@ class Exchange {
 
  private:
   struct Bucket {
-    int leaves = 0;     // rank gradients that have come
+    int leaves = 0;     // rank gradients received
     int64_t count = 0;  // targets in them
     std::vector<Subtree> roots;
     bool contributed = false;  // by this member

@@ -1,6 +1,5 @@
 #pragma once
-// The current exchange, if any, in which a member takes part or to which it listens, and messages that came before the
-// exchange began.
+// The exchange, if any, in which a member takes part or to which it listens, and messages that arrived before it began.
 #include <functional>
 #include <optional>
 #include <vector>
@@ -22,7 +21,7 @@ class ExchangeInbox {
   void end() { exchange_.reset(); }
   Exchange::Send sender();  // sends to members of the current generation
   void receive(const Message& message);
-  void prune();  // drops early messages that cannot count any more
+  void prune();  // drops early messages that no longer count
   void clear_early() { early_.clear(); }
   size_t early() const { return early_.size(); }
 

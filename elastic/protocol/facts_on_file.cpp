@@ -4,7 +4,7 @@
 
 namespace elinvar {
 
-// Nobody waits for a confirmation. But members keep what is not confirmed, and repeat it after a death.
+// No worker waits for a confirmation, but members keep unconfirmed facts and repeat them after a death.
 constexpr Seconds kConfirmEvery = 1.9;
 constexpr int64_t kMostUnconfirmed = 32;  // steps
 
@@ -27,7 +27,7 @@ bool FactsOnFile::take(const std::vector<StepFacts>& steps, Seconds now) {
 }
 
 void FactsOnFile::confirm(Seconds now) {
-  const int64_t known = std::min(on_file_, heard_);  // what nobody has told yet must be kept
+  const int64_t known = std::min(on_file_, heard_);  // members must keep what was not reported yet
   if (known <= confirmed_ || (known < confirmed_ + kMostUnconfirmed && now < confirmed_at_ + kConfirmEvery)) return;
   confirmed_ = known;
   confirmed_at_ = now;

@@ -25,7 +25,7 @@ void Fencing::begin(const std::string& reason, Seconds now) {
 
 void Fencing::ask(PeerId peer) { job_.send(peer, messages::Fence{}, job_.number); }
 
-// Connections lose nothing while they live. Should a message be lost all the same, this makes up for it.
+// Connections lose nothing while they live. This makes up for a message that is lost all the same.
 void Fencing::repeat(Seconds now) {
   if (job_.phase != Phase::fencing || now <= asked_at_ + job_.options.repeat) return;
   asked_at_ = now;

@@ -11,8 +11,8 @@ using Json = nlohmann::json;
 using Phase = JobState::Phase;
 using State = Worker::State;
 
-// The part of its first step that a newcomer is assigned, compared with what its speed would allow: it begins this step
-// later than the others, since the result of the step before comes to it last.
+// Reduces a newcomer's share of its first step to this fraction. It begins that step later than the others, because the
+// result of the previous step reaches it last.
 constexpr double kFirstShare = 0.4;
 
 GenerationPlanner::GenerationPlanner(JobState& job, BatchScaling& scaling, GroupPlanner& groups,
@@ -66,7 +66,7 @@ bool GenerationPlanner::create(const Generation& g) {
   return true;
 }
 
-// The record could not be created, since there is one.
+// Handles a record that exists already.
 FenceReason GenerationPlanner::taken() {
   if (job_.world.superseded()) job_.superseded();
   else if (job_.phase != Phase::starting)
@@ -82,7 +82,7 @@ void GenerationPlanner::begin(const Generation& generation, Seconds now) {
 
 FenceReason GenerationPlanner::start(Seconds now) {
   std::vector<PeerId> ready;
-  int blind = 0;  // those that wait for others to send them the state
+  int blind = 0;  // workers that wait to receive the state
   for (const auto& [peer, w] : job_.workers) {
     if (w.state == State::ready) ready.push_back(peer);
     else blind += w.blind;
@@ -124,7 +124,7 @@ FenceReason GenerationPlanner::recover(Recovery recovery, const std::optional<Tr
   if (g.scaling) g.scaling->scaling_state = recovery.scaling_state;
   if (recovery.scaling_state) scaling_.use(recovery.scaling_state->batch);
   g.trial = trial;
-  g.stop = !trial && !wishes_.stop.empty();              // of a state in doubt nothing is saved
+  g.stop = !trial && !wishes_.stop.empty();              // a state in doubt must not be saved
   g.checkpoint = g.stop || recovery.step >= job_.steps;  // a part of the last one may be lost
   std::vector<std::vector<Interval>> kept;
   for (const GenerationMember& m : g.members) kept.push_back(recovery.kept[m.peer]);
@@ -135,10 +135,10 @@ FenceReason GenerationPlanner::recover(Recovery recovery, const std::optional<Tr
   for (auto& [peer, w] : job_.workers) {
     w.work = {};
     if (g.index_of(peer) >= 0) w.state = State::member;
-    else if (w.state == State::ready) w.state = State::joining;  // it fell behind: it learns again
+    else if (w.state == State::ready) w.state = State::joining;  // it fell behind, and must catch up again
   }
   messages::Start start{.record = g};
-  for (const auto& [peer, steps] : recovery.completed)  // who can give its last result to those who lack it
+  for (const auto& [peer, steps] : recovery.completed)  // those that can send their last result
     if (job_.workers.at(peer).fenced->keeps) start.completed[peer] = steps;
   for (const GenerationMember& m : g.members) job_.send(m.peer, start, g.number);
   return std::nullopt;
@@ -154,7 +154,7 @@ FenceReason GenerationPlanner::propose(Seconds now) {
   if (plan && !plan->stop && (!plan->joining.empty() || plan->members.size() != current.members.size())) {
     scaled = scaling_.other_batch(plan->members.size(), /*larger=*/false);
   } else if (!plan && may_reassign) {
-    // What could not be measured before the last change, or not well, can be now.
+    // The last change may have prevented measurements, which are complete now.
     scaled = scaling_.other_batch(current.members.size(), /*larger=*/true);
     if (scaled) plan = Plan{.members = {}, .joining = {}, .reason = "other measurements"};
     for (const GenerationMember& m : current.members)
@@ -186,7 +186,7 @@ void GenerationPlanner::switch_to_proposal(Seconds now) {
   job_.proposal.reset();
   changed_ = now;
   Generation& current = *job_.current;
-  // The step of the switch: nobody can be further than one step into it.
+  // The step of the switch: no member can be further than one step into it.
   int64_t first = INT64_MAX;
   for (const auto& [peer, w] : job_.workers)
     if (w.generation == current.number) first = std::min(first, w.completed);
@@ -198,9 +198,9 @@ void GenerationPlanner::switch_to_proposal(Seconds now) {
   job_.world.event("switched", {{"generation", current.number}, {"step", first}});
 }
 
-// One that leaves may be the only one with a result that others lack, until they all are in a generation without it:
-// then they have the result of the last step before, and will make its facts from that. After the last step it has a
-// part of the last checkpoint, and stays to the end.
+// A leaving worker may be the only one with a result that others lack, until all of them are in a generation without
+// it. Then they have the result of its last step, and make the facts from that. After the last step of the run it holds
+// a part of the last checkpoint, and stays to the end.
 std::vector<PeerId> GenerationPlanner::released() const {
   std::vector<PeerId> leaving;
   if (job_.phase != Phase::running || job_.current->first_step > job_.steps) return leaving;

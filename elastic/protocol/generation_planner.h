@@ -1,6 +1,6 @@
 #pragma once
-// How generations begin and change: the first one, planned ones, and those that recover an interrupted step. Makes
-// their records, and tells the workers (PROTOCOL.md, "Planned changes", "The beginning", "Death").
+// Begins and changes generations: the first one, planned ones, and those that recover an interrupted step. Creates
+// their records and tells the workers (PROTOCOL.md, "Planned changes", "The beginning", "Death").
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,23 +19,23 @@ class GenerationPlanner {
 
   void ask_checkpoint() { wishes_.checkpoint = true; }
   void ask_stop(const std::string& reason);
-  const std::string& stop_reason() const { return wishes_.stop; }  // "": nobody asked for it, nor does it follow
+  const std::string& stop_reason() const { return wishes_.stop; }  // "" unless the run is to stop
 
-  // Each of the three that make a record asks for a fence where another coordinator has made one of the same number. If
-  // that coordinator has a later term, the job has ended here.
+  // start(), recover() and propose() create a record. They return a reason for a fence if another coordinator has
+  // created one of the same number; if that coordinator has a later term, the job has ended.
 
-  // Begins the first generation once enough workers have the state, or asks for a fence where they are fewer than the
-  // job needs. Ends the job if no worker can read the state.
+  // Begins the first generation once enough workers have the state, or asks for a fence if they are fewer than the job
+  // needs. Ends the job if no worker can read the state.
   FenceReason start(Seconds now);
-  void wait_for_starters(Seconds now);  // there is no generation any more: from now on as at the beginning
-  // Begins the generation that a fence was for.
+  void wait_for_starters(Seconds now);  // no generation is left: the job begins again
+  // Begins the generation after a fence.
   FenceReason recover(Recovery recovery, const std::optional<Trial>& trial, const std::string& reason, Seconds now);
-  // Proposes a change, where one is called for and none is under way.
+  // Proposes a change if one is due and none is under way.
   FenceReason propose(Seconds now);
 
-  // All members hold the proposal, and one has told: it is the current generation.
+  // Makes the proposal the current generation. All members hold it, and one has reported the switch.
   void switch_to_proposal(Seconds now);
-  // Those that are members no more, once nobody needs what they have.
+  // Returns the workers that are no longer members and whose results no member needs.
   std::vector<PeerId> released() const;
 
  private:
@@ -49,8 +49,8 @@ class GenerationPlanner {
   GroupPlanner& groups_;
   const FactsOnFile& facts_;
   Wishes wishes_;
-  Seconds start_until_;  // then min_workers are enough for the first generation
-  Seconds changed_;      // the newest record, or when its generation began
+  Seconds start_until_;  // after this, min_workers are enough for the first generation
+  Seconds changed_;      // when the newest record was made or its generation began
 };
 
 }  // namespace elinvar

@@ -12,7 +12,7 @@ namespace elinvar {
 using Json = nlohmann::json;
 using Phase = JobState::Phase;
 
-constexpr int kMostFailures = 3;  // in the middle of a step; after that no more groups are formed
+constexpr int kMostFailures = 3;  // failures in the middle of a step, after which no more groups are formed
 
 std::string GroupPlanner::why_none(const std::vector<PeerId>& peers) const {
   if (peers.size() < 2) return "a worker alone sends nothing";
@@ -34,7 +34,8 @@ std::string GroupPlanner::why_none(const std::vector<PeerId>& peers) const {
 
 namespace {
 
-// Whether a group of so many members can become that of `next`: with all of them, or without those that leave it.
+// Returns whether a group of this many members can become that of `next`: it keeps all members, or its members can
+// shrink it.
 bool goes_on(const Generation& next, size_t members, const Roster& workers) {
   if (next.members.size() == members) return true;
   return std::all_of(next.members.begin(), next.members.end(),
@@ -80,9 +81,9 @@ void GroupPlanner::missing(const Worker& worker, const messages::GroupMissing& m
 }
 
 FenceReason GroupPlanner::failed(const Worker& worker, const Message& m, const messages::GroupFailed& failed) {
-  if (job_.phase != Phase::running) return std::nullopt;  // it has been given up already
+  if (job_.phase != Phase::running) return std::nullopt;  // the group was given up already
   const Generation& current = *job_.current;
-  // The others may have made the step, and gone on: to an end in which they would not miss this one.
+  // The others may have made the step and continued to a state in which they would not miss this member.
   const bool behind =
       m.generation == current.follows && worker.generation == m.generation && current.index_of(worker.peer) >= 0;
   if (m.generation != current.number && !behind) return std::nullopt;

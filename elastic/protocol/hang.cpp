@@ -16,7 +16,7 @@ std::vector<Hung> find_hung(const Generation& generation, const Roster& roster, 
     const auto found = roster.find(m.peer);
     if (found == roster.end() || found->second.work.what.empty()) continue;
     const Work& work = found->second.work;
-    // Since it last spoke it may have gone on: only what it said itself counts.
+    // The worker may have gone on since its last heartbeat: only the time that it reported counts.
     const Seconds limit = work.usual > 0 ? std::max(limits.floor, limits.factor * work.usual) : limits.unknown;
     if (work.lasts > limit && now - found->second.seen < limits.floor)
       late.push_back({&found->second, work.lasts, limit});
@@ -36,7 +36,7 @@ std::vector<Hung> find_hung(const Generation& generation, const Roster& roster, 
 
 constexpr int64_t kForgotten = 1000;  // steps
 constexpr int kMostDoublings = 10;
-constexpr double kUsual = 3, kSlowestLink = 250e3;  // seconds, and bytes a second
+constexpr double kUsual = 3, kSlowestLink = 250e3;  // seconds, and bytes per second
 
 Seconds Patience::at(int64_t completed) const {
   const bool forgotten = completed >= last_ + kForgotten;
@@ -57,7 +57,7 @@ std::optional<Hung> find_stuck(const Generation& generation, const Roster& roste
     const auto found = roster.find(m.peer);
     if (found == roster.end()) return std::nullopt;
     const Work& work = found->second.work;
-    // An old word tells nothing of now.
+    // An old heartbeat says nothing about the present.
     if (!work.what.empty() || work.idle <= patience || now - found->second.seen > patience / 2) return std::nullopt;
     if (!first && !work.misses.empty()) first = Hung{m.peer, work.misses};
   }

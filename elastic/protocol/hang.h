@@ -1,6 +1,7 @@
 #pragma once
-// Whether a worker whose process lives and whose heartbeats come has stopped working: by what its present work should
-// take, as measured on itself. A pure function; the worker that it names is evicted like one that died.
+// Detects that a worker whose process lives and whose heartbeats arrive has stopped working, by comparing the duration
+// of its current work with its own earlier measurements. A pure function; the coordinator evicts the worker that it
+// names, as if it had died.
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,10 +11,10 @@
 namespace elinvar {
 
 struct HangLimits {
-  Seconds floor = 2.5;    // nothing shorter counts as a hang,
-  double factor = 10;     // nor anything less than so many times what this kind of work takes there,
-  Seconds unknown = 600;  // nor less than this where it was never seen to end: the first step, the first evaluation
-  double shared = 10;     // times all of this if more than half of the members are late: then it is no fault of theirs
+  Seconds floor = 2.5;    // seconds; shorter work never counts as a hang
+  double factor = 10;     // multiple of the worker's own longest time for this kind of work
+  Seconds unknown = 600;  // seconds for work that has not ended twice: the first step, the first evaluation
+  double shared = 10;     // factor on all of these if more than half of the members are late: then the cause is shared
 };
 
 struct Hung {
@@ -21,16 +22,17 @@ struct Hung {
   std::string reason;
 };
 
-// Of the members of a generation those that hang. Waiting for others is no work; of different kinds of work (a leaf, an
-// evaluation, loading a state) each is measured by itself. A member that is alone is never named: nobody could go on.
+// Returns the members of a generation that hang. Waiting for others is not work; each kind of work (a rank gradient, an
+// evaluation, loading a state) is measured separately. Never names a member that is alone, because no other could go
+// on.
 std::vector<Hung> find_hung(const Generation& generation, const Roster& roster, const HangLimits& limits, Seconds now);
 
-// How long all may wait while nothing comes before a message counts as lost. It may just be slow: twice as long each
-// time that was in vain, until a thousand steps have gone well.
+// The time that all members may wait without receiving anything before a message counts as lost. The message may only
+// be slow, so each loss that was declared in vain doubles the time, until a thousand steps have succeeded.
 class Patience {
  public:
   explicit Patience(Seconds first) : first_(first) {}
-  Seconds at(int64_t completed) const;  // when so many steps are complete
+  Seconds at(int64_t completed) const;  // after `completed` steps
   void lost(int64_t completed);
 
  private:
@@ -38,11 +40,11 @@ class Patience {
   int times_ = 0;
   int64_t last_ = 0;
 };
-// The first one where messages have up to so many bytes.
+// Returns the initial patience for messages of up to this many bytes.
 Seconds patience_for(int64_t bytes);
 
-// Whether something is lost: all members of a generation wait, and nothing came to any of them for so long. The first
-// that misses something, and what.
+// Returns the first member that misses something, and what it misses, if a message is lost: all members of the
+// generation wait, and none has received anything for `patience`.
 std::optional<Hung> find_stuck(const Generation& generation, const Roster& roster, Seconds patience, Seconds now);
 
 }  // namespace elinvar

@@ -1,6 +1,6 @@
 #pragma once
-// What the parts of a coordinator share: where the job stands, who takes part, and the messages that are to be sent.
-// Each part (PROTOCOL.md, "The coordinator's parts") gets it by reference and keeps everything else in its own fields.
+// State shared by the parts of a coordinator: the job's progress, the workers, and the messages to send. Each part
+// (PROTOCOL.md, "The coordinator's parts") takes it by reference and keeps everything else in its own fields.
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ struct JobState {
     gathering,  // a new coordinator waits for the members of an old one
     starting,   // before the first generation
     running,
-    fencing,  // between generations, until all that were asked have answered
+    fencing,  // between generations, until all fenced workers have answered
     holding,  // fenced, with too few workers to go on
     ended,
   };
@@ -30,39 +30,39 @@ struct JobState {
   JobState& operator=(const JobState&) = delete;
 
   bool adaptive() const { return options.scaling.batch > 0; }
-  // The most reductions that anyone with a state is known to have finished.
+  // Returns the most reductions that any worker with a state is known to have finished.
   int64_t completed() const;
-  // Whether the worker may be computing in a generation that counts, so that a fence must answer its death.
+  // Returns whether the worker may be computing in a generation that counts, so that its death requires a fence.
   bool concerned(const Worker& worker) const;
-  bool trains(PeerId peer) const;  // is a member, or proposed as one
+  bool trains(PeerId peer) const;  // whether it is a member, or proposed as one
 
   void connect(PeerId peer, const std::string& endpoint);
   void disconnect(PeerId peer);
   void send(PeerId peer, Payload payload, int64_t generation = 0, int64_t step = 0);
-  void call(PeerId peer, const std::string& endpoint);  // tells a worker where its coordinator is now
+  void call(PeerId peer, const std::string& endpoint);  // tells a worker its coordinator's address
 
-  // Ends the job and releases all workers. fail() does not use the world, which may be what has failed.
+  // End the job and release all workers. fail() does not use the world, because the world may be what has failed.
   void end(const std::string& what, const std::string& reason);
   void fail(const std::string& reason);
-  void superseded();  // by a coordinator of a later term: ends without a word to the workers
+  void superseded();  // ends the job for a coordinator of a later term, without telling the workers
 
   const CoordinatorOptions options;
   CoordinatorWorld& world;
-  int64_t steps;       // of the run; with adaptive scaling a huge number until the goal is in sight
-  int64_t first_step;  // of this start of the run: updates in the state that it goes on with
+  int64_t steps;       // steps of the run; with adaptive scaling, a huge number until the last step is known
+  int64_t first_step;  // updates in the state from which this start of the run continues
   Phase phase = Phase::starting;
-  int64_t number = 0;  // of the newest generation or fence
-  int next_id = 1;     // of the next worker that becomes a member
+  int64_t number = 0;  // number of the newest generation or fence
+  int next_id = 1;     // id of the next worker that becomes a member
   std::optional<Generation> current, proposal;
   Roster workers;
   std::optional<Ending> ending;
-  std::vector<Action> actions;  // in order
+  std::vector<Action> actions;  // in the order in which to carry them out
 };
 
-// As people read it.
+// Returns the phase's name for people.
 const char* name_of(JobState::Phase phase);
 
-// Why all members must be fenced, where a decision leads to that; nothing: they need not be.
+// Why a decision requires a fence of all members; empty if it does not.
 using FenceReason = std::optional<std::string>;
 
 }  // namespace elinvar

@@ -61,7 +61,7 @@ struct JobDescription {
   std::string directory = {};  // the run directory on the coordinator's host
   std::string chaos = {};
   bool imported = false;  // the run begins with checkpoint 0, not with a new network
-  // Report facts at once, because something happens at a step; otherwise up to a second later.
+  // Facts are reported at once, because a fault or a stop is tied to a step; otherwise up to a second later.
   bool facts_at_once = false;
   double hold = 0;         // seconds
   std::string build = {};  // the build with which joining workers are compared; "": none yet
@@ -74,8 +74,8 @@ struct JobDescription {
                  endpoint)
 };
 
-// A learner to which this worker sends the state. No record names it, so a later coordinator knows of it only from
-// here.
+// A learner to which this worker sends the state. No record names it, so a later coordinator learns of it only from
+// this list.
 struct Learner {
   PeerId peer = 0;
   std::string endpoint = {};

@@ -15,7 +15,7 @@ bool LastCheckpoint::whole() const {
   return facts_.last_told() && saved_ >= job_.steps && facts_.on_file() >= job_.steps - 1;
 }
 
-// The step whose state must be on the disk before the run may end; nothing: that is not known yet.
+// Returns the step whose state must be on disk before the run may end; nothing if it is not known yet.
 std::optional<int64_t> LastCheckpoint::due() const {
   if (job_.current && job_.current->stop) return std::min(job_.current->first_step, job_.steps);
   return facts_.last_told() ? std::optional(job_.steps) : std::nullopt;
@@ -37,7 +37,7 @@ void LastCheckpoint::failed(int64_t step, const std::string& reason, Seconds now
   again_at_ = now + job_.options.save_again;
 }
 
-// A fence makes all parts be written again: who has left may have had one of them.
+// A fence makes members write all parts again, because a worker that has left may have held one.
 FenceReason LastCheckpoint::retry(Seconds now) {
   if (again_at_ && now >= *again_at_) {
     again_at_.reset();

@@ -1,6 +1,6 @@
 #pragma once
-// The last checkpoint, without which a run does not end well: of which step it is, whether it is written, and how often
-// writing it is tried. It is that of the last step, or of the step at which the run is stopped.
+// The last checkpoint: its step, whether it is written, and the attempts to write it. It is that of the last step or of
+// the step at which the run is stopped. Without it a run does not end well.
 #include <optional>
 #include <string>
 
@@ -12,17 +12,18 @@ class LastCheckpoint {
  public:
   LastCheckpoint(JobState& job, const FactsOnFile& facts);
 
-  // The run goes on from an earlier state.
+  // Begins again for a run that continues from an earlier state.
   void restart();
   void committed(int64_t step);
-  // A checkpoint could not be written. Ends the job if it was the last one, after options.save_attempts of them.
+  // Handles a checkpoint that could not be written. If it is the last one, ends the job after options.save_attempts
+  // failures.
   void failed(int64_t step, const std::string& reason, Seconds now);
-  // Asks for a fence where the last checkpoint is to be tried again; ends the job where it takes too long.
+  // Returns a reason for a fence if the last checkpoint is to be tried again. Ends the job if writing takes too long.
   FenceReason retry(Seconds now);
 
-  // Every step is on file, and the last state saved.
+  // Returns whether every step is on file and the last state is saved.
   bool whole() const;
-  // Whether `step` is the one at which the present generation stops the run.
+  // Returns whether `step` is the one at which the current generation stops the run.
   bool stops_at(int64_t step) const;
   bool to_be_retried() const { return again_at_.has_value(); }
 
@@ -31,10 +32,10 @@ class LastCheckpoint {
 
   JobState& job_;
   const FactsOnFile& facts_;
-  int64_t saved_;  // the newest step; -1: none
+  int64_t saved_;  // step of the newest checkpoint; -1: none
   int failures_ = 0;
   std::optional<Seconds> again_at_;   // when to try again
-  std::optional<Seconds> due_since_;  // since when the last checkpoint is waited for
+  std::optional<Seconds> due_since_;  // when the wait for the last checkpoint began
 };
 
 }  // namespace elinvar

@@ -10,9 +10,9 @@ namespace elinvar {
 using Phase = JobState::Phase;
 using State = Worker::State;
 
-constexpr Seconds kAway = 0.25;      // without listening: then it was stopped, or waited for a disk
-constexpr Seconds kLongestRest = 1;  // between two looks
-constexpr Seconds kSoon = 0.025;     // the same where something is on its way
+constexpr Seconds kAway = 0.25;  // after this long without listening, the coordinator was stopped or waited for a disk
+constexpr Seconds kLongestRest = 1;  // between two checks
+constexpr Seconds kSoon = 0.025;     // between two checks while an event is expected
 
 void Liveness::woke(Seconds now) { deaf_from_ = std::min(deaf_from_, now); }
 
@@ -28,13 +28,13 @@ void Liveness::rest(Seconds now, bool soon) {
   deaf_from_ = look_by_ = next;
 }
 
-// Where nobody who could go on is heard, all are waited for. What stopped them may be one thing, so from the first word
-// of any of them all have as long again. Those that are stopped at once spoke last at different times, and a word may
-// come late: while none was heard for half of the timeout nothing is decided.
+// While no worker with the state is heard, none is evicted. Their silence may have one cause, so from the first message
+// of any of them all get the full timeout again. Workers that were stopped at once spoke last at different times, and a
+// message may be late: nothing is decided while none of them was heard for half of the timeout.
 std::vector<Hung> Liveness::silent(Seconds now) {
   const Seconds timeout = job_.options.heartbeat_timeout;
   std::vector<Hung> silent;
-  std::optional<Seconds> newest;  // word of those who have the state
+  std::optional<Seconds> newest;  // newest message of a worker with the state
   for (const auto& [peer, w] : job_.workers) {
     if (now - w.seen > timeout) silent.push_back({peer, fmt::format("silent for {:.1f} s", timeout)});
     if (w.state == State::joining && job_.phase != Phase::starting) continue;
@@ -52,7 +52,7 @@ std::vector<Hung> Liveness::silent(Seconds now) {
   } else if (deserted_) {
     if (heard) job_.world.event("heard", {{"after", now - *deserted_}});
     for (auto& [peer, w] : job_.workers) w.seen = now;
-    no_hang_until_ = now + timeout;  // what they were at has lasted for as long
+    no_hang_until_ = now + timeout;  // their current work includes the silence
     silent.clear();
   } else if (newest && !heard) {
     return {};

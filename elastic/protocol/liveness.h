@@ -1,7 +1,7 @@
 #pragma once
-// Who is taken for gone, by the clock alone: workers that are silent, that hang, or that wait for a message that is
-// lost (PROTOCOL.md, "Death"); and by when to look again. It changes no worker's state: the coordinator evicts those
-// that it names.
+// Decides by the clock alone which workers count as gone: those that are silent, that hang, or that wait for a lost
+// message (PROTOCOL.md, "Death"). Also decides when to look again. It changes no worker's state; the coordinator evicts
+// the workers that it names.
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,25 +15,25 @@ class Liveness {
  public:
   Liveness(JobState& job, Seconds now) : job_(job), patience_(job.options.stuck), deaf_from_(now), look_by_(now) {}
 
-  // The coordinator has waited for what comes next until now: from here on it hears nobody until forgive_absence().
+  // The coordinator's wait for the next event has ended: it hears no worker from `now` until forgive_absence().
   void woke(Seconds now);
-  // It listens again. Time for which it did not is not counted as anybody's silence.
+  // The coordinator listens again. Excludes the time in which it did not from every worker's silence.
   void forgive_absence(Seconds now);
-  // It listens until the time that look_by() gives: when a worker would be silent, and at most a second away, or less
-  // where something is `soon` to come.
+  // The coordinator listens until look_by(): until a worker would be silent, for at most a second, or for less if an
+  // event is expected `soon`.
   void rest(Seconds now, bool soon);
   Seconds look_by() const { return look_by_; }
 
-  // Workers that are silent and are to be evicted. If nobody who could go on is heard, the job is deserted instead, for
+  // Returns silent workers to evict. If no worker with the state is heard, returns none and marks the job deserted, for
   // options.hold at most.
   std::vector<Hung> silent(Seconds now);
-  std::optional<Seconds> deserted() const { return deserted_; }  // since when everyone who has the state is silent
-  std::vector<Hung> hung(Seconds now) const;                     // members of the current generation that hang
+  std::optional<Seconds> deserted() const { return deserted_; }  // since when every worker with the state is silent
+  std::vector<Hung> hung(Seconds now) const;                     // hanging members of the current generation
 
-  // How long all may wait while nothing comes before a message counts as lost.
+  // Returns how long all members may wait without receiving anything before a message counts as lost.
   Seconds patience() const { return patience_.at(job_.completed()); }
   void lost_message() { patience_.lost(job_.completed()); }
-  // A member waits in vain although it lives.
+  // Returns a reason for a fence if a member that lives has waited longer than `patience`.
   FenceReason stuck(Seconds patience, Seconds now);
 
  private:

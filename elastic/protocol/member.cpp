@@ -171,11 +171,11 @@ void Member::receive_state(int64_t step, const messages::StatePieces& pieces) {
   const CatchingUp::Took took = catching_up_.take(step, pieces);
   if (took == CatchingUp::Took::dropped) return;
   if (took == CatchingUp::Took::first_piece) forget_state();
-  // The sender's unconfirmed facts may not be recorded anywhere: now two members keep them.
+  // The sender's unconfirmed facts may not be recorded anywhere; now two members keep them.
   if (!pieces.facts.empty()) facts_.adopt(pieces.facts);
 }
 
-// Drops the state, because another one comes.
+// Drops the state, because another one arrives.
 void Member::forget_state() {
   position_.loaded = ready_told_ = false;
   inbox_.end();
@@ -233,7 +233,7 @@ void Member::start(const messages::Start& start) {
     outcome_ = {"expelled", "has another step than the others", !draining_};
     return;
   }
-  // No member that counts has begun the step with this member's data for it.
+  // No member that counts has begun the step with this member's inputs.
   const bool other_state = generation.scaling && generation.scaling->scaling_state && scaling_.certain() &&
                            *generation.scaling->scaling_state != *scaling_.certain();
   if (completed == first && other_state) {
@@ -389,10 +389,10 @@ void Member::obey(const Message& m) {
 void Member::welcome(const messages::Welcome& told) {
   if (position_.active()) return;
   if (!told.restore) return catching_up_.learn();
-  if (catching_up_.restore(*told.restore)) {  // the state that was learnt is not used
+  if (catching_up_.restore(*told.restore)) {  // the state received from members is not used
     forget_state();
     inbox_.clear_early();
-  } else if (position_.loaded) {  // it was reported to an earlier coordinator
+  } else if (position_.loaded) {  // already reported to an earlier coordinator
     outbox_.report(messages::Ready{.attempt = 0});
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
-// A worker's side of the protocol (PROTOCOL.md), without threads, clock and network. It takes what the loop does and
-// which messages have come, and returns what to send and do. The worker's process (elastic/session/session.h) and the
+// A worker's side of the protocol (PROTOCOL.md), without threads, clock and network. It takes the loop's calls and the
+// messages received, and returns what to send and do. The worker's process (elastic/session/session.h) and the
 // simulator run this same code.
 //
 // A member's life: it introduces itself (hello). Then it is a *learner*, which gets the state of some step and the
@@ -35,7 +35,7 @@ struct MemberOptions {
   int64_t bucket_elements = 1 << 20;
   int64_t checkpoint_every = 0;    // 0: only at the end
   int64_t state_digest_every = 0;  // 0: only at checkpoints and at the end
-  ScalingOptions scaling = {};     // with adaptive scaling, its goal ends the run and not `steps`
+  ScalingOptions scaling = {};     // with adaptive scaling, its goal and not `steps` ends the run
   AuditOptions audit = {};
   bool groups = false;  // this worker has a GPU that can be in a group (comm/gpu_group.h)
   int untold = 32;      // the number of steps whose facts the leader may gather before it reports them; 1: each at once
@@ -72,13 +72,13 @@ class Member {
   enum class Progress { waiting, complete, abandoned };
   Progress reduce();  // reduces buckets that are ready, on the caller's CPU stream
   Reduced take_reduced();
-  // The update is made. `facts` are for the coordinator; advance() sets their step.
+  // Records that the update is made. `facts` are for the coordinator; advance() sets their step.
   void advance(StepFacts facts);
 
   // --- The state of a newcomer.
   StateLoad take_load();
-  void loaded(const StateLoad& load);       // the state is in the network; ignored if another one has begun to come
-  void cannot_load(const StateLoad& load);  // the checkpoint cannot be seen from here: members will send their state
+  void loaded(const StateLoad& load);       // the state is in the network; ignored if another one has begun to arrive
+  void cannot_load(const StateLoad& load);  // the checkpoint cannot be read from here: members will send their state
 
   // --- The outside.
   void receive(const Message& message);
@@ -115,8 +115,8 @@ class Member {
   void listen();
   void tell_ready();
   void tell(std::vector<TellsFacts> facts);
-  void tell_all_facts();  // facts that are not confirmed
-  void tell_new_facts();  // facts that were not reported yet, if this member leads
+  void tell_all_facts();  // reports unconfirmed facts
+  void tell_new_facts();  // reports new facts, if this member leads
   bool scheduled() const;
   bool asked_to_save() const;
 
@@ -133,8 +133,8 @@ class Member {
   StateTransfers transfers_;
 
   bool ready_told_ = false, waiting_for_release_ = false, draining_ = false;
-  int64_t agreed_ = 0;  // the newest generation that every member held, as a trailer showed
-  PeerId ahead_ = 0;    // the peer that has the result which this member lacks, after a fence; 0: already asked
+  int64_t agreed_ = 0;  // the newest generation that every member held, according to a trailer
+  PeerId ahead_ = 0;    // the peer that has the result this member lacks after a fence; 0: already asked
   Reduced reduced_;
   std::optional<Outcome> outcome_;
 };

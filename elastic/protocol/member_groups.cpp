@@ -12,7 +12,7 @@ void MemberGroups::ask(const Generation& generation) {
   const int me = generation.index_of(position_.self), members = static_cast<int>(generation.members.size());
   if (!possible_ || !generation.group || me < 0 || members < 2 || asked_.contains(generation.number)) return;
   const bool called = me > 0 ? ids_.contains(generation.number) : anew_ == generation.number;
-  if (generation.group_from && !called) return;  // made from another group once this generation has begun
+  if (generation.group_from && !called) return;  // made from another group once this generation begins
   GroupRequest request{.generation = generation.number, .members = members, .me = me};
   if (me > 0) {
     const auto id = ids_.find(generation.number);
@@ -33,8 +33,8 @@ void MemberGroups::enter(const Generation& before, bool planned) {
 }
 
 // Requests the group that is made from the previous generation's group. Nothing is in transfer in that group, because
-// this member has ended its last step in it, or a fence has. If the group cannot be made so, the first member is told,
-// and it asks all members for a new one.
+// this member has ended its last step in it, or a fence has. If this is impossible, the first member asks all members
+// to form a new group.
 void MemberGroups::inherit(const Generation& before, bool planned) {
   const Generation& now = *position_.generation;
   made_ = "new";
@@ -134,15 +134,14 @@ void MemberGroups::not_shrunk(int64_t generation) {
   else outbox_.send(position_.generation->members[0].peer, messages::GroupAgain{});
 }
 
-// The first member forms the group anew, once. No member can have used the old one, because not all have it.
+// The first member forms the group again, once. No member can have used the old one, because not all have it.
 void MemberGroups::form_anew() {
   if (anew_ == position_.number()) return;
   called_anew();
   ask(*position_.generation);
 }
 
-// This generation's group has another name from now on: a member that is still in the first group shares no group with
-// the others.
+// Renames this generation's group: a member that is still in the first group shares no group with the others.
 void MemberGroups::called_anew() {
   anew_ = position_.number();
   made_ = "new";

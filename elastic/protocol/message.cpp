@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Runs `read`, and turns its failures into errors that say what the field should be.
+// Runs `read`, and turns its failures into errors that state the expected form of the field.
 template <class Read>
 auto checked(FieldReader& reader, Read&& read) {
   try {
@@ -28,7 +28,7 @@ auto checked(FieldReader& reader, Read&& read) {
 
 }  // namespace
 
-// Types that files hold too, in the same form.
+// Types that files also hold, in the same form.
 template <>
 struct FieldForm<Generation> {
   static Json write(const Generation& generation, std::vector<Blob>&) { return to_json(generation); }

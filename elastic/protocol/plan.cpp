@@ -5,7 +5,7 @@
 namespace elinvar {
 namespace {
 
-// Why the members should be assigned other shares than they have; "": they should not.
+// Returns why the members should get other shares, or "".
 std::string reason_to_reassign(const Generation& current, const Roster& roster, const PlanLimits& limits) {
   std::vector<std::vector<Interval>> shares;
   for (const GenerationMember& m : current.members) shares.push_back(m.share);

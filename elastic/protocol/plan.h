@@ -1,5 +1,5 @@
 #pragma once
-// Planned changes: who should be a member, and what for. A pure function; the coordinator proposes what it says.
+// Plans changes of the membership. A pure function; the coordinator proposes its result.
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,25 +11,25 @@ namespace elinvar {
 struct PlanLimits {
   int vranks = 1;
   int max_workers = 1 << 20;
-  double reassign_gain = 1.1;  // what a step must become faster by for other shares alone
+  double reassign_gain = 1.1;  // the minimum speed-up of a step for which shares alone are changed
 };
 
-// What people asked for.
+// Requests by people.
 struct Wishes {
-  std::string stop = {};  // why; "": go on
+  std::string stop = {};  // the reason; "": do not stop
   bool checkpoint = false;
 };
 
 struct Plan {
   std::vector<PeerId> members;
-  std::vector<PeerId> joining;  // those of them that were none
+  std::vector<PeerId> joining;  // those of `members` that are not members yet
   bool stop = false, checkpoint = false;
-  std::string reason;  // of every part of it
+  std::string reason;  // reasons of all parts of the plan, joined
 };
 
-// What is to change in `current`, all of whose members are in the roster; nothing, if nothing is. Other shares for the
-// same members are considered only if `may_reassign`. If every worker leaves and none is about to come, the plan is to
-// save the state and stop.
+// Returns the change that `current` needs, or nothing. All its members must be in the roster. Considers other shares
+// for the same members only if `may_reassign`. If every worker leaves and none is about to join, the plan is to save
+// the state and stop.
 std::optional<Plan> plan(const Generation& current, const Roster& roster, const Wishes& wishes,
                          const PlanLimits& limits, bool may_reassign);
 

@@ -1,8 +1,8 @@
 #pragma once
 // The rank gradients of one step that a member has computed: their facts, and their tensors, which are reduced as they
-// come (comm/reduction_tree.h). They survive a fence: the subtree roots are sent again in the next generation.
+// arrive (comm/reduction_tree.h). They survive a fence: the subtree roots are sent again in the next generation.
 //
-// One rank gradient at a time may be open: its tensors come one by one while its backward pass runs, so that a bucket
+// One rank gradient at a time may be open: its tensors arrive one by one while its backward pass runs, so that a bucket
 // can be sent before the rank gradient is complete.
 #include <map>
 #include <optional>
@@ -21,8 +21,8 @@ class RankGradients {
 
   bool has(int vrank) const { return facts_.contains(vrank); }
   const std::map<int, RankFacts>& facts() const { return facts_; }  // by virtual rank
-  double seconds() const;                                           // the mean time of a rank gradient; 0: not measured
-  std::vector<const Subtree*> roots() const;                        // roots of all tensors reduced so far, ascending
+  double seconds() const;                     // mean time of a rank gradient in seconds; 0: not measured
+  std::vector<const Subtree*> roots() const;  // roots of all tensors reduced so far, ascending
 
   // Adds the gradients and batch statistics of a virtual rank; if it is open, closes it, because its tensors are
   // reduced already. A value of 0 for `seconds` does not count as a measurement.
@@ -34,7 +34,7 @@ class RankGradients {
   bool is_open() const { return opened_.has_value(); }
   int64_t count() const;  // targets in all rank gradients, including the open one
   // Puts one tensor of the open rank gradient, by its index among gradients and batch statistics. A tensor that
-  // `passes` is valid only until the next bucket is complete: then one call copies all such tensors that came since the
+  // `passes` is valid only until the next bucket is complete: then one call copies all such tensors put since the
   // previous bucket. Returns the buckets that this tensor completes.
   std::vector<int> put(int tensor, Tensor value, bool passes);
 
@@ -48,8 +48,8 @@ class RankGradients {
     int64_t count = 0;
     const Buckets* buckets = nullptr;
     std::vector<int> missing = {};                        // the number of missing tensors of each bucket
-    std::vector<std::pair<size_t, Tensor>> passing = {};  // tensors that have come and must be copied
-    Device device = {};                                   // the device of the tensors that have come
+    std::vector<std::pair<size_t, Tensor>> passing = {};  // tensors put so far that must be copied
+    Device device = {};                                   // the device of the tensors put so far
   };
   TreeReducer& reducer_of(int vrank);
   void keep_passing(TreeReducer& fold);

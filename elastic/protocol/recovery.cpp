@@ -6,7 +6,7 @@ namespace elinvar {
 
 Recovery recover(const Roster& roster, const std::set<PeerId>& peers) {
   Recovery r;
-  bool kept = false;  // the result of the newest step, by somebody
+  bool kept = false;  // whether a worker still has the result of the newest step
   for (const PeerId peer : peers) {
     const Worker& w = roster.at(peer);
     if (!w.fenced->loaded) continue;

@@ -1,5 +1,5 @@
 #pragma once
-// After a death: what those that answered a fence go on with. A pure function of their answers.
+// Decides, after a death, with which state and members the job goes on: a pure function of the answers to a fence.
 #include <map>
 #include <optional>
 #include <set>
@@ -10,12 +10,14 @@
 namespace elinvar {
 
 struct Recovery {
-  int64_t step = -1;                         // the newest that anyone has completed; -1: nobody has a state
-  std::vector<PeerId> members = {};          // who has it, or lacks only its last result, which the others still have
-  std::map<PeerId, int64_t> completed = {};  // of all that have a state
-  std::map<PeerId, std::vector<Interval>> kept = {};  // what members with the newest step hold of the interrupted one
-  // With adaptive scaling: at which scaling state to go on, that of those who have begun with the interrupted step if
-  // there are any; and the last step of the run, if somebody knows.
+  int64_t step = -1;  // the newest step that any worker has completed; -1 if none has a state
+  // Workers with this step, and those that lack only its result while another worker still has it.
+  std::vector<PeerId> members = {};
+  std::map<PeerId, int64_t> completed = {};  // of all workers that have a state
+  // Virtual ranks of the interrupted step whose gradients are held by members with the newest step.
+  std::map<PeerId, std::vector<Interval>> kept = {};
+  // With adaptive scaling: the scaling state to go on with, from workers that had begun the interrupted step if there
+  // are any; and the last step of the run, if a worker knows it.
   std::optional<ScalingState> scaling_state = {};
   std::optional<int64_t> end = {};
 };

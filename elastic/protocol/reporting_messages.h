@@ -15,11 +15,11 @@ namespace elinvar {
 
 // The current work of a worker's loop (elastic/session/work_clock.h).
 struct Work {
-  std::string what = {};    // "": it waits
+  std::string what = {};    // "": it is waiting
   double lasts = 0;         // seconds so far
   double usual = 0;         // the longest earlier time in seconds; 0: the work has not been finished twice
-  double idle = 0;          // seconds for which it has waited while nothing came
-  std::string misses = {};  // what it lacks for a reduction; "": nothing
+  double idle = 0;          // seconds for which it has waited without receiving anything
+  std::string misses = {};  // what it lacks for a reduction, or ""
 
   ELINVAR_FIELDS(what, lasts, usual, idle, misses)
 };
@@ -30,7 +30,7 @@ struct Alive {
   static constexpr Kind kKind{"alive", kToCoordinator, "a heartbeat, with facts that were not told yet"};
   Work work = {};
   int64_t leaves = 0;   // rank gradients that it has computed
-  bool answer = false;  // it asks for a sign of life of the coordinator
+  bool answer = false;  // asks the coordinator for a sign of life
   TellsFacts told = {};
 
   ELINVAR_FIELDS(work, leaves, answer, told)
@@ -70,7 +70,7 @@ struct FaultInjected {
 struct Saved {
   static constexpr Kind kKind{"saved", kToCoordinator, "a part of the checkpoint of `step` is written, or is not"};
   int part = 0, parts = 1;
-  std::string error = {};  // why the part is not saved; "": it is
+  std::string error = {};  // why the part is not saved, or ""
   std::string file = {};
   int64_t bytes = 0;
   Digest digest = {};                               // digest of the file
@@ -95,7 +95,7 @@ struct Taken {
   static constexpr Kind kKind{"taken", kToWorker, "a part's file is written up to `offset`, or is given up"};
   int part = 0, parts = 1;
   int64_t offset = 0;
-  std::string error = {};  // why the part is given up; "": it is not
+  std::string error = {};  // why the part is given up, or ""
 
   ELINVAR_FIELDS(part, parts, offset, error)
 };

@@ -1,6 +1,6 @@
 #pragma once
-// What the coordinator knows of each worker that has introduced itself, and the two questions that every decision asks
-// about several of them.
+// The coordinator's knowledge of each worker that has introduced itself, and functions on the speeds of several
+// workers.
 #include <map>
 #include <optional>
 #include <span>
@@ -13,8 +13,8 @@ namespace elinvar {
 
 using Seconds = double;  // on any clock that does not jump
 
-// How often a worker says that it lives. Times of silence are judged by it: after three a worker is silent, after
-// four a coordinator, and who was heard within one and a half is there.
+// The interval of a worker's heartbeats, in seconds. Limits of silence follow from it: after three intervals a worker
+// counts as silent, after four a coordinator does, and a worker heard within one and a half counts as present.
 inline constexpr Seconds kHeartbeat = 1;
 
 struct Worker {
@@ -23,10 +23,10 @@ struct Worker {
     receiving,  // state transfer in progress
     ready,      // has caught up; not a member yet
     member,
-    leaving,  // in no generation any more; stays until nobody lacks what it has
+    leaving,  // in no generation any more; stays while another worker needs its results
   };
   PeerId peer = 0;
-  int id = 0;  // 0: none yet
+  int id = 0;  // 0: not assigned yet
   std::string endpoint = {};
   WorkerInfo about = {};
   State state = State::joining;
@@ -35,17 +35,17 @@ struct Worker {
   Work work = {};
   double speed = 0;  // virtual ranks a second; 0: not measured yet
   bool draining = false;
-  bool blind = false;                           // does not see the checkpoint that the run is to begin with
-  bool warm = false;                            // has computed a leaf
-  std::optional<messages::Fenced> fenced = {};  // its answer to the newest fence that it was asked for
+  bool blind = false;                           // cannot see the checkpoint with which the run begins
+  bool warm = false;                            // has computed a rank gradient
+  std::optional<messages::Fenced> fenced = {};  // its answer to the newest fence
 };
 const char* name_of(Worker::State state);
 
 using Roster = std::map<PeerId, Worker>;
 
-// The measured speeds of members; who has none yet counts as the mean of the others, or as 1.
+// Returns the measured speeds of the members. A member without a measurement gets the mean of the others, or 1.
 std::vector<double> speeds_of(std::span<const GenerationMember> members, const Roster& roster);
-// Takes a step into account in which a virtual rank took each of the members so many seconds; 0: it had none.
+// Updates the speeds with a step in which member i took `seconds[i]` per virtual rank; 0: it had none.
 void learn_speeds(std::span<const GenerationMember> members, const std::vector<double>& seconds, Roster& roster);
 
 }  // namespace elinvar

@@ -20,7 +20,7 @@ class ScalingProgress {
 
   void set_made(const ScalingState& made) { made_ = made; }
   void forget_current() { current_.reset(); }
-  // Determines the scaling state of step `completed`, unless it is certain already: a generation that begins later does
+  // Determines the scaling state of step `completed`, unless it is already certain: a generation that begins later does
   // not change it.
   void settle(const MemberPosition& position);
 

@@ -12,7 +12,7 @@ StateTransfers::StateTransfers(const MemberPosition& position, MemberOutbox& out
     : position_(position), outbox_(outbox), facts_(facts), scaling_(scaling) {}
 
 void StateTransfers::begin(int64_t step, const messages::SendState& request) {
-  // A state before a boundary that has passed cannot be copied any more.
+  // A state before a boundary that has passed can no longer be copied.
   if (!position_.loaded || position_.completed > step) return outbox_.report(messages::Missed{request.peer});
   outbox_.connect(request.peer, request.endpoint);
   const Transfer& transfer = transfers_[request.peer] = {step, request};
@@ -25,7 +25,7 @@ std::vector<messages::Learner> StateTransfers::learners() const {
   return learners;
 }
 
-// The last reduction has only a trailer and changes no state: after it the boundary is still that of `steps`.
+// The last reduction has only a trailer and changes no state: the boundary after it is still that of `steps`.
 void StateTransfers::save(bool attested) {
   if (!position_.active()) return;
   parts_.push_back({.step = std::min(position_.step, position_.steps),

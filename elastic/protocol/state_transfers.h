@@ -24,7 +24,7 @@ struct StatePart {
   ScalingState scaling_state = {};    // with adaptive scaling: the state's scaling state
   std::optional<int64_t> end = {};    // with adaptive scaling: the last step, if known
   bool attested = false;              // a digest of the whole state goes with the part: no step need follow
-  bool throttled = false;             // steps continue meanwhile, and nobody waits for the learner
+  bool throttled = false;             // steps continue meanwhile, and no worker waits for the learner
 };
 
 class StateTransfers {
@@ -40,7 +40,7 @@ class StateTransfers {
   std::vector<messages::Learner> learners() const;
 
   void save(bool attested);  // saves this member's part of a checkpoint of the current state, if it is active
-  void at_boundary();        // an update was made: gives the parts that are due after it
+  void at_boundary();        // an update was made: gives the parts due after it
   std::vector<StatePart> take_parts();
 
   // Sends the result of a reduction to learners that get copies, and keeps it if another process may lack it (`kept`).

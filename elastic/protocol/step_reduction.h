@@ -2,7 +2,7 @@
 // A member's part in the reduction of one step: the rank gradients that it computes and holds, and their exchange with
 // the other members.
 //
-// The last rank gradient of a step may come tensor by tensor, so that buckets are sent while the rest of its backward
+// The last rank gradient of a step may be put tensor by tensor, so that buckets are sent while the rest of its backward
 // pass runs: opens() says whether this one may, open() begins it once its targets are counted, put() adds a gradient,
 // and add() ends it, with the same tensors. Gradients on a GPU are put by the thread that uses its side queue for
 // gradients (tensor/side_queue.h), which the stream has joined by the time of add().
@@ -31,19 +31,19 @@ class StepReduction {
 
   // --- Called by the loop. Sums are made on the caller's CPU stream.
   bool knows_layout() const { return buckets_.has_value(); }
-  // Returns the virtual ranks that this member still has to compute, ascending, and then an audited one.
+  // Returns the virtual ranks that this member still has to compute, ascending, followed by an audited one.
   std::vector<int> todo() const;
-  // Returns whether the virtual rank is assigned to this member, so that its gradient counts. An audited one need not
+  // Returns whether the virtual rank is assigned to this member, so that its gradient counts; an audited one may not
   // be.
   bool owns(int vrank) const;
-  void add(int64_t step, int vrank, RankGradient leaf, double seconds);  // a gradient that comes too late is dropped
+  void add(int64_t step, int vrank, RankGradient leaf, double seconds);  // drops a gradient that comes too late
   bool opens(int vrank) const;
   void open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& batch_statistics);
   bool has_open() const { return leaves_.is_open(); }  // false after a fence in some cases
-  // With `passes` the value is valid only until add(): one call copies all such values that came since the last
-  // complete bucket.
+  // With `passes` the value is valid only until add(): one call copies all such values put since the last complete
+  // bucket.
   void put(int gradient, Tensor value, bool passes = false);
-  bool work();  // reduces one bucket that is ready; false: there is none
+  bool work();  // reduces one bucket that is ready; returns false if there is none
   // Returns whether rank gradients of this step are reduced on the device that computes them, by a group of GPUs or by
   // this member alone. Then they must be on that device, else on the CPU.
   bool keeps_leaves() const;
@@ -51,7 +51,7 @@ class StepReduction {
   // The device has no room for the next rank gradient in addition to the existing ones: a member that is alone moves
   // them to the CPU, and keeps doing so. Returns false if nothing can be moved.
   bool let_leaves_go();
-  std::string missing() const;  // for people: what the reduction waits for; "": nothing
+  std::string missing() const;  // what the reduction waits for, for people, or ""
   // Returns whether the reduction waits for a group. No message announces its progress, so call reduce() repeatedly.
   bool transferring() const;
   int64_t progress() const;  // grows with the group's progress

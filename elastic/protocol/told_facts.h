@@ -1,7 +1,7 @@
 #pragma once
 // The facts of steps as messages carry them. The worker that makes a step encodes its facts once, and every other
 // process passes on the same bytes. They are a JSON object and, on an optional second line, the step's line of
-// digests.jsonl, which is by far the longest part and which no process on the way has to parse.
+// digests.jsonl, which is by far the longest part and which no process on the way parses.
 #include <string>
 #include <vector>
 

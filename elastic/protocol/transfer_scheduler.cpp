@@ -31,7 +31,7 @@ std::vector<PeerId> TransferScheduler::serve() {
 void TransferScheduler::begin(Worker& learner, Transfer& transfer) {
   const bool holding = job_.phase == Phase::holding;
   const int64_t now = job_.completed();
-  if (!holding && now > job_.steps) return;  // there is no boundary to come
+  if (!holding && now > job_.steps) return;  // no boundary follows
   std::vector<PeerId> senders;
   for (const auto& [peer, w] : job_.workers)
     if (holding ? w.state != State::joining && fencing_.asked(peer) && w.completed == now : w.state == State::member)
@@ -42,10 +42,10 @@ void TransferScheduler::begin(Worker& learner, Transfer& transfer) {
   stop(learner.peer);
   learner.state = State::receiving;
   learner.work = {};
-  // A boundary that none of them has passed when it hears of it; each time that was too soon it is put off further.
+  // A boundary that no member has passed when it learns of it; moved further ahead each time it was too soon.
   transfer.boundary = holding ? now : std::min(job_.steps, now + (int64_t{2} << std::min(transfer.attempts, 16)));
   ++transfer.attempts;
-  // Grows also from one coordinator to the next, which fences first.
+  // Grows also from one coordinator to the next, because a new coordinator fences first.
   transfer.attempt = (job_.number << 20) + transfer.attempts;
   for (size_t i = 0; i < senders.size(); ++i)
     job_.send(senders[i],

@@ -1,6 +1,6 @@
 #pragma once
-// State transfers to learners (PROTOCOL.md, "Joining"): which members send a learner the state, of which step, in which
-// attempt, and when all of that begins anew.
+// Schedules state transfers to learners (PROTOCOL.md, "Joining"): which members send the state, after which step, in
+// which attempt, and when a transfer begins again.
 #include <map>
 #include <vector>
 
@@ -15,31 +15,32 @@ class TransferScheduler {
   TransferScheduler(JobState& job, const FactsOnFile& facts, const Fencing& fencing)
       : job_(job), facts_(facts), fencing_(fencing) {}
 
-  // A worker has introduced itself, or restores another state: it is welcomed once more.
+  // A worker has introduced itself, or restores another state: welcomes it again.
   void introduced(PeerId peer);
-  // Welcomes all that are joining, and has the state sent to those for which it is time: once they are warm, so that
-  // the others have no work with a worker that touches all of its memory first, or at once where nobody can go on
-  // without it. Returns the joining workers that were asked to leave, and can.
+  // Welcomes all joining workers and starts the transfers that are due. A transfer is due once the learner is warm,
+  // because until then it is busy touching all of its memory, or at once if the job cannot go on without it. Returns
+  // the joining workers that were asked to leave and can do so.
   std::vector<PeerId> serve();
 
-  // Whether the learner has caught up in the attempt that counts.
+  // Returns whether the learner has caught up in the attempt that counts.
   bool caught_up(const Worker& worker, int64_t attempt) const;
-  // Each of these makes transfers begin anew with the next serve().
-  void missed(PeerId learner);  // a member was past the step to send the state of
-  void restart();               // a member that sends may be gone
-  void restart_from_leavers();  // learners whose results came from a worker that is no member now
-  [[nodiscard]] bool restart_stuck(Seconds patience);  // learners that wait for a lost message; false: there are none
+  // Each of these makes transfers begin again with the next serve().
+  void missed(PeerId learner);  // a member had passed the step whose state it should send
+  void restart();               // a sending member may be gone
+  void restart_from_leavers();  // for learners whose results came from a worker that is no longer a member
+  [[nodiscard]] bool restart_stuck(
+      Seconds patience);  // for learners that wait for a lost message; false if there are none
 
-  void stop(PeerId learner);    // members send it no more
+  void stop(PeerId learner);    // members stop sending to it
   void forget(PeerId learner);  // it is no longer part of the job
 
  private:
   struct Transfer {
-    bool welcomed = false;  // the learner was told that others will give it the state
+    bool welcomed = false;  // the learner was told that it will receive the state
     int attempts = 0;
-    int64_t attempt = 0;   // the number of the last
-    int64_t boundary = 0;  // the state is that after this step
-    PeerId copier = 0;     // passes the results on
+    int64_t attempt = 0;   // number of the newest attempt
+    int64_t boundary = 0;  // the step after which the state is copied
+    PeerId copier = 0;     // passes on the results
   };
   void begin(Worker& learner, Transfer& transfer);
 

@@ -28,8 +28,8 @@ std::vector<CheckpointCommitter::Settled> CheckpointCommitter::saved(int64_t ste
   return commit();
 }
 
-// Returns why the saved parts, which are all there, are not a checkpoint; "" if they are one; null if that is not known
-// yet.
+// Returns why the saved parts, of which none is missing, do not make a checkpoint; "" if they do; null if that is not
+// known yet.
 std::optional<std::string> CheckpointCommitter::fault_of(int64_t step, const Saving& saving) {
   std::optional<Digest> agreed = facts_.state(step);
   if (!agreed && static_cast<int>(saving.attested.size()) == saving.expected) {
@@ -65,7 +65,7 @@ std::vector<CheckpointCommitter::Settled> CheckpointCommitter::commit() {
     }
     it = saving_.erase(it);
     if (fault->empty()) {
-      // Each worker writes its parts in order, so missing parts of earlier checkpoints will not come.
+      // Each worker writes its parts in order, so missing parts of earlier checkpoints will not arrive.
       std::erase_if(saving_, [&](const auto& earlier) { return earlier.first.first < step; });
       if (const std::string why = store_.prune(step); !why.empty())
         events_.write("checkpoints_not_pruned", {{"step", step}, {"reason", why}});
@@ -75,8 +75,8 @@ std::vector<CheckpointCommitter::Settled> CheckpointCommitter::commit() {
   return settled;
 }
 
-// Commits parts that were all written. Returns "" or why they cannot become a checkpoint: somebody removed them, or the
-// disk is full.
+// Commits parts that were all written. Returns "" or why they cannot become a checkpoint, for example because they were
+// removed or the disk is full.
 std::string CheckpointCommitter::commit(int64_t step, const Saving& saving) {
   std::vector<CheckpointPart> files;
   for (const auto& [number, part] : saving.parts) files.push_back(part);

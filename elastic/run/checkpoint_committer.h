@@ -26,9 +26,10 @@ class CheckpointCommitter {
     std::string failure = {};  // "": the checkpoint is whole
     bool operator==(const Settled&) const = default;
   };
-  // A worker has written its part, or could not. Throws Failure if the run directory was displaced.
+  // Handles a worker's report that it has written its part, or could not. Throws Failure if the run directory was
+  // displaced.
   std::vector<Settled> saved(int64_t step, const messages::Saved& part);
-  std::vector<Settled> commit();  // commits those that waited for facts
+  std::vector<Settled> commit();  // commits the checkpoints that waited for facts
   // Returns the newest checkpoint of at most `most` updates whose manifest has the digest of the agreed state; 0: none.
   int64_t newest(int64_t most) const;
   void forget() { saving_.clear(); }  // drops parts of incomplete checkpoints

@@ -1,5 +1,5 @@
 #pragma once
-// Writes the facts that workers report to ledger.jsonl and digests.jsonl. Facts may come more than once, from several
+// Writes the facts that workers report to ledger.jsonl and digests.jsonl. Facts may arrive more than once, from several
 // workers and out of order. Each step is written once, in order, and a repetition must have the same bytes.
 #include <cstdint>
 #include <filesystem>
@@ -40,7 +40,7 @@ class FactsRecorder {
   // Records facts: those of the update `step` + 1, unless the step was the last, and the digest of the state before it.
   // Returns the last step in the ledger. Throws Failure if they contradict existing lines.
   int64_t record(const std::vector<StepFacts>& steps);
-  // The members agreed on this state after `step` updates; its parts have these digests.
+  // Records that the members agreed on this state after `step` updates; its parts have these digests.
   void know_state(int64_t step, const Digest& state, const StateDigests& parts);
   void agree(int64_t step, const Digest& state) { states_[step] = state; }  // a checkpoint of this state was committed
   // Drops facts of steps after the ledger's end: with adaptive scaling those steps may be repeated differently.
@@ -51,7 +51,7 @@ class FactsRecorder {
   LedgerLine line(int64_t update) const { return LedgerLine::parse(ledger_.line(update)); }
   std::optional<Digest> state(int64_t step) const;  // the state that the members agreed on, if known
   const std::string& contradiction() const { return ledger_.contradiction(); }  // the line with which record() failed
-  // Returns the ledger's next step if facts of later steps have come but not its own.
+  // Returns the ledger's next step if facts of later steps have arrived but not its own.
   std::optional<int64_t> untold_step() const;
   // Returns where the batch changes according to the ledger, or to the ledger of the run that is replayed, as far as it
   // goes.
@@ -79,7 +79,7 @@ class FactsRecorder {
   DigestFile digests_;
   int64_t steps_ = 0;
   std::map<int64_t, Waiting> waiting_;
-  int64_t fill_to_ = 0;  // a power cut took lines of digests.jsonl up to here; workers report them again
+  int64_t fill_to_ = 0;  // digests.jsonl lost its lines up to here in a power cut; workers report them again
   std::map<int64_t, Digest> states_;
 };
 

@@ -13,8 +13,8 @@ namespace elinvar {
 
 namespace fs = std::filesystem;
 
-// The most checkpoints whose parts may be in work at once: each worker holds two copies (StateCopier), and one worker
-// may be one checkpoint ahead of another.
+// The most checkpoints whose parts may be in progress at once: each worker holds two copies (StateCopier), and one
+// worker may be one checkpoint ahead of another.
 constexpr size_t kMostInWork = 3;
 
 RunDirectory::Hold RunDirectory::take(const RunDirectoryOptions& options, Term term) {

@@ -24,11 +24,11 @@ struct RunDirectoryOptions {
   int64_t checkpoint_every = 0;    // 0: only at the end
   int keep = 3;                    // the number of checkpoints to keep
   bool resume = false;
-  // The directory of a run with the same configuration to repeat. Its ledger is kept next to the own one as
-  // replay.jsonl, and every line must be equal to it. Later parts of the run need not name it again.
+  // The directory of a run with the same configuration to repeat. Its ledger is copied to replay.jsonl, and every new
+  // line must be equal to it. Later parts of the run need not name it again.
   std::filesystem::path replay = {};
   int64_t batch_size = 0;  // the first step's batch, with adaptive scaling
-  // Continues although the holder of the directory may not know that it has lost it: its term is this one, and its beat
+  // Continues although the directory's holder may not know that it has lost it: its term is this one, and its beat
   // count stands still.
   std::optional<int64_t> takes_over = {};
 };
@@ -56,10 +56,9 @@ class RunDirectory {
   int64_t first_step() const { return first_step_; }  // updates made in the state with which the run continues
   const ScalingState& scaling_state() const { return scaling_state_; }  // the scaling state of that state
   bool members_alive() const { return members_alive_; }
-  // Checks again whether members are alive. If none is any more, chooses the checkpoint to continue from and returns
-  // true.
+  // Checks again whether members are alive. If none is, chooses the checkpoint to continue from and returns true.
   bool members_died();
-  // Chooses the checkpoint as if no worker had been alive, after it has turned out that none is left.
+  // Chooses the checkpoint as if no worker had been alive. Call it after the last worker turned out to be gone.
   void choose_checkpoint();
   const std::vector<std::string>& notices() const { return notices_; }  // for the user, about this choice
 
@@ -68,7 +67,7 @@ class RunDirectory {
   // Writes files again that were deleted since they were opened, and returns whether any was. Throws Failure if one was
   // replaced or truncated.
   bool restore();
-  // Removes uncommitted parts of checkpoints. Call when no worker writes parts any more. Never throws.
+  // Removes uncommitted parts of checkpoints. Call when workers no longer write parts. Never throws.
   void remove_unfinished() const noexcept;
 
  private:
@@ -96,7 +95,7 @@ class RunDirectory {
 // Returns the ledger of the run in this directory. Throws UsageError if the directory holds no run.
 std::filesystem::path replayed_ledger(const std::filesystem::path& run_directory);
 
-// Returns a lock that a worker which sees the directory holds while it lives, so that a coordinator knows of it.
+// Returns a lock that a worker that sees the directory holds while it lives, so that a coordinator knows of it.
 File worker_lock(const std::filesystem::path& run_directory);
 
 }  // namespace elinvar

@@ -33,9 +33,8 @@ std::optional<Term> newest_term(const fs::path& run_directory) {
   }
 }
 
-// Writes in place: a reader that comes in between sees another number, which is all it needs. The file is not truncated
-// first, because file systems would then go to the disk. It is closed so that other hosts on a network file system see
-// it.
+// Writes in place: a concurrent reader sees some other number, which is all it needs. The file is not truncated first,
+// because file systems would then go to the disk. It is closed so that other hosts on a network file system see it.
 void HeldTerm::beat() {
   const std::string count = fmt::format("{}\n", ++beats_);
   try {

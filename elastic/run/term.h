@@ -23,10 +23,11 @@ struct Term {
   uint64_t run = 0;
   PeerId peer = 0;
   std::string endpoint = {};
-  nlohmann::json job = {};  // what a successor must know of the run
+  nlohmann::json job = {};  // what a successor must know about the run
 };
 
-// Returns the newest term; null if there is no run or it cannot be seen from here. Throws Failure if it cannot be read.
+// Returns the newest term; null if there is no run or its directory cannot be read from here. Throws Failure if the
+// record cannot be read.
 std::optional<Term> newest_term(const std::filesystem::path& run_directory);
 int64_t beats_of(const std::filesystem::path& run_directory, int64_t term);  // counted beats; 0: none
 

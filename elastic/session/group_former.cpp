@@ -112,7 +112,7 @@ void GroupFormer::end_all(const std::stop_token& stop) {
     try {
       if (group->whole()) group->retire(kRetiring);
       else group->abort();
-    } catch (const std::exception&) {  // nobody uses the group any more
+    } catch (const std::exception&) {  // the group is no longer used
     }
     group.reset();
     lock.lock();

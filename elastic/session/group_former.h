@@ -1,6 +1,6 @@
 #pragma once
-// Forms groups of GPUs (comm/gpu_group.h) for the generations of a job in a thread of its own, while the job continues
-// to train. Another thread ends the groups that are over; it never waits for the callbacks of the first one. The newest
+// Forms groups of GPUs (comm/gpu_group.h) for the generations of a job in a separate thread, while the job continues to
+// train. Another thread ends the groups that are over; it never waits for the callbacks of the first one. The newest
 // generation counts: when its group is requested, an older group that has not formed yet is given up.
 #include <condition_variable>
 #include <functional>
@@ -27,7 +27,7 @@ class GroupFormer {
     std::function<void(int64_t generation, const std::string& reason)> failed;
     // The group could not be made from another one: a new one must be requested.
     std::function<void(int64_t generation)> not_shrunk;
-    // Receives what one of the other callbacks threw; the thread has no other use for it. Does not throw.
+    // Receives what another callback threw. Must not throw.
     std::function<void(int64_t generation, const std::string& reason)> broke;
   };
   GroupFormer(std::shared_ptr<Nccl> nccl, Tells tells, std::chrono::duration<double> patience);
@@ -38,8 +38,8 @@ class GroupFormer {
   // another.
   void form(const GroupRequest& request);
   // Ends the groups of generations before `generation`, except the group of generation `kept`, from which another may
-  // be made. Nobody uses the ended groups any more, except to wait for the device: a group in the middle of a transfer,
-  // on which the device may be stuck, is aborted.
+  // be made. The ended groups must be unused, except that a thread may wait for the device: a group in the middle of a
+  // transfer, on which the device may be stuck, is aborted.
   void drop_before(int64_t generation, int64_t kept = 0);
 
  private:

@@ -19,7 +19,7 @@ MemberOptions alone(MemberOptions options) {
 
 }  // namespace
 
-// Gives the member what a coordinator tells its first worker.
+// Gives the member the messages that a coordinator sends its first worker.
 Replay::Replay(MemberOptions options, int64_t first, const ScalingState& scaling_state,
                std::vector<GenerationScaling::Change> changes)
     : member_(alone(options)) {
@@ -44,7 +44,7 @@ Replay::Replay(MemberOptions options, int64_t first, const ScalingState& scaling
 void Replay::advance() {
   const int64_t step = member_.position().step;
   member_.advance({});
-  // It need not remember the step's facts.
+  // Confirms the step's facts, so that the member need not keep them.
   member_.receive({.sender = kNobody, .step = step, .payload = messages::Ack{}});
   (void)member_.take_actions();
   (void)member_.take_parts();

@@ -73,7 +73,7 @@ void Session::Impl::wait_for_copies(Lock& lock, std::optional<Clock::time_point>
 // replay begins.
 void Session::Impl::begin_replay(Lock& lock) {
   const int64_t from = member.audit().begin_replay(), to = member.position().completed;
-  // From here on nobody gets parts of the state, which is no longer the member's. None of the steps is the last.
+  // From here on no worker gets parts of the state, which is no longer the member's. None of the steps is the last.
   replay.emplace(
       MemberOptions{
           .vranks = options.member.vranks, .steps = to + 1, .bucket_elements = options.member.bucket_elements},
@@ -119,7 +119,7 @@ void Session::Impl::load(Lock& lock) {
 }
 
 // A newcomer's first step holds in memory the results of one virtual rank, those of another, the sums of all and the
-// last result. This touches that memory and returns it to the heap while nobody waits for the newcomer.
+// last result. This touches that memory and returns it to the heap before other workers wait for the newcomer.
 void Session::Impl::touch_memory() { SnapshotMemory().prepare(4 * leaf_bytes); }
 
 // Prepares memory for the next checkpoint.

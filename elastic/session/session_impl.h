@@ -1,6 +1,6 @@
 #pragma once
-// The inside of a session (session.h): what the training loop and the listening thread share, under one lock.
-// session.cpp has the loop's side, session_leaves.cpp the part that takes gradients, and session_listener.cpp the
+// The implementation of a session (session.h): data shared by the training loop and the listening thread, under one
+// lock. session.cpp has the loop's side, session_leaves.cpp the part that takes gradients, and session_listener.cpp the
 // listener.
 #include <condition_variable>
 #include <deque>
@@ -48,14 +48,14 @@ struct Session::Impl {
 
   // --- session.cpp. Called by the loop. at_work() is the member that the loop works for: the job's, or a replay's.
   Member& at_work() { return replay ? replay->member() : member; }
-  void wait(Lock& lock);            // until there is news
-  void wait_for_group(Lock& lock);  // for a short time
+  void wait(Lock& lock);            // waits until there is news
+  void wait_for_group(Lock& lock);  // waits for a short time
   void wait_for_copies(Lock& lock, std::optional<Clock::time_point> since = {});
   void begin_replay(Lock& lock);
-  void load(Lock& lock);  // loads the state as the member asks
+  void load(Lock& lock);  // loads the state that the member names
   void warm_up(Lock& lock);
   void begin_step(Lock& lock, bool listens);  // begins a step, for which next() gives tasks unless it `listens`
-  void contribute(Lock& lock);                // contributes everything that this worker has to give
+  void contribute(Lock& lock);                // contributes everything that this worker has for the step
   bool wait_for_sums(Lock& lock);             // returns false if the sums are abandoned
   bool leads() const { return !replay && member.position().index == 0; }
   void want_memory(int part, int parts);

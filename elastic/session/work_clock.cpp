@@ -21,7 +21,7 @@ void WorkClock::at(const std::string& what, Seconds now) {
   Spell& spell = spells_.front();
   note(spell, spell.before + (spells_.size() == 1 ? now - spell.since : 0));
   spell = {.what = what, .since = now};
-  woken_.reset();  // the loop now works on any news there was
+  woken_.reset();  // the loop now works on any news
 }
 
 void WorkClock::begins(const char* what, Time time) {
@@ -67,7 +67,7 @@ Work WorkClock::heartbeat(Seconds now) const {
     const bool known = done != done_.end() && spell.what != kCopying;
     return {.what = spell.what, .lasts = spell.before + now - spell.since, .usual = known ? done->second.longest : 0.0};
   }
-  // The loop should have looked by now.
+  // The loop should have noticed the news by now.
   if (woken_) return {.what = "waiting although there is news", .lasts = now - *woken_, .usual = kToWake};
   return {.idle = now - std::max(spell.since, heard_)};
 }

@@ -17,22 +17,23 @@ struct GenerationMember {
   int id = 0;  // counts up over the whole run and is never reused
   PeerId peer = 0;
   std::string endpoint;
-  std::vector<Interval> share;  // assigned in every step but possibly the first
-  // Assigned in the first step, if that step was interrupted or newcomers begin it late.
+  std::vector<Interval> share;  // virtual ranks in every step but possibly the first
+  // Virtual ranks in the first step, if that step was interrupted or newcomers begin it late.
   std::vector<Interval> first_share;
 };
 
 // The record of adaptive scaling: a generation's batch and its origin.
 struct GenerationScaling {
-  int64_t batch = 0;  // from the first step on; 0: unchanged
+  int64_t batch = 0;  // the batch from the first step on; 0: unchanged
   std::optional<ScalingState> scaling_state =
       {};                // at the first step, if known; before the `recorded` change at that step
   int base_workers = 0;  // the number of workers that had the configured batch
-  int64_t history = 0;   // the generation that began from a checkpoint or anew; knowledge of older ones is obsolete
+  // the generation that began from a checkpoint or from the start; knowledge of older ones is obsolete
+  int64_t history = 0;
   struct Change {
     int64_t step = 0, batch = 0;
   };
-  std::vector<Change> recorded = {};  // in the ledger but ahead of the state: repeated at their steps
+  std::vector<Change> recorded = {};  // changes in the ledger but ahead of the state: repeated at their steps
 };
 
 // An audit of the first step has found a difference (elastic/audit/audit.h). All members compute the disputed results

@@ -23,7 +23,7 @@ struct ScalingOptions {
   int64_t batch = 0;      // the configured batch, the reference of the learning rate; 0: scaling is exact
   int64_t batch_max = 0;  // the largest batch
   int64_t ramp_steps = 100;
-  int64_t goal = 0;  // the run is over when this many samples were seen
+  int64_t goal = 0;  // the run ends after this many samples
 };
 
 // Returns the factor of the configured learning rate in `step`: from scaling_state.from where the batch changed to

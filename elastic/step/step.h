@@ -70,7 +70,7 @@ struct Reduced {
   std::string contradiction;     // which members differ in the state's digest or in scaling state; "": all agree
   std::vector<RankFacts> facts;  // one for each virtual rank
   std::vector<double> seconds;   // the time of one rank gradient on each member; 0: the member had none
-  ScalingState scaling_state;    // at which the step was made, with adaptive scaling
+  ScalingState scaling_state;    // the scaling state of the step, with adaptive scaling
   int64_t generation = 0;        // the generation whose members made the step; 0: before this member was in one
 };
 

@@ -1,4 +1,4 @@
-// The tape itself, on functions recorded here, so that nothing depends on the library's own gradients.
+// The tape alone, with functions recorded here, so that nothing depends on the library's gradients.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -55,7 +55,7 @@ TEST(Autograd, ContributionsOfSharedInputsAreAdded) {
   EXPECT_EQ(grad_of(a), (std::vector<float>{32, 108}));  // 4 a^3
 }
 
-// total() hands out an expanded gradient: adding to it in place would count elements several times.
+// total() returns an expanded gradient: adding to it in place would count elements several times.
 TEST(Autograd, AnExpandedGradientIsNotAddedToInPlace) {
   const Var a = leaf({2, 3, 4});
   const Var both = times(total(times(a, leaf({1, 1, 1}, false))), total(a));

@@ -1,5 +1,5 @@
-// The bits of batch norm against its rules written out one scalar at a time, and those of the fused forms
-// against the separate functions.
+// Compares the bits of batch norm with its rules written out scalar by scalar, and those of the fused forms with the
+// separate functions.
 #include <gtest/gtest.h>
 
 #include <bit>

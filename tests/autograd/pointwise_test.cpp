@@ -1,4 +1,4 @@
-// What the rows in ops/pointwise.cpp do not say: integers, special values, writing in place, fused forms.
+// Cases that the rows in ops/pointwise.cpp do not cover: integers, special values, writing in place, fused forms.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -80,7 +80,7 @@ TEST(Pointwise, ComparisonsWithNanAndBetweenAllTypes) {
     EXPECT_TRUE(same_bits(where(mask, p.to(t), q.to(t)), row<float>({0, 3, 5}).to(t))) << name_of(t);
 }
 
-// Every combination of layouts of two operands, against the same operands made contiguous.
+// Compares every combination of layouts of two operands with the same operands made contiguous.
 TEST(Pointwise, AnyStridesGiveTheSameBits) {
   const Tensor base = normal({6, 700, 4}, "strided");
   const std::vector<Tensor> layouts = {

@@ -1,4 +1,4 @@
-// Rotary angles are functions of position alone, so that a sequence may be computed in pieces.
+// Rotary angles are functions of the position alone, so a sequence may be computed in pieces.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,14 +29,14 @@ TEST(Rotary, AnglesAreRoundedOnceFromWideOnes) {
     EXPECT_TRUE(same_bits(narrow.sin, wide.sin.to(DType::f32)));
     for (int64_t i = 0; i < half; ++i) {
       const double angle = 131072.0 * std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(half));
-      // Angles up to 131072 are rounded to 53 bits, so either side is off by a few times 2^-36.
+      // Angles up to 131072 are rounded to 53 bits, so each side has an error of a few times 2^-36.
       EXPECT_NEAR(wide.cos.data<double>()[2 * half + i], std::cos(angle), 1e-9);
       EXPECT_NEAR(wide.sin.data<double>()[2 * half + i], std::sin(angle), 1e-9);
     }
   }
 }
 
-// LLaMA 3.1's: fast pairs turn as they did to the bit, slow ones like those of positions so many times nearer.
+// LLaMA 3.1's scaling: fast pairs keep their bits; slow ones turn as at positions smaller by the scaling factor.
 TEST(Rotary, OnlySlowPairsAreSlowed) {
   constexpr int64_t kHalf = 64, kAt = 1 << 16;
   constexpr RotaryFrequencies kPlain{500000.0}, kScaled{500000.0, 8.0, 1.0, 4.0, 8192};

@@ -1,6 +1,6 @@
 # cmake -DBUILD=<build tree> -DEMULATION=<0 or 1> -P run.cmake
-# Installs the bundle (cmake/Bundle.cmake) and trains with it, with an empty environment; nothing that its programs load
-# lies outside of it but the C library.
+# Installs the bundle (cmake/Bundle.cmake) and trains with it, with an empty environment. Its programs may load nothing
+# outside of it except the C library.
 set(work ${BUILD}/tests/bundle)
 file(REMOVE_RECURSE ${work})
 function(step expected)

@@ -1,5 +1,5 @@
-// Byte-level BPE against Hugging Face's `tokenizers`: tests/golden/make_tokens.py wrote what these make of the same
-// texts, and which vocabulary they learn from them.
+// Compares byte-level BPE with Hugging Face's `tokenizers`: tests/golden/make_tokens.py wrote its tokens for the same
+// texts and the vocabulary that it learns from them.
 #include "data/bpe.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ const std::vector<std::string>& texts() {
   return all;
 }
 
-// FNV-1a, 64 bits, of the number of tokens and the tokens, of each text.
+// The 64-bit FNV-1a of the number of tokens and the tokens of each text.
 class Fnv {
  public:
   void add(const std::vector<int32_t>& tokens) {
@@ -155,7 +155,7 @@ Json added(int id, const char* name, bool special) {
           {"rstrip", false}, {"normalized", false}, {"special", special}};
 }
 
-// The golden vocabulary in a file with whatever else `change` puts there.
+// Returns the golden vocabulary loaded from a file that `change` has modified.
 std::unique_ptr<Bpe> load_changed(const std::function<void(Json&)>& change) {
   const TemporaryFolder folder;
   std::ifstream in(kGolden / "tokenizer.json");
@@ -192,8 +192,8 @@ TEST(Bpe, ReadsFilesLikeThoseOfQwen2AndLlama3) {
 
 TEST(Bpe, NormalFormsOfWhatIsNoUtf8) {
   EXPECT_EQ(nfc("e\u0301\xff\u0301 A\u030a\u212b\xe2\x84"), "\u00e9\xff\u0301 \u00c5\u00c5\xe2\x84");
-  EXPECT_EQ(nfc("\u0958"), "\u0915\u093c");               // one that is never composed
-  EXPECT_EQ(nfc("a\u0323\u0307"), nfc("a\u0307\u0323"));  // marks have an order
+  EXPECT_EQ(nfc("\u0958"), "\u0915\u093c");               // a character that is never composed
+  EXPECT_EQ(nfc("a\u0323\u0307"), nfc("a\u0307\u0323"));  // marks are sorted
   EXPECT_EQ(nfc(std::string("\0x", 2)), std::string("\0x", 2));
   std::string marks = "a";
   for (int i = 0; i < 100; ++i) marks += "\u0315";
@@ -201,7 +201,7 @@ TEST(Bpe, NormalFormsOfWhatIsNoUtf8) {
 }
 
 TEST(Bpe, NoTextMakesASpecialToken) {
-  // Neither as a whole piece nor by a merge.
+  // It is neither a whole piece nor the result of a merge.
   const auto bpe = load_changed([](Json& json) {
     like_llama3(json);
     json["model"]["vocab"]["user"] = 1002;

@@ -1,4 +1,4 @@
-// Colour jitter against torchvision's definition in floating point.
+// Compares colour jitter with torchvision's definition in floating point.
 #include "data/color_jitter.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ Image noise(int64_t h, int64_t w, int64_t c, uint64_t key = 1) {
   return image;
 }
 
-// The factor that a word draws, from 1 - amount (at least 0) to 1 + amount.
+// Returns the factor that a word draws, from 1 - amount (at least 0) to 1 + amount.
 double factor(uint32_t word, double amount) {
   const double share = static_cast<double>(word) / 4294967296.0, low = std::max(0.0, 1 - amount);
   return low + share * (1 + amount - low);
@@ -32,7 +32,7 @@ using Color = std::array<double, 3>;
 
 double grey(const Color& p) { return 0.2989 * p[0] + 0.587 * p[1] + 0.114 * p[2]; }
 
-// Red, green and blue of a hue in turns, with the value and the saturation of a colour.
+// Rotates the hue of a colour by `turn` turns; value and saturation stay.
 Color turned(const Color& p, double turn) {
   const double most = std::max({p[0], p[1], p[2]}), least = std::min({p[0], p[1], p[2]}), d = most - least;
   if (d == 0) return p;
@@ -58,8 +58,8 @@ void expect_close(const Image& image, const Image& before, double tolerance,
   }
 }
 
-// Tolerances: results are rounded to whole values, and factors and greys to fixed point; a grey or a mean that is
-// itself rounded to a whole value, by half a unit, counts by |1 - f|.
+// Tolerances: results are rounded to whole values, and factors and greys to fixed point. A grey or a mean that is
+// itself rounded to a whole value has an error of half a unit, which counts by |1 - f|.
 TEST(ColorJitter, IsTorchvisionsBrightnessContrastSaturationAndHue) {
   const Image before = noise(13, 11, 3);
   double mean = 0;
@@ -105,7 +105,7 @@ TEST(ColorJitter, AppliesThemInEveryOrder) {
     jitter(image, {{0xF0000000, 0xE0000000, 0x10000000, 0xD0000000}}, order * 0x0AAAAAAB + 0x00010000);
     seen.insert(image.pixels);
   }
-  EXPECT_GT(seen.size(), 20u);  // hue leaves some products as they are
+  EXPECT_GT(seen.size(), 20u);  // changing the hue commutes with some of the others
 }
 
 TEST(ColorJitter, OneChannelHasBrightnessAndContrast) {
@@ -150,7 +150,7 @@ TEST(ColorJitter, IsDrawnForASampleInAnEpochAndOnlyInTraining) {
   EXPECT_EQ(apply(jittered, {}, 5), apply(plain, {}, 5));
 }
 
-// Every run with colour jitter relies on these bits.
+// Runs with colour jitter depend on these bits.
 TEST(ColorJitter, GoldenDigest) {
   Hasher hasher;
   for (uint32_t i = 0; i < 30; ++i) {

@@ -1,4 +1,4 @@
-// Decoding of images: the pixels, and what is said of damaged files.
+// Decoding of images: pixels, and the messages about damaged files.
 #include <gtest/gtest.h>
 
 #include "data/image.h"
@@ -25,7 +25,7 @@ TEST(DecodeImage, JpegComesClose) {
   Image image(16, 16, 3);
   for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<uint8_t>(i / 48 * 15);
   const Image back = decode_image(jpeg(image), 3, "a.jpg");
-  // JPEG loses some of each value; an image with wrong channels, rows or range would be off by far more than 12.
+  // JPEG changes each value a little; wrong channels, rows or range would differ by far more than 12.
   for (size_t i = 0; i < image.pixels.size(); ++i) EXPECT_NEAR(back.pixels[i], image.pixels[i], 12);
 }
 
@@ -46,7 +46,7 @@ TEST(DecodeImage, NamesTheFileThatIsDamaged) {
   EXPECT_NE(error(std::string("\xFF\xD8\xFF\xD9")).find("cat.jpg"), std::string::npos);
 }
 
-// A scan of a dozen bytes has the decoder go over the whole image.
+// A scan of a dozen bytes makes the decoder process the whole image.
 TEST(DecodeImage, RefusesAJpegOfVeryManyScans) {
   const std::string whole = jpeg(random_image(24, 24, 3, 1)), end = whole.substr(whole.size() - 2);
   const std::string scan = std::string("\xFF\xDA\0\x08\1\1\0\0\x3F\0", 10);

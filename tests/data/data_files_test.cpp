@@ -71,7 +71,7 @@ TEST(Files, WhatIsNeitherFileNorFolderIsRefused) {
   expect("e", "a link to nothing");
   std::filesystem::create_symlink("f", folder / "set/f");
   expect("f", "a link that cannot be followed (Too many levels of symbolic links)");
-  std::filesystem::create_symlink("..", folder / "set/g");  // a folder, into which it does not go
+  std::filesystem::create_symlink("..", folder / "set/g");  // a link to a folder, which is not followed
   std::filesystem::create_symlink("../set/a.txt", folder / "set/h.txt");
   EXPECT_EQ(paths_of(*open_files(folder / "set")), (Paths{"a.txt", "h.txt"}));
 }
@@ -120,7 +120,7 @@ TEST(Tar, SaysWhatIsWrong) {
   EXPECT_NE(message_of<Failure>([&] { open_files(folder / "nothing"); }).find("does not exist"), std::string::npos);
 }
 
-// Damage of any kind ends in a Failure or in an archive that can be read; nothing is read out of bounds.
+// Any damage ends in a Failure or in a readable archive; nothing is read out of bounds.
 TEST(Tar, SurvivesDamage) {
   const TemporaryFolder folder;
   const std::string name(200, 'n');
@@ -136,7 +136,7 @@ TEST(Tar, SurvivesDamage) {
     std::string bytes = whole;
     const Random4 r = philox(1, round, 0, 0, 0);
     const size_t block = r.v[0] % 8 * 512;
-    // Damage the fields that are read, then make the checksum right again, so that it is met behind the first guard.
+    // Damages the fields that are read, then corrects the checksum, so that the damage passes the first check.
     const size_t at = r.v[1] % 2 ? 124 + r.v[2] % 12 : r.v[2] % 512;
     bytes[block + at] = static_cast<char>(r.v[3]);
     std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(block) + 148, 8, ' ');

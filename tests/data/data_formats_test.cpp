@@ -1,4 +1,4 @@
-// What becomes of each kind of image file (data/image.h), of orientations, and of files that are broken.
+// Kinds of image files (data/image.h), orientations, and damaged files.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -18,7 +18,7 @@
 namespace elinvar::test {
 namespace {
 
-// tests/golden/make_images.py wrote them.
+// tests/golden/make_images.py wrote the files.
 std::string golden(const std::string& name) { return read_file(ELINVAR_SOURCE_DIR "/tests/golden/images/" + name); }
 
 std::string big_endian(uint32_t word) {
@@ -56,7 +56,7 @@ std::string deep_png(int width, int height, const std::vector<uint16_t>& values)
          chunk("IDAT", packed) + chunk("IEND", "");
 }
 
-// Behind the header of a PNG, or the first marker of a JPEG.
+// Inserts the block after the header of a PNG, or after the first marker of a JPEG.
 std::string with_exif(std::string bytes, const std::string& tiff) {
   if (bytes.starts_with("\xFF\xD8")) {
     const std::string contents = std::string("Exif\0\0", 6) + tiff;
@@ -66,7 +66,7 @@ std::string with_exif(std::string bytes, const std::string& tiff) {
   return bytes.insert(33, chunk("eXIf", tiff));
 }
 
-// A block with another tag and the orientation.
+// Returns an Exif block with another tag and the orientation.
 std::string tiff(int orientation, bool little_endian, int type = 3) {
   const auto number = [&](size_t value, size_t count) {
     std::string bytes;
@@ -80,7 +80,7 @@ std::string tiff(int orientation, bool little_endian, int type = 3) {
          number(static_cast<size_t>(orientation), 2) + number(0, 2) + number(0, 4);
 }
 
-// `tolerance`: what JPEG loses of these colours at the quality of the file, more with subsampled colour.
+// `tolerance` is the loss of JPEG for these colours at the file's quality, which is larger with subsampled colour.
 void expect_close(const Image& image, const std::function<std::array<int, 3>(int x, int y)>& color, int tolerance) {
   ASSERT_EQ(image.height, 16);
   ASSERT_EQ(image.width, 24);
@@ -152,7 +152,7 @@ TEST(Formats, PalettesGiveColoursAndTransparencyIsLeftOut) {
 }
 
 TEST(Formats, ImagesAreTurnedUpright) {
-  // Where the upright image's pixel (y, x) lies in a stored one of h x w pixels.
+  // Returns where the upright image's pixel (y, x) is in a stored one of h x w pixels.
   const auto source = [](int orientation, int64_t y, int64_t x, int64_t h, int64_t w) -> std::pair<int64_t, int64_t> {
     switch (orientation) {
       case 2:
@@ -222,7 +222,7 @@ TEST(Formats, HugeImagesAreRefusedBeforeTheyAreDecoded) {
   EXPECT_NE(error(photo).find("is 61680 x 61680"), std::string::npos) << error(photo);
 }
 
-// Six images of two classes, of which 2, 3 and the last are broken in one way or another.
+// Six images of two classes, of which 2, 3 and the last are damaged in different ways.
 class BrokenImages : public ::testing::Test {
  protected:
   BrokenImages() {
@@ -275,7 +275,7 @@ TEST_F(BrokenImages, TheNextWholeOneStandsInWithItsLabel) {
     EXPECT_NE(notices[2].find("the next image stands in for it (3 left out so far)"), std::string::npos) << notices[2];
     read(*data, 2);
     EXPECT_TRUE(data->take_notices().empty());
-    // The draws are those of the sample it stands in for.
+    // The draws are those of the replaced sample.
     int differ = 0;
     for (int64_t epoch = 0; epoch < 64; ++epoch) {
       const Draw draw{.seed = 1, .epoch = epoch, .augment = true};

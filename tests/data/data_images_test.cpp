@@ -1,4 +1,4 @@
-// The formats of images: what they hold, that folder and tar agree, and what is said of damaged ones.
+// Image formats: their contents, equality of folder and tar, and the messages about damaged ones.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -144,7 +144,7 @@ TEST(Mnist, PlainAndCompressedAreTheSame) {
   for (size_t i = 0; i < 30; ++i) EXPECT_EQ(s.pixels[i], static_cast<float>((13 * 30 + i) % 256) / 255.0f);
   EXPECT_EQ(open_dataset(plain("mnist", folder / "plain", 1), Split::validation)->size(), 7);
 
-  // Without a part of its own for it, validation is held out, and nothing is in both.
+  // Without a separate validation part, validation samples are held out of the training set.
   const auto train = open_dataset(plain("mnist", folder / "gz", 1), Split::train);
   const auto held = open_dataset(plain("mnist", folder / "gz", 1), Split::validation);
   EXPECT_EQ(train->size(), 27);
@@ -182,7 +182,7 @@ TEST(Mnist, SaysWhatIsWrong) {
   EXPECT_NE(failure(plain("mnist", folder / "empty", 1)).find("lacks train-images"), std::string::npos);
 }
 
-// Three classes in split folders; `wrap` puts all into one more folder.
+// Three classes in split folders; `wrap` puts all of them into one more folder.
 struct ImageFolder {
   TemporaryFolder folder;
   TarWriter tar, wrapped;
@@ -286,7 +286,7 @@ TEST(SyntheticImages, AreDeterministicAndCanBeToldApart) {
   EXPECT_NE(digest(*train), digest(*open_dataset(other, Split::train)));
   EXPECT_NE(digest(*train), digest(*validation));
 
-  // The nearest class mean of the training images knows most of the validation images.
+  // The nearest class mean of the training images classifies most of the validation images.
   const auto pixels = static_cast<size_t>(train->input_shape().numel());
   std::vector<std::vector<float>> mean(5, std::vector<float>(pixels));
   for (int64_t i = 0; i < 200; ++i) {
@@ -312,8 +312,8 @@ TEST(SyntheticImages, RefusesSettingsWithoutSense) {
   EXPECT_NE(usage({.kind = "synthetic", .noise = 2}).find("noise must be"), std::string::npos);
 }
 
-// Real data sets are looked for in the folder that the environment variable ELINVAR_DATA names: cifar10-jpeg.tar,
-// CIFAR-10 as images in a folder a class below train/ and test/.
+// The environment variable ELINVAR_DATA names a folder with real data sets: cifar10-jpeg.tar, CIFAR-10 as images with a
+// folder per class below train/ and test/.
 TEST(RealData, Cifar10AsImagesInATar) {
   const char* folder = std::getenv("ELINVAR_DATA");
   if (!folder) GTEST_SKIP() << "ELINVAR_DATA names no folder of real data";

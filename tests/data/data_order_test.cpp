@@ -1,4 +1,4 @@
-// Which sample comes when: the permutation and the loader.
+// The order of samples: the permutation and the loader.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -56,7 +56,7 @@ TEST(Permutation, MixesAndDependsOnSeedAndStream) {
   EXPECT_NEAR(static_cast<double>(ascents), 5000, 150);  // 5 standard deviations, sqrt(n / 12) each
 }
 
-// A small set has few permutations: all of them come about equally often.
+// A small set has few permutations: all of them occur about equally often.
 TEST(Permutation, ReachesEveryOrderOfThree) {
   std::map<std::vector<int64_t>, int> times;
   for (uint64_t stream = 0; stream < 6000; ++stream) {
@@ -67,13 +67,13 @@ TEST(Permutation, ReachesEveryOrderOfThree) {
   for (const auto& [order, count] : times) EXPECT_NEAR(count, 1000, 200);  // 7 standard deviations, 29 each
 }
 
-// Every resumed or repeated run relies on these values.
+// Resumed and repeated runs depend on these values.
 TEST(Permutation, GoldenValues) {
   const Permutation p(50000, 1, 0);
   EXPECT_EQ((std::vector<int64_t>{p(0), p(1), p(2), p(49999)}), (std::vector<int64_t>{11154, 2960, 43274, 9625}));
 }
 
-// Samples that say who they are, where a reader can be told to fail.
+// Samples that are their own numbers; a chosen reader can be made to fail.
 class Numbers final : public Dataset {
  public:
   explicit Numbers(int64_t size, int64_t bad = -1) : size_(size), bad_(bad) {}
@@ -131,7 +131,7 @@ TEST(Loader, DealsEverySampleExactlyOnceAnEpoch) {
       }
 }
 
-// Whatever sizes follow each other, also where one is larger than what is left of an epoch, or than all of it.
+// Any sequence of sizes works, also if one exceeds the rest of an epoch, or a whole epoch.
 TEST(Loader, DealsEverySampleExactlyOnceAnEpochInBatchesOfAnySizes) {
   const int64_t n = 53;
   const int64_t sizes[] = {8, 8, 16, 5, 40, 8, 1, 60, 13, 13, 26, 3};
@@ -158,7 +158,7 @@ TEST(Loader, DealsEverySampleExactlyOnceAnEpochInBatchesOfAnySizes) {
   }
 }
 
-// What the schedule of a run with batches of other sizes goes by.
+// Runs with other batch sizes take their schedule from this step.
 TEST(Loader, TheStepOfASampleIsThatOfTheConfiguredBatch) {
   const Loader loader(std::make_shared<Numbers>(53), {.global_batch = 8, .threads = 0});
   for (int64_t step = 0; step < 30; ++step) {
@@ -168,7 +168,7 @@ TEST(Loader, TheStepOfASampleIsThatOfTheConfiguredBatch) {
   }
 }
 
-// The assignment of the batch decides which worker computes it, not what it holds.
+// The assignment of the batch to virtual ranks determines which worker computes a sample, not the batch's contents.
 TEST(Loader, TheGlobalBatchIsTheSameForAnyNumberOfVirtualRanks) {
   const auto dataset = std::make_shared<Numbers>(101);
   Loader one(dataset, {.seed = 5, .global_batch = 16}),
@@ -233,7 +233,7 @@ TEST(Loader, ReadersAndTheOrderOfRequestsChangeNoByte) {
     }
 }
 
-// Samples of which the first that a reader makes is not done before one behind it has been read.
+// The first sample that a reader makes is not finished before a later one has been read.
 class Stuck final : public test::Endless {
  public:
   bool reader_was_stuck() const {

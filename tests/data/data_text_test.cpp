@@ -68,8 +68,8 @@ TEST(Text, ValidationIsTheLastTenthInFixedWindows) {
   const std::string text = numbered(1000);
   const DataConfig config{.kind = "text", .path = folder.write("a.txt", text), .context = 16};
   const auto train = open_dataset(config, Split::train), validation = open_dataset(config, Split::validation);
-  EXPECT_EQ(train->size(), 55);      // 900 tokens: one window less, so that it can begin anywhere in the first 16
-  EXPECT_EQ(validation->size(), 6);  // 100 tokens, of which 97 are in use
+  EXPECT_EQ(train->size(), 55);      // 900 tokens: one window less, so that the first can begin anywhere in 16 tokens
+  EXPECT_EQ(validation->size(), 6);  // 100 tokens, of which 97 are used
   EXPECT_EQ(validation->classes(), 256);
   for (int64_t i = 0; i < 6; ++i) {
     const Window w = window(*validation, i);
@@ -119,7 +119,7 @@ TEST(Text, AFolderIsReadInTheOrderOfItsNames) {
                                     Split::train);
   std::string text;
   for (int64_t i = 0; i < dataset->size(); ++i) text += dataset->vocabulary()->decode_all(window(*dataset, i).input);
-  EXPECT_EQ(text, "one two ");  // a window of 4 is kept back for the offset, and the last token for validation
+  EXPECT_EQ(text, "one two ");  // a window of 4 is reserved for the offset, and the last token for validation
   EXPECT_EQ(symbols_of(*dataset), " ehnortw");
 }
 
@@ -168,7 +168,7 @@ TEST(Text, SaysWhatIsWrong) {
             std::string::npos);
 }
 
-// Files of 100 tokens whose numbers go on from one to the next.
+// Writes a file of 100 tokens with consecutive numbers.
 void write_tokens(const std::filesystem::path& path, int32_t first) {
   std::vector<int32_t> tokens(100);
   std::iota(tokens.begin(), tokens.end(), first);
@@ -192,7 +192,7 @@ TEST(Tokens, AreReadAcrossFiles) {
     }
   };
   {
-    // Without a file for it, the last tenth is for validation.
+    // Without a validation file, the last tenth is used.
     const auto train = open_dataset(config, Split::train), validation = open_dataset(config, Split::validation);
     EXPECT_EQ(train->size(), 15);
     EXPECT_EQ(train->classes(), 1000);

@@ -25,7 +25,7 @@ Image random_image(int64_t h, int64_t w, int64_t c, uint64_t key = 1) {
   return image;
 }
 
-// Every pixel has a value of its own: 16 * y + x + 1.
+// Returns an image whose pixels differ: 16 * y + x + 1.
 Image numbered(int64_t h, int64_t w) {
   Image image(h, w, 1);
   for (int64_t y = 0; y < h; ++y)
@@ -49,7 +49,7 @@ TEST(Resize, AFlatImageStaysFlat) {
     for (uint8_t p : whole(image, h, w).pixels) EXPECT_EQ(p, 201);
 }
 
-// Against the triangle filter in floating point, without rounding in between.
+// Compares with the triangle filter in floating point, without intermediate rounding.
 TEST(Resize, FollowsTheTriangleFilter) {
   const Image image = random_image(21, 21, 1);
   for (int64_t out : {1, 2, 5, 10, 20, 22, 63}) {
@@ -70,13 +70,13 @@ TEST(Resize, FollowsTheTriangleFilter) {
         double expected = 0;
         for (size_t j = 0; j < 21; ++j)
           for (size_t i = 0; i < 21; ++i) expected += wy[j] * wx[i] * image.pixels[j * 21 + i];
-        // Both passes round to whole pixel values, half a unit each, with weights in fixed point.
+        // Both passes round to whole pixel values (half a unit each), with fixed-point weights.
         EXPECT_NEAR(result.pixels[static_cast<size_t>(y * out + x)], expected, 1.3) << out;
       }
   }
 }
 
-// The weights of data/resize.h, as it states them.
+// The weights as data/resize.h states them.
 std::vector<int32_t> stated_weights(int64_t in, int64_t out, int64_t i) {
   std::vector<int64_t> w;
   for (int64_t j = 0; j < in; ++j)
@@ -89,7 +89,7 @@ std::vector<int32_t> stated_weights(int64_t in, int64_t out, int64_t i) {
   return q;
 }
 
-// The image with the lines along its rows scaled, and turned on its side.
+// Returns the image scaled to `width` and transposed.
 Image scaled_and_turned(const Image& image, int64_t width) {
   Image turned(width, image.height, image.channels);
   for (int64_t x = 0; x < width; ++x) {
@@ -124,7 +124,7 @@ TEST(Resize, IsTheStatedSumOnEveryInstructionSet) {
   set_isa(before);
 }
 
-// The image ends where memory does.
+// The image ends at the end of accessible memory.
 TEST(Resize, ReadsNothingAfterTheImage) {
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   void* const memory = ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -200,7 +200,7 @@ TEST(Transform, EvaluationTakesTheCentreOfTheScaledImage) {
 TEST(Transform, CropsFromThePaddedImageAndMirrors) {
   const Image image = numbered(4, 4);
   const ImageTransform t = transform_of({.crop_padding = 2, .flip = true}, image);
-  EXPECT_EQ(bytes_of(apply(t, image)), bytes_of(apply(transform_of({}, image), image)));  // nothing of it in evaluation
+  EXPECT_EQ(bytes_of(apply(t, image)), bytes_of(apply(transform_of({}, image), image)));  // evaluation ignores it
   std::map<std::vector<int>, int> seen;
   for (int64_t i = 0; i < 5000; ++i) ++seen[bytes_of(apply(t, image, {.seed = 1, .augment = true}, i))];
   EXPECT_EQ(seen.size(), 50u);  // 5 x 5 places, mirrored or not
@@ -300,7 +300,7 @@ TEST(Transform, DrawsDependOnSeedEpochAndIndexAlone) {
   }
 }
 
-// On a ramp whose pixels tell their place, the part that was taken can be read off its corners.
+// In a ramp whose pixels encode their place, the corners show which part was taken.
 TEST(Transform, RandomPartsHaveTheStatedAreasAndAspects) {
   Image ramp(240, 250, 3);
   for (int64_t y = 0; y < 240; ++y)
@@ -327,7 +327,7 @@ TEST(Transform, RandomPartsHaveTheStatedAreasAndAspects) {
   EXPECT_NEAR(wide, 250, 50);  // 4.5 standard deviations
 }
 
-// Every run on images relies on these bits.
+// Runs on images depend on these bits.
 TEST(Transform, GoldenDigest) {
   Hasher hasher;
   const Image image = random_image(37, 50, 3);

@@ -1,5 +1,5 @@
 #pragma once
-// Endless samples, each its own number: data of tests that are about how they are read.
+// An endless dataset whose samples are their own numbers, for tests of how samples are read.
 #include "data/dataset.h"
 
 namespace elinvar::test {
@@ -19,7 +19,7 @@ class Endless : public Dataset {
   }
 
  private:
-  virtual void reads(int64_t index) const = 0;  // whoever reads does that first
+  virtual void reads(int64_t index) const = 0;  // called before each read
 };
 
 }  // namespace elinvar::test

@@ -1,4 +1,4 @@
-// Decoded images in a folder: they are what decoding gives, whatever becomes of the files.
+// A folder of decoded images: reading gives the same as decoding, whatever happens to the files.
 #include "data/image_cache.h"
 
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST(ImageCache, ThreadsShareIt) {
       });
   }
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(files_in(folder / "cache").size(), 5u);  // and nothing is left beside them
+  EXPECT_EQ(files_in(folder / "cache").size(), 5u);  // and no other files
 }
 
 TEST(ImageCache, ADatasetIsTheSameWithIt) {

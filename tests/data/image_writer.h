@@ -16,7 +16,7 @@ inline void append_bytes(void* text, void* bytes, int count) {
   static_cast<std::string*>(text)->append(static_cast<const char*>(bytes), static_cast<size_t>(count));
 }
 
-// Noise, a function of the key.
+// Returns noise, a function of the key.
 inline Image random_image(int64_t h, int64_t w, int64_t c, uint64_t key) {
   Image image(h, w, c);
   for (size_t i = 0; i < image.pixels.size(); ++i)

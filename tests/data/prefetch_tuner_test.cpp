@@ -1,4 +1,4 @@
-// How many readers make batches ahead is found out as they are waited for.
+// The number of readers that make batches ahead follows from the time spent waiting for batches.
 #include "data/prefetch_tuner.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,8 @@
 namespace elinvar {
 namespace {
 
-// A second a batch is computed for; one reader makes a batch in `read` seconds, up to `cores` of them side by side.
+// Simulates a loop that computes one second per batch; one reader makes a batch in `read` seconds, up to `cores` of
+// them in parallel.
 int readers_after(double read, int cores, int most, std::string* said = nullptr) {
   PrefetchTuner tuner({1, 4}, most);
   int threads = 1;
@@ -47,7 +48,7 @@ TEST(PrefetchTuner, LooksForAWhileFirst) {
   for (int i = 0; i < 290; ++i) EXPECT_FALSE(fast.record(0.01, 0.01)) << "too short";
 }
 
-// A sample takes a millisecond to read, without any processor.
+// Reading a sample takes a millisecond and no processor time.
 class Slow final : public test::Endless {
   void reads(int64_t) const override { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 };

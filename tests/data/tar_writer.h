@@ -1,5 +1,5 @@
 #pragma once
-// Writes small tar archives, whole or deliberately odd.
+// Writes small tar archives, intact or deliberately malformed.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -10,7 +10,7 @@ namespace elinvar::test {
 
 class TarWriter {
  public:
-  // One header with its contents, padded to blocks. `prefix` goes to ustar's second name field.
+  // Adds one header with its contents, padded to blocks. `prefix` is ustar's second name field.
   TarWriter& member(std::string_view name, std::string_view contents, char type = '0', std::string_view prefix = "") {
     std::string h(512, '\0');
     const auto put = [&](size_t at, std::string_view text) { std::memcpy(h.data() + at, text.data(), text.size()); };

@@ -1,4 +1,4 @@
-// Data that are in memory as tensors.
+// Datasets of tensors in memory.
 #include "data/tensor_dataset.h"
 
 #include <gtest/gtest.h>

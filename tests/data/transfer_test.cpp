@@ -1,5 +1,5 @@
-// Copies between the host and a GPU while it computes, and what is made of them: batches that are there before they are
-// asked for, and leaves whose numbers come late.
+// Copies between the host and a GPU while it computes, and their uses: batches that are ready before they are
+// requested, and rank gradients whose numbers arrive late.
 #include "tensor/transfer.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST_P(Transfer, WhatIsSentIsFoundByWhatFollows) {
 TEST_P(Transfer, WhatIsFetchedIsWhatWasThereBefore) {
   Tensor x = numbers(100'000, 0.0f).to(device_);
   Download first(x);
-  const Tensor y = mul(x, 2.0);  // not over x, which is on its way
+  const Tensor y = mul(x, 2.0);  // must not overwrite x, which is being copied
   Download second(y);
   EXPECT_TRUE(same_bits(first.wait(), numbers(100'000, 0.0f)));
   while (!second.ready()) {
@@ -69,7 +69,7 @@ TEST_P(Transfer, WhatIsFetchedIsWhatWasThereBefore) {
   EXPECT_TRUE(same_bits(of_a_view.wait(), numbers(100'000, 0.0f).reshape({100, 1000}).transpose(0, 1).to_contiguous()));
 }
 
-// Their memory is handed out again at once, to copies and kernels that must wait for them.
+// Their memory is reused at once, by copies and kernels that must wait for them.
 TEST_P(Transfer, CopiesThatNobodyWaitsForHarmNobody) {
   for (int i = 0; i < 20; ++i) {
     const Tensor x = numbers(50'000, static_cast<float>(i));
@@ -108,7 +108,7 @@ TEST_P(Transfer, BatchesAreSentAheadAndAreTheSame) {
       EXPECT_TRUE(same_bits(batch.input, expected.input));
       EXPECT_TRUE(same_bits(batch.input_on(device_).to(Device{}), expected.input));
     }
-  // What was changed since is sent as it is now.
+  // A batch that was changed since is sent in its present form.
   Batch batch = ahead.batch(8, 0);
   batch.input = mul(batch.input, 2.0);
   EXPECT_TRUE(same_bits(batch.input_on(device_).to(Device{}), mul(plain.batch(8, 0).input, 2.0)));

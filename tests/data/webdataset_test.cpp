@@ -1,4 +1,4 @@
-// WebDataset shards: which files a path names, what an index says, and that reading is reading image files.
+// WebDataset shards: the files that a path names, the contents of an index, and equality with reading image files.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 std::string small_png(int key) { return png(random_image(6, 5, 3, static_cast<uint64_t>(key))); }
 
-// Samples first .. first + count - 1; sample i has label i % 3.
+// Writes `count` samples from `first` on; sample i has label i % 3.
 std::string shard(int first, int count) {
   TarWriter tar;
   for (int i = first; i < first + count; ++i) {
@@ -71,7 +71,7 @@ TEST(ShardPaths, BracesLieInOneAnother) {
   for (const char* name : {"a-08.tar", "a-09.tar", "b-x.tar", "more/c.tar", "b-x.tar.index"}) folder.write(name, "");
   const auto count = [&](const std::string& pattern) { return shard_paths((folder / pattern).string()).size(); };
   EXPECT_EQ(count("{a-{08..09},b-x,more/c}.tar"), 4u);
-  EXPECT_EQ(count("{a-08,a-{08..09}}.tar"), 2u);  // each once
+  EXPECT_EQ(count("{a-08,a-{08..09}}.tar"), 2u);  // each file once
   EXPECT_EQ(count("*.tar*"), 3u);
   EXPECT_EQ(count("{a-0[89],b-?}.tar"), 3u);
   EXPECT_EQ(count("a-08.tar"), 1u);

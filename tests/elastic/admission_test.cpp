@@ -1,4 +1,4 @@
-// Admission: the workers that are taken into a job, refused, and remembered.
+// Admission: which workers are admitted to a job, refused, and remembered.
 #include "elastic/protocol/admission.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ TEST(Admission, TellsWorkersWhichStateTheRunBeginsWith) {
   EXPECT_EQ(job.sent(7).at(0).as<messages::Welcome>()->restore, 2);
 }
 
-// Two workers that have made equally many steps may have different states.
+// Two workers that have made the same number of steps may have different states.
 TEST(Admission, WithAdaptiveScalingNobodyHasTheFirstStateYet) {
   CoordinatedJob job({.steps = 10, .scaling = {.batch = 8, .batch_max = 8}}, /*first_step=*/4);
   Admission admission(job.state, 0);

@@ -1,4 +1,4 @@
-// What a coordinator tells those that it finds, and people who wait.
+// Messages of a coordinator that takes over, to workers and to people.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

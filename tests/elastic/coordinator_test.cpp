@@ -1,4 +1,4 @@
-// The coordinator's messages to workers, and the times at which it has to look at the clock.
+// The coordinator's messages to workers, and the times of its ticks.
 #include "elastic/protocol/coordinator.h"
 
 #include <gtest/gtest.h>
@@ -103,7 +103,7 @@ TEST(Coordinator, GivesANewcomerLessOfItsFirstStep) {
   EXPECT_EQ(total(with.members[0].first_share) + total(with.members[1].first_share), 2 * total(with.members[0].share));
 }
 
-// A newcomer delays others only after it is warm. If nobody can continue without it, it gets the state at once.
+// A newcomer delays others only until it is warm. If the job cannot continue without it, it gets the state at once.
 TEST(Coordinator, FeedsANewcomerThatIsWarm) {
   Job job(1);
   job.hello(7, 1);
@@ -148,7 +148,7 @@ TEST(Coordinator, AnswersHeartbeatsThatAskForIt) {
   EXPECT_EQ(job.sent(1), Kinds{"heard"});
 }
 
-// Nobody waits for the confirmation. Unconfirmed facts are kept, and come again after a death.
+// No worker waits for the confirmation. Unconfirmed facts are kept, and reported again after a death.
 TEST(Coordinator, ConfirmsSeveralFactsAtOnce) {
   Job job(1);
   int acks = 0;
@@ -161,9 +161,9 @@ TEST(Coordinator, ConfirmsSeveralFactsAtOnce) {
   EXPECT_EQ(job.sent(1), Kinds{"ack"});
 }
 
-// Facts that the predecessor did not confirm come again, and are confirmed even if they are on file. Facts that nobody
-// has reported yet are not confirmed, although a resumed run has them on file: a leader that gathers them would not
-// report them any more.
+// Facts that the predecessor did not confirm are reported again, and are confirmed even if they are on file. Facts that
+// were not reported yet are not confirmed, although a resumed run has them on file: a leader that gathers them would
+// then never report them.
 TEST(Coordinator, ConfirmsWhatComesAgainAfterATakeover) {
   Job before(1);
   before.on_file = 7;

@@ -1,5 +1,4 @@
-// Audits: the decisions by themselves, and in the simulator, where bits flip in audited data while workers come, leave
-// and die.
+// Audits: the decisions alone, and in the simulator, where bits flip in audited data while workers join, leave and die.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -103,7 +103,7 @@ TEST(ElasticProtocol, RandomSchedulesOfGpusGoThroughGroups) {
   EXPECT_GT(happened.aborted_groups, happened.schedules / 20);
 }
 
-// No worker is a member then, and yet one takes over.
+// No worker is a member then, and one takes over all the same.
 TEST(ElasticProtocol, RandomSchedulesWhoseCoordinatorDiesBeforeTheFirstGenerationGoOn) {
   CpuStream alone(1);
   const StreamScope scope(alone);
@@ -203,7 +203,7 @@ TEST(Hang, IsToldFromLongWork) {
   EXPECT_TRUE(hung().empty());
 }
 
-// Stuck only if nobody is at work, nobody received anything, and all of that was reported just now.
+// Stuck only if no member is at work, none received anything, and all of that was reported just now.
 TEST(Stuck, IsToldFromWaiting) {
   Generation generation;
   Roster roster;

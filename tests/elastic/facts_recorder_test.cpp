@@ -55,7 +55,7 @@ TEST(FactsRecorder, ARepetitionIsOneLineAndAnotherWordIsAContradiction) {
   EXPECT_THROW(recorder.record({other}), UsageError) << "the run has four steps";
 }
 
-// A checkpoint may tell the digest of a state before the facts of the next step do.
+// A checkpoint may report the digest of a state before the facts of the next step do.
 TEST(FactsRecorder, AStateThatIsKnownOtherwiseCompletesItsLine) {
   const test::TemporaryFolder folder;
   fs::create_directories(folder / "run");

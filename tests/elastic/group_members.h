@@ -1,5 +1,5 @@
 #pragma once
-// Members of a group of GPUs that talk to each other without processes or a network, and a test's actions on them,
+// Members of a group of GPUs that exchange messages without processes or a network, and a test's actions on them,
 // message by message.
 #include <gtest/gtest.h>
 
@@ -180,7 +180,7 @@ struct GroupMembers {
   int vranks;
   std::map<PeerId, std::unique_ptr<Member>> members;
   std::map<PeerId, std::shared_ptr<GpuGroup>> groups;  // the newest
-  std::map<PeerId, RankGradient> opened;               // rank gradients that come gradient by gradient
+  std::map<PeerId, RankGradient> opened;               // rank gradients put gradient by gradient
   std::vector<Tensor> spoiled;
   std::vector<std::string> sent, reports;
   std::string made;                 // how the group in use was made

@@ -79,7 +79,7 @@ TEST(Ledger, TheHeaderRoundTripsAndIsOfOneRun) {
   {
     Ledger ledger(folder.path());
     ledger.begin({});
-    ledger.begin(header);  // the run that began with it made no step
+    ledger.begin(header);  // the run that began the ledger made no step
     ledger.record(line_of(1));
     ledger.write();
     ledger.begin(header);
@@ -172,7 +172,7 @@ TEST(DigestFile, LinesThatAreDoubledSwappedOrMissingAreSeen) {
   lines.erase(lines.begin() + 1);
   EXPECT_EQ(fault(lines), "");
   EXPECT_TRUE(DigestFile(folder.path(), ledger).begins_late(ledger, 12));
-  // Lines after the checkpoint from which the run continues come again.
+  // Lines after the checkpoint from which the run continues are recorded again.
   lines.pop_back();
   EXPECT_EQ(fault(lines, 11), "");
   EXPECT_NE(fault(lines, 12).find("ends before the line of step 12"), std::string::npos);

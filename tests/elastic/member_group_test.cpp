@@ -37,8 +37,8 @@ TEST(MemberGroups, AddUpOnceATrailerShowsThatAllAreInThem) {
   EXPECT_EQ(pair.told("group_used"), 0) << "it is told once";
 }
 
-// The last rank gradient of each member is open, and its second gradient has come: the bucket of this gradient and the
-// batch-statistic sum is reduced.
+// The last rank gradient of each member is open, and its second gradient has been put: the bucket of this gradient and
+// the batch-statistic sum is reduced.
 void add_up_the_first_bucket(GroupMembers& pair) {
   for (auto& [peer, m] : pair.members) {
     const int first = 2 * (static_cast<int>(peer) - 1), second = first + 1;
@@ -290,7 +290,7 @@ TEST(MemberGroups, AreNotMixedUp) {
   for (auto& [peer, m] : three.members) EXPECT_FALSE(m->reduction().reduces_in_group()) << peer;
 }
 
-// A member that cannot make the group tells the first member, which asks all for a new one; nobody uses the old one.
+// A member that cannot make the group tells the first member, which asks all for a new one; no member uses the old one.
 TEST(MemberGroups, AreMadeAnewWhereTheyCannotBeMadeFromTheOneBefore) {
   for (const PeerId unable : {PeerId{1}, PeerId{2}}) {
     GroupMembers three(3);

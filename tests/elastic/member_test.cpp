@@ -14,7 +14,7 @@
 namespace elinvar {
 namespace {
 
-// A heartbeat that crosses the coordinator's answer in transit is answered like a stranger's.
+// A heartbeat in transit that crosses the coordinator's answer is answered like a stranger's.
 TEST(Member, TheFirstWordOnItsEndStands) {
   constexpr PeerId kCoordinator = 2;
   const Message expelled{.sender = kCoordinator,
@@ -47,7 +47,7 @@ TEST(Member, IsToldWhetherItMayComeBack) {
   EXPECT_FALSE(again(Refused{.reason = "its data are others"}));
 }
 
-// No record names a learner: after a takeover only those that request it can tell of it.
+// No record names a learner: after a takeover only the members that send it the state can report it.
 TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
   Member member(MemberOptions{.self = 4, .steps = 10});
   member.introduce(2, {});
@@ -79,7 +79,7 @@ TEST(Member, ComputesALeafBeforeItIsFed) {
   member.learn_layout({.gradients = {Tensor::full({3}, 1)}, .facts = {.count = 1, .samples = 1}});
   EXPECT_TRUE(member.take_actions().back().message.as<messages::Warm>());
   EXPECT_EQ(member.next(), Member::Next::wait);
-  member.introduce(3, {});  // a coordinator that does not know it
+  member.introduce(3, {});  // this coordinator does not know the member
   EXPECT_TRUE(member.take_actions().back().message.as<messages::Hello>()->warm);
 }
 
@@ -178,8 +178,8 @@ struct HostMembers {
 using Kinds = std::vector<std::string>;
 using Steps = std::vector<int64_t>;
 
-// The members enter a generation, and are proposed the next, before a newcomer knows that it is a member: it has to
-// hold the next one too, or that one never begins.
+// The members enter a generation, and the next is proposed, before a newcomer knows that it is a member. It must hold
+// the next one too, or that one never begins.
 TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
   HostMembers pair;
   std::unique_ptr<Member> third = HostMembers::introduced(3);
@@ -217,7 +217,7 @@ TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
   EXPECT_EQ(pair.members.at(1)->position().number(), 3);
 }
 
-// Each message wakes several threads: several steps share one message, unless something waits for their facts.
+// Each message wakes several threads: several steps share one message, unless their facts are waited for.
 TEST(Member, TheLeaderTellsOfSeveralStepsAtOnce) {
   HostMembers pair;
   Member& leader = *pair.members.at(1);
@@ -310,7 +310,7 @@ TEST(Member, AStepIsOfTheGenerationThatMadeIt) {
   EXPECT_EQ(pair.made_by, (Steps{1, 1, 2}));
 }
 
-// Nobody can report these facts later, because the run ends.
+// The facts cannot be reported later, because the run ends.
 TEST(Member, WhoFailsTellsOfTheStepsBefore) {
   for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
     HostMembers pair;
@@ -358,7 +358,7 @@ TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
   EXPECT_EQ(reduced.batch_statistics[0].item(), 4 * 0.125 + 6);
 }
 
-// The rank gradient is completed and reduced, and all of it is sent anew in the next generation.
+// The rank gradient is completed and reduced, and all of it is sent again in the next generation.
 TEST(Member, AFenceLeavesAnOpenLeafWhole) {
   HostMembers pair;
   Member& b = *pair.members.at(2);

@@ -221,7 +221,7 @@ TEST(RunDirectory, ACheckpointWaitsForAllPartsAndUntilTheMembersAgree) {
   EXPECT_EQ(directory.checkpoints().newest(10), 3);
 }
 
-// A worker whose memory has failed saves a state that the members do not agree on.
+// A worker with damaged memory saves a state that the members do not agree on.
 TEST(RunDirectory, AStateThatIsDamagedIsNeverCommitted) {
   const test::TemporaryFolder folder;
   Toy::Opened directory(folder / "run");

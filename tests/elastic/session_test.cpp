@@ -124,7 +124,7 @@ TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
   }
   network.arrive({.what = Arrival::What::message,
                   .packet = packet_of({.sender = kCoordinator, .payload = messages::Heard{}}, /*run=*/1)});
-  // Once it is answered it does not introduce itself again.
+  // Once answered, it does not introduce itself again.
   for (int i = 0; i < 3; ++i) EXPECT_EQ(network.next("alive").kind, "alive");
   {
     const std::lock_guard lock(network.mutex);
@@ -135,8 +135,8 @@ TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
   for (const Packet& m : network.sent) EXPECT_NE(m.kind, "hello");
 }
 
-// The worker has been at step 1, and its replay comes there again from step 0 while a learner is to get the state after
-// step 1: a part sent during the replay would belong to another state.
+// The worker has been at step 1, and its replay reaches that step again from step 0 while a learner is to get the state
+// after step 1: a part sent during the replay would belong to another state.
 TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
   Network network;
   network.connections[kCoordinator] = "tcp://127.0.0.1:2";
@@ -199,7 +199,7 @@ TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
   EXPECT_EQ(*reinterpret_cast<const float*>(state->bytes[0].data), 5);
 }
 
-// A replay that cannot run has shown nothing: the member continues with its state.
+// A replay that cannot run shows nothing: the member continues with its state.
 TEST(Session, AReplayWithoutItsCheckpointLeavesTheState) {
   Network network;
   network.connections[kCoordinator] = "tcp://127.0.0.1:2";

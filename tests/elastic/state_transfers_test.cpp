@@ -51,7 +51,7 @@ TEST(StateTransfers, ABoundaryThatHasPassedIsMissed) {
   EXPECT_FALSE(at.transfers.any());
 }
 
-// During a fence nobody can make steps, so the state is sent at once and is not throttled.
+// During a fence no member makes steps, so the state is sent at once and is not throttled.
 TEST(StateTransfers, AFencedMemberDoesNotThrottle) {
   Transfers at(4);
   at.position.promised = 2;

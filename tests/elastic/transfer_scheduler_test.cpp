@@ -1,4 +1,4 @@
-// Which members send a learner the state, and when that begins anew.
+// Which members send a learner the state, and when a transfer begins again.
 #include "elastic/protocol/transfer_scheduler.h"
 
 #include <gtest/gtest.h>

@@ -43,7 +43,7 @@ TEST(WorkClock, NewsThatNobodyLooksAtIsAHang) {
   EXPECT_EQ(clock.heartbeat(5).idle, 2.0);
 }
 
-// News that came while the loop was at work, or that made it work, is not news that it sleeps through. Otherwise a
+// News that arrives while the loop works, or that makes it work, is not news that it sleeps through. Otherwise a
 // heartbeat between a long rank gradient and the reduction would report a hang, and the worker would be evicted, as
 // happened once.
 TEST(WorkClock, NewsFromTheTimeOfAnEarlierWorkIsNoHang) {

@@ -28,8 +28,8 @@ unsigned char* shared_at(uint64_t at) {
   return reinterpret_cast<unsigned char*>(shared_bytes.data()) + at;
 }
 
-// The threads of one block. A fiber runs threads one after another until one of them waits: that one keeps the fiber,
-// and the next begins in another, so that a kernel without barriers needs a single fiber for all.
+// The threads of one block. A fiber runs threads one after another until one of them waits. That thread keeps the
+// fiber, and the next thread begins in another one, so a kernel without barriers needs a single fiber.
 class Block {
  public:
   Block(size_t threads, const std::function<void()>& kernel) : kernel_(kernel), threads_(threads) {}
@@ -66,7 +66,7 @@ class Block {
     suspend();
   }
 
-  // Every thread of the warp offers a value; take(offered) may ask for that of any lane.
+  // Every thread of the warp offers a value; take(offered) may read that of any lane.
   template <class F>
   void trade(uint64_t value, F take) {
     threads_[current_].offered = value;
@@ -76,7 +76,7 @@ class Block {
       invariant(from < threads_.size() && threads_[from].state != State::done, "a value of a thread that does not run");
       return threads_[from].offered;
     });
-    wait_for_warp();  // nobody offers anew before all have taken
+    wait_for_warp();  // no thread offers again before all have taken
   }
 
   void load_matrices(uint32_t at, bool transposed, uint32_t (&pair)[4]) {
@@ -111,16 +111,16 @@ class Block {
   enum class State { fresh, ready, at_block_barrier, at_warp_barrier, done };
   struct Copy {
     uint32_t to;
-    const void* from;  // none: zeros
+    const void* from;  // null: zeros
   };
   struct Thread {
     State state = State::fresh;
     fiber context;
     uint64_t offered = 0;
-    std::vector<Copy> copies;  // under way
+    std::vector<Copy> copies;  // pending copies
   };
 
-  // Of eight rows; those at the same place are read at once.
+  // Counts an access to eight rows; rows at the same place are read at once.
   template <class F>
   static void count_access(F row) {
     int64_t most = 0;
@@ -200,7 +200,7 @@ thread_local Block* block = nullptr;
 void run(int64_t blocks, int threads, size_t shared, const std::function<void()>& kernel) {
   cpu_stream().parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
-      // What was not written is NaN.
+      // Memory that was not written is NaN.
       shared_bytes.assign(shared / sizeof(uint64_t) + 1, ~uint64_t{0});
       gridDim = {static_cast<unsigned>(blocks), 1, 1};
       blockDim = {static_cast<unsigned>(threads), 1, 1};

@@ -1,9 +1,9 @@
 #pragma once
-// The part of CUDA's language that the project's kernels use, for the C++ compiler: included ahead of a .cu file
-// (-include) it makes the kernel's functions plain ones. Blocks run one after another on each CPU thread, the threads
-// of a block by turns, as fibers that change places at barriers and exchanges alone. The order of turns differs from
-// one stretch between barriers to the next (ascending, descending), so that a kernel that lacks a barrier gives wrong
-// results here as well.
+// The part of CUDA's language that the project's kernels use, for the C++ compiler. Included ahead of a .cu file
+// (-include), it makes the kernel's functions ordinary ones. Each CPU thread runs blocks one after another; the threads
+// of a block are fibers that switch only at barriers and exchanges. Their order alternates between ascending and
+// descending from one stretch between barriers to the next, so that a kernel without a necessary barrier gives wrong
+// results here, too.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -35,8 +35,8 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-// Does the work of a call; while this thread records a graph (tests/emulation/graph.cpp) it is kept for later instead.
-// In the bytes of its arguments addresses are found.
+// Does the work of a call, or keeps it for later while this thread records a graph (tests/emulation/graph.cpp), which
+// finds addresses in the bytes of the arguments.
 void perform(const char* name, const void* arguments, size_t bytes, std::function<void()> work);
 
 // Runs a grid and returns when it is done.
@@ -45,19 +45,21 @@ void run(int64_t blocks, int threads, size_t shared, const std::function<void()>
 void* shared_memory();
 void block_barrier();
 void warp_barrier();
-// Every thread of the warp leaves a value and gets that of `lane`.
+// Every thread of the warp offers a value and gets that of `lane`.
 uint64_t exchange(uint64_t value, int lane);
 
-// Places in shared memory are bytes from the beginning of shared_memory(), in sixteens.
+// Places in shared memory are byte offsets from shared_memory(), multiples of 16.
 //
-// "ldmatrix" of four matrices: of row lane / 4 of each, two elements, or of column lane / 4.
+// "ldmatrix" of four matrices: two elements of row lane / 4 of each, or of column lane / 4.
 void load_matrices(uint32_t at, bool transposed, uint32_t (&pair)[4]);
-// Each matrix is one access of eight rows of 16 bytes to 32 banks. What all threads have done since the program began.
+// Each matrix is one access of eight rows of 16 bytes to 32 banks. Counts the accesses of all threads since the program
+// began.
 struct MatrixLoads {
-  int64_t accesses, conflicts;  // times an access had to be repeated since rows lie in the same banks
+  int64_t accesses, conflicts;  // repetitions of accesses because rows are in the same banks
 };
 MatrixLoads matrix_loads();
-// "cp.async" of 16 bytes, or of zeros. They arrive when this thread waits, as late as they may; NaN is there before.
+// "cp.async" of 16 bytes, or of zeros. They arrive as late as possible, when this thread waits; until then the place
+// has NaN.
 void copy_later(uint32_t to, const void* from, bool there);
 void wait_for_copies();
 

@@ -1,5 +1,5 @@
-// The stand-in for the libraries of fast products: factors as the precision rounds them, multiplied by the CPU's
-// portable kernels, so that tests know every bit of a result.
+// Replaces the libraries of fast products: rounds factors to the precision and multiplies them with the CPU's portable
+// kernels, so that tests know every bit of a result.
 #include "tensor/fast_product.h"
 
 #include <bit>
@@ -12,14 +12,14 @@
 namespace elinvar {
 namespace {
 
-// Of a float32 the upper 10 bits of the fraction, to nearest even.
+// Rounds a float32 to the upper 10 bits of its fraction, to nearest even.
 float rounded_to_tf32(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7f800000u) == 0x7f800000u) return x;
   return std::bit_cast<float>((bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu);
 }
 
-// `count` elements of a factor as the hardware sees them.
+// Returns `count` elements of a factor as the hardware sees them.
 std::vector<float> widened(const void* data, DType dtype, int64_t count, Precision precision) {
   std::vector<float> wide(static_cast<size_t>(count));
   invariant((precision == Precision::bf16) == (dtype == DType::bf16), "factors have the type of their precision");
@@ -29,7 +29,7 @@ std::vector<float> widened(const void* data, DType dtype, int64_t count, Precisi
   return wide;
 }
 
-// A result, of its type.
+// Stores a result in its type.
 void store(const std::vector<float>& from, const Out& to) {
   for (size_t i = 0; i < from.size(); ++i)
     if (to.dtype == DType::bf16) to.as<bf16>()[i] = bf16(from[i]);
@@ -42,7 +42,7 @@ int64_t results(const ConvGeometry& g) { return g.n * g.oh * g.ow * g.o; }
 std::vector<float> room(int64_t count) { return std::vector<float>(static_cast<size_t>(count)); }
 
 void compute(const MatmulArgs& args, Precision precision) {
-  // As libraries will have it: a line after the other.
+  // The libraries require contiguous lines.
   const auto in_lines = [](const MatrixIn& m, int64_t rows, int64_t columns) {
     return m.col == 1 ? rows <= 1 || m.row >= columns : m.row == 1 && (columns <= 1 || m.col >= rows);
   };
@@ -58,7 +58,7 @@ void compute(const MatmulArgs& args, Precision precision) {
   wide.a.data = a.data();
   wide.b.data = b.data();
   if (args.result == DType::f32) return matmul(cpu_stream(), wide);
-  // Lines of C lie one after another (matmul.cpp).
+  // The lines of C are contiguous (matmul.cpp).
   std::vector<float> c = room(args.batch * args.m * args.n), bias = room(args.bias ? args.n : 0);
   for (size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(static_cast<const bf16*>(args.bias)[i]);
   invariant(args.c_row == args.n && args.c_batch == args.m * args.n, "a result without gaps");

@@ -1,6 +1,6 @@
-// A graph keeps the calls of its work. To replay it is to make them again, after everything in the graphs' memory that
-// nobody holds has become NaN: whoever counts on what an earlier replay has left there gets wrong results. A block
-// elsewhere that a call was given must still be there when it is made again.
+// A graph keeps the calls of its work. A replay makes them again, after filling with NaN all memory of the graphs that
+// no tensor holds: code that relies on values of an earlier replay gets wrong results. A block outside of the graph
+// that was passed to a call must still exist at the replay.
 #include "tests/emulation/graph.h"
 
 #include <atomic>
@@ -36,7 +36,7 @@ class Blocks {
     const std::lock_guard lock(mutex_);
     blocks_.erase(address(begin));
   }
-  uint64_t number_of(uintptr_t at) {  // of the block that this lies in; 0: none
+  uint64_t number_of(uintptr_t at) {  // number of the block that contains this address; 0: none
     const std::lock_guard lock(mutex_);
     auto block = blocks_.upper_bound(at);
     if (block == blocks_.begin()) return 0;
@@ -57,7 +57,7 @@ class Blocks {
 
 struct Call {
   const char* name;
-  std::map<uintptr_t, uint64_t> reads;  // addresses in blocks of others, and their numbers
+  std::map<uintptr_t, uint64_t> reads;  // addresses in blocks outside of the graph, and the blocks' numbers
   std::function<void()> work;
 };
 

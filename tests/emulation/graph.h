@@ -1,5 +1,5 @@
 #pragma once
-// Graphs of the emulated device (tensor/graph.h): calls that are kept, with their arguments, and made again.
+// Graphs of the emulated device (tensor/graph.h): recorded calls with their arguments, which are repeated.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,10 +8,10 @@
 
 namespace elinvar::emulation {
 
-// Kernels and graphs that the host has started in this process.
+// Returns the number of kernels and graphs that the host has started in this process.
 int64_t launches();
 
-// Without more memory for graphs, while one of these is in scope.
+// While one of these is in scope, there is no more memory for graphs.
 class NoMoreMemory {
  public:
   NoMoreMemory();
@@ -19,13 +19,13 @@ class NoMoreMemory {
   NoMoreMemory(const NoMoreMemory&) = delete;
   NoMoreMemory& operator=(const NoMoreMemory&) = delete;
 };
-void* take_segment(size_t bytes);  // for graphs; null: there is no more
+void* take_segment(size_t bytes);  // memory for graphs; null if there is none
 
-// Blocks on the device. Whoever holds an address knows by the number whether it still means the same block.
+// Registers blocks on the device. Their numbers distinguish a block from a later one at the same address.
 void add_block(const void* begin, size_t bytes);
 void remove_block(const void* begin);
 
-// What a download finds complete: a place in a graph.
+// A place in a graph whose data are complete: a download from there must find them unchanged.
 struct MarkedPlace;
 void check_unchanged(const MarkedPlace& place, const void* begin, size_t bytes);
 

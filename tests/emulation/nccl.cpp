@@ -1,6 +1,6 @@
-// Every two members of a communicator have a connection; a thread of each member carries what it sends and receives.
-// Like NCCL a call returns at once, a peer that is gone makes a transfer fail, and one that hangs leaves it pending. A
-// transfer is done when its elements are there: what is called on the device next runs at once, and waits for nothing.
+// Every two members of a communicator have a connection; a thread of each member sends and receives. As in NCCL, a call
+// returns at once, a peer that is gone makes a transfer fail, and one that hangs leaves it pending. A transfer is done
+// when its elements have arrived: the next call on the device runs at once and waits for nothing.
 #include "tests/emulation/nccl.h"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@
 namespace elinvar::emulation {
 namespace {
 
-constexpr int kLook = 5;  // ms between two looks at whether to stop
+constexpr int kLook = 5;  // ms between two checks for a stop
 
 class Socket {
  public:
@@ -50,7 +50,7 @@ class Socket {
 
 Socket make_socket() { return Socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
-// In the system's own name space, where nothing is left behind.
+// In the system's abstract name space, which needs no cleanup.
 std::pair<sockaddr_un, socklen_t> address_of(const NcclId& id, int member) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -63,7 +63,7 @@ struct Bytes {
   char* at;
   size_t left;
 };
-using Queues = std::vector<std::deque<Bytes>>;  // of each peer
+using Queues = std::vector<std::deque<Bytes>>;  // for each peer
 
 class Communicator final : public NcclCommunicator {
  public:
@@ -78,9 +78,9 @@ class Communicator final : public NcclCommunicator {
     return state_;
   }
 
-  // As ncclCommShrink without a flag, which refuses a communicator that is at work or has failed, and whoever is gone
-  // itself. Whoever names others than its peers do waits for those who do not come. Until the new communicator has
-  // formed this one is in use, and stays so if it does not.
+  // Like ncclCommShrink without a flag, refuses a communicator that is at work or has failed, and a member that is
+  // itself gone. A member that names others than its peers do waits for members that do not come. This communicator
+  // stays in use until the new one has formed, or for good if it does not form.
   std::unique_ptr<NcclCommunicator> shrink(std::span<const int> gone) override {
     check(!fault_.no_shrink, "[emulation] this library has no shrink");
     const std::lock_guard lock(mutex_);
@@ -117,7 +117,7 @@ class Communicator final : public NcclCommunicator {
     changed_.notify_all();
   }
 
-  // A device is a little behind what is queued.
+  // A device is slightly behind its queue.
   bool carried() override {
     const std::lock_guard lock(mutex_);
     if (looks_++ == 0) return false;
@@ -163,7 +163,7 @@ class Communicator final : public NcclCommunicator {
     }
   }
 
-  // Those before me are called, those after me call.
+  // Connects to the members before this one, and accepts those after it.
   bool connect_all(const std::stop_token& stop) {
     const Socket door = make_socket();
     const auto [mine, size] = address_of(id_, me_);
@@ -194,7 +194,7 @@ class Communicator final : public NcclCommunicator {
     return true;
   }
 
-  // Until all is carried; what went wrong, or "".
+  // Runs until all is carried. Returns what went wrong, or "".
   std::string carry(Queues& out, Queues& in, const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       std::vector<pollfd> waits;
@@ -240,8 +240,8 @@ class Communicator final : public NcclCommunicator {
   std::condition_variable_any changed_;
   State state_ = State::pending;
   std::string why_;
-  int64_t count_ = 0;  // of transfers,
-  int looks_ = 0;      // and how often it was asked whether the last one is carried
+  int64_t count_ = 0;  // number of transfers
+  int looks_ = 0;      // calls of carried() for the last transfer
   std::optional<std::pair<Queues, Queues>> work_;
   std::mutex abort_;
   std::jthread thread_;

@@ -1,6 +1,6 @@
 #pragma once
-// NCCL for emulated GPUs: threads or processes of one machine, over sockets. ELINVAR_EMULATED_NCCL in the environment
-// of a process makes it fail there:
+// NCCL for emulated GPUs: threads or processes of one machine, over sockets. The environment variable
+// ELINVAR_EMULATED_NCCL makes it fail in a process:
 //
 //   missing            there is no library
 //   init_fails, init_hangs

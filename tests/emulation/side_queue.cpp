@@ -1,5 +1,5 @@
-// The side queues of the emulated device, as late as a GPU may be with them: what is called there runs when something
-// that waits for it is called. Who does not wait, or lets go of what is used there, gets wrong results.
+// The side queues of the emulated device, which are as late as a GPU may be: pending work runs when work that waits for
+// it is called. Code that does not wait, or frees memory in use there, gets wrong results.
 #include "tests/emulation/side_queue.h"
 
 #include <mutex>
@@ -17,7 +17,7 @@ struct Queue {
   std::mutex running, mutex;
   std::vector<std::function<void()>> calls = {};
 
-  // Also what another thread has begun to run is done then.
+  // Afterwards, work that another thread has begun is also done.
   void run() {
     const std::lock_guard one_at_a_time(running);
     std::vector<std::function<void()>> now;
@@ -30,7 +30,7 @@ struct Queue {
   }
 
  private:
-  // These calls run here and now.
+  // Calls in this scope run at once.
   struct SideQueueOff {
     EmulatedStream* const before = std::exchange(recorded_on<Emulated>(), nullptr);
     ~SideQueueOff() { recorded_on<Emulated>() = before; }

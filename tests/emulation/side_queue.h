@@ -1,5 +1,5 @@
 #pragma once
-// Work of the emulated device's side queues (tensor/side_queue.h) that has been called and not done.
+// Pending work of the emulated device's side queues (tensor/side_queue.h).
 #include <functional>
 #include <memory>
 
@@ -7,11 +7,11 @@
 
 namespace elinvar::emulation {
 
-// Of a thread that uses a side queue: takes the work for later. False: it is to be done at once.
+// If the thread uses a side queue, takes the work for later. Returns false if the work must be done at once.
 bool put_off(std::function<void()>& work);
-// All that was called on this stream is done, if it is a side queue's.
+// If the stream is a side queue's, does all pending work of that queue.
 void catch_up(const EmulatedStream& stream);
-// The block, for this stream: a side queue's is not handed out again while there is work.
+// Returns the block for use by this stream. A side queue's block is not reused while work is pending.
 std::shared_ptr<void> kept_for(const EmulatedStream& stream, std::shared_ptr<void> block);
 
 }  // namespace elinvar::emulation

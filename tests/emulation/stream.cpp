@@ -1,4 +1,4 @@
-// The emulated device: host memory, kernels that have run when a call returns.
+// The emulated device: host memory, and kernels that have finished when a call returns.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -27,7 +27,7 @@ std::shared_ptr<void> emulation::counted(std::shared_ptr<void> block, size_t byt
   return held;
 }
 
-// Memory of graphs lies in segments, as on a GPU: its places are used again by what is recorded later.
+// Memory of graphs is in segments, as on a GPU: later recordings reuse its places.
 template <>
 EmulatedStream::GpuStream(int index, bool recording) : index_(index), recording_(recording) {
   if (!recording) return;
@@ -45,7 +45,7 @@ std::shared_ptr<void> EmulatedStream::allocate(size_t bytes) {
     return {block, [owner = cache_](void* p) { owner->free(p); }};
   }
   std::shared_ptr<void> block = HostAllocator::instance().allocate(bytes);
-  if (bytes > 0) std::memset(block.get(), 0xff, bytes);  // NaN, until somebody writes
+  if (bytes > 0) std::memset(block.get(), 0xff, bytes);  // NaN until it is written
   emulation::add_block(block.get(), bytes);
   std::shared_ptr<void> known(block.get(), [block](void* p) { emulation::remove_block(p); });
   return emulation::kept_for(*this, emulation::counted(std::move(known), bytes));

@@ -1,5 +1,5 @@
-// Copies beside the emulated device, as late as a GPU may make them: whoever does not wait, or writes to what is on its
-// way, gets wrong results here as well, or an end of the process.
+// Copies in parallel with the emulated device, as late as a GPU may make them: code that does not wait, or writes to
+// data in transit, gets wrong results or ends the process.
 #include "tensor/transfer.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// The programs of examples/, run as their comments say.
+// Runs the programs of examples/ as their comments say.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -30,7 +30,7 @@ class Examples : public testing::Test, protected test::TrainRuns {
     ASSERT_EQ(ended.code, 0) << ended.err;
   }
   std::string events(const std::string& run) const { return read_file(folder_ / run / "events.jsonl"); }
-  // That the job refuses to start is told with exit code 2 and these words.
+  // Checks that the job refuses to start with exit code 2 and this message.
   void expect_usage(const std::vector<std::string>& settings, const std::string& message) const {
     std::vector<std::string> more;
     for (const std::string& setting : settings) more.insert(more.end(), {"--set", setting});
@@ -55,7 +55,7 @@ TEST_F(Examples, AnOwnNetworkLearnsOwnData) {
   EXPECT_GT(right, 450);
 }
 
-// Own data, network and optimiser: one worker, and three of which one dies, make the same ledger.
+// With custom data, network and optimiser, one worker, and three of which one dies, make the same ledger.
 TEST_F(Examples, AnElasticJobDoesNotDependOnItsWorkers) {
   train("one");
   train("three", {"--workers", "3", "--chaos", "kill:worker=1,step=100"});
@@ -79,7 +79,7 @@ TEST_F(Examples, AnElasticJobDoesNotDependOnItsWorkers) {
   EXPECT_EQ(program("compare_ledgers", {folder_ / "one", folder_ / "absent"}).code, 3);
 }
 
-// The program starts itself: a worker its coordinator, too.
+// The program starts itself: the coordinator starts workers, and a worker a coordinator.
 TEST_F(Examples, AnElasticJobOutlivesItsCoordinator) {
   const std::vector<std::string> steps = {"--steps", "4000"};
   train("one", steps);

@@ -14,7 +14,7 @@
 namespace elinvar {
 namespace {
 
-// Points with as many features as there are `weights`, each with its index as its label.
+// Returns points with as many features as `weights`, each with its index as its label.
 std::unique_ptr<Dataset> open_counted(Settings& s, Split) {
   const int64_t points = s.integer("points", 6);
   const std::vector<double> weights = s.reals("weights", {1, 2.5}, 0, 10);
@@ -41,7 +41,7 @@ struct Straight final : Network {
   Linear out;
 };
 
-// Moves nothing.
+// Changes no parameters.
 struct Idle final : Optimizer {
   void step(Parameters&, std::span<const Tensor>, double, int64_t, double) override {}
   StateDict state() const override { return {}; }
@@ -97,7 +97,7 @@ TEST_F(RegisteredKinds, TakeTheirSettingsFromTheirTables) {
             (std::vector<float>{0, 0, 0, 1, 0.5, 2}));
 }
 
-// A configuration that is written down has every default, and reads back as the same.
+// A configuration that is written has every default, and reads back as the same.
 TEST_F(RegisteredKinds, DefaultsAreFilledIn) {
   const Training training(config(), Device{});
   const std::string written = to_toml(training.config());
@@ -169,7 +169,7 @@ TEST_F(RegisteredKinds, NamesAreTakenOnce) {
             "[optimizer] there is a kind 'sgd' already; choose another name");
 }
 
-// Who calls the library says how workers are started.
+// The caller of the library must say how workers are started.
 TEST_F(RegisteredKinds, AJobMustKnowHowToStartWorkers) {
   const test::TemporaryFolder folder;
   const JobOptions options{.config = folder.write("own.toml", text_), .run_dir = folder / "run"};

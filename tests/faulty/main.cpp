@@ -1,4 +1,4 @@
-// A train, or a repro, in which column sums are taken from the last row to the first: for tests of what must find that.
+// A train or a repro in which column sums are added from the last row to the first, for tests that must find the fault.
 #include "tensor/ops/column_sum.h"
 #include "tensor/trace.h"
 

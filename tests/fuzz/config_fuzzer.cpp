@@ -1,5 +1,4 @@
-// Configurations, with overrides after them, up to the network that they describe; and what else is said on the command
-// line.
+// Configurations followed by overrides, up to the network that they describe; and other command-line values.
 #include "comm/endpoint.h"
 #include "elastic/session/chaos.h"
 #include "models/build.h"
@@ -11,7 +10,8 @@
 namespace elinvar::test {
 namespace {
 
-// The network's outline, which costs no memory; what is filled in describes the same.
+// Makes the network's outline, which needs no memory. The configuration with defaults filled in describes the same
+// network.
 void outline(const Spec& model, const InputInfo& input) {
   const OutlineScope no_values;
   Spec whole, again;

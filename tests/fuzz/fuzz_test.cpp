@@ -1,4 +1,4 @@
-// Each fuzz target (tests/fuzz) over its corpus, and over a few hundred mutations of it that are always the same.
+// Runs each fuzz target (tests/fuzz) over its corpus, and over a few hundred mutations that are always the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of the whole corpus of a target.
+// Returns the number of mutations of a target's whole corpus.
 size_t mutations() { return std::getenv("ELINVAR_FULL") ? 20000 : 150; }
 
-// Draws of a mutation: a function of its key.
+// The random draws of a mutation: a function of its key.
 class Draws {
  public:
   explicit Draws(uint64_t key) : key_(key) {}
@@ -100,10 +100,10 @@ TEST_P(Fuzz, ReadsItsCorpusAndMutationsOfIt) {
     run(mutated(corpus[i % corpus.size()], corpus[i * 7 % corpus.size()], key_of(GetParam().name()) + i));
 }
 
-// The limits themselves: in a process of its own, which ends.
+// The limits themselves, in a separate process, which ends.
 TEST(FuzzLimitsDeathTest, EndAProcessThatTakesTooMuch) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators end the process themselves
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators end the process
   EXPECT_DEATH(
       {
         const FuzzLimits limits("hungry");
@@ -121,7 +121,7 @@ TEST(FuzzLimitsDeathTest, EndAProcessThatTakesTooMuch) {
   EXPECT_DEATH(
       {
         const FuzzLimits limits("slow", 1);
-        volatile int turns = 0;  // volatile: a loop without effects need not run
+        volatile int turns = 0;  // volatile: a loop without effects may be removed
         while (true) turns = (turns + 1) % 1000;
       },
       "'slow' takes more than 1 s of processor time");

@@ -1,4 +1,4 @@
-// MNIST's files, plain or packed: the length of the images' one (two bytes), it, and the labels' one.
+// MNIST's files, plain or packed: the length of the images' file (two bytes), that file, and the labels' file.
 #include <algorithm>
 #include <vector>
 

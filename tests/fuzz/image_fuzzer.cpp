@@ -7,7 +7,7 @@
 namespace elinvar::test {
 namespace {
 
-// Large images are allowed, and take their time and memory; what they could show, small ones do.
+// Returns whether an image is small. Large ones are valid but need time and memory, and show no more than small ones.
 bool small(std::string_view bytes) {
   constexpr uint64_t kMost = 1 << 20;
   const auto number = [&](size_t at, size_t count) {

@@ -20,9 +20,9 @@ constexpr time_t kSeconds = 120;
 constexpr int64_t kBytes = int64_t{512} << 20;
 
 const char* watched = "";
-char time_text[64] = "";  // of the processor
+char time_text[64] = "";  // processor time
 
-// Only what a signal may do, and whoever has no memory.
+// Calls only functions that are allowed in a signal handler and without memory.
 [[noreturn]] void end_with(const char* what) {
   for (const char* text : {"fuzz: reading an input of '", watched, "' takes more than ", what, "\n"})
     if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) break;
@@ -50,7 +50,7 @@ rlim_t addresses() {
 FuzzLimits::FuzzLimits(const char* target, int processor_seconds) : tensors_(HostAllocator::instance().stats().in_use) {
   watched = target;
   *fmt::format_to_n(time_text, sizeof time_text - 1, "{} s of processor time", processor_seconds).out = 0;
-  (void)HostAllocator::instance().allocate(1);  // which takes its addresses with the first
+  (void)HostAllocator::instance().allocate(1);  // reserves its addresses at its first allocation
   HostAllocator::instance().reset_peak();
   for (const int signal : {SIGPROF, SIGALRM}) std::signal(signal, out_of_time);
   handler_ = std::set_new_handler(out_of_memory);

@@ -1,13 +1,13 @@
 #pragma once
-// What reading one input may take, where no libFuzzer watches (to which tools/fuzz gives limits of its own).
+// Limits for reading one input outside of libFuzzer, which gets its own limits from tools/fuzz.
 #include <sys/resource.h>
 
 #include <cstdint>
 
 namespace elinvar::test {
 
-// While it lives, the process ends with the target's name if it takes more than so much processor time, 120 s in all,
-// or 512 MiB more memory than it had: in tensors, which are counted at the end, or else.
+// While an object lives, the process ends with the target's name if it exceeds a limit of processor time (120 s in
+// total) or uses 512 MiB more memory than before, in tensors, which are counted at the end, or otherwise.
 class FuzzLimits {
  public:
   explicit FuzzLimits(const char* target, int processor_seconds = 10);

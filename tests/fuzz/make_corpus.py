@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes corpus/: small inputs that the fuzz targets begin with. Needs Pillow for the JPEGs (pip install pillow), and the
-directory of a run of a few steps for what runs leave behind: python3 make_corpus.py RUN_DIR
+"""Writes corpus/: small initial inputs of the fuzz targets. Needs Pillow for the JPEGs (pip install pillow), and the
+directory of a run of a few steps for files of runs: python3 make_corpus.py RUN_DIR
 """
 import gzip
 import io
@@ -67,7 +67,7 @@ def idx():
 
 
 def byte_characters():
-    """GPT-2's names of the 256 bytes."""
+    """Returns GPT-2's names of the 256 bytes."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     names, extra = {}, 0
     for byte in range(256):
@@ -170,7 +170,7 @@ def messages():
 
 
 def hostile():
-    """What once broke a reader, or kept it busy."""
+    """Writes inputs that once broke a reader, or kept it busy."""
     def job(layers="{kind = 'linear'}", **settings):
         tables = {"run": {"steps": 3, "batch_size": 4}, "data": {"kind": "'synthetic'"}}
         for name, value in settings.items():
@@ -216,7 +216,7 @@ def hostile():
 
 
 def of_a_run(run):
-    """Cut to a few lines each."""
+    """Writes files of a run, cut to a few lines each."""
     def head(name, lines):
         return b"".join((run / name).read_bytes().splitlines(keepends=True)[:lines])
 

@@ -1,4 +1,4 @@
-// What a stranger may send: frames, each after its length (two bytes); messages of the protocol; bodies of some.
+// Data that a stranger may send: frames, each after its length (two bytes); messages of the protocol; bodies of some.
 #include <algorithm>
 #include <memory>
 

@@ -1,4 +1,4 @@
-// What a run leaves behind: lines of its ledger, its whole record, a checkpoint.
+// Files of a run: lines of its ledger, its whole record, a checkpoint.
 #include "elastic/checkpoint/checkpoint.h"
 #include "elastic/ledger/digest_file.h"
 #include "elastic/ledger/ledger.h"
@@ -19,7 +19,7 @@ void read_line(const std::string& text) {
   }
 }
 
-// As they are, and with a seal that fits: else hardly one of them would get beyond it.
+// Unchanged, and with a matching checksum: otherwise hardly any input would pass the check.
 const FuzzTarget kLedger("ledger", [](std::string_view bytes) {
   std::vector<std::string> texts = {std::string(bytes)};
   if (const size_t seal = bytes.rfind(",\"sum\""); seal != std::string_view::npos)

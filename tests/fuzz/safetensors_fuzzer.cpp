@@ -1,4 +1,4 @@
-// Tensors in a file, and in one that an index names.
+// Tensors in one file, and in a file that an index names.
 #include "models/published.h"
 #include "tensor/safetensors.h"
 #include "tests/fuzz/target.h"

@@ -1,10 +1,9 @@
 #pragma once
-// Readers of bytes from outside, as fuzzing calls them: given any bytes a reader returns, or throws UsageError or
-// Failure. Whatever else happens, a crash, another exception, a hang, a leak, memory out of all proportion, is a
-// defect.
+// Readers of bytes from outside, as called by fuzzing. For any bytes a reader returns, or throws UsageError or Failure.
+// Anything else is a defect: a crash, another exception, a hang, a leak, memory out of proportion.
 //
-// A file NAME_fuzzer.cpp has a target, and corpus/NAME/ some inputs to begin with. tests/fuzz/fuzz_test.cpp runs all of
-// them over these and mutations of them, each within limits (limits.h); tools/fuzz lets libFuzzer look for more
+// A file NAME_fuzzer.cpp has a target, and corpus/NAME/ has initial inputs. tests/fuzz/fuzz_test.cpp runs all targets
+// on these and on mutations of them, each within limits (limits.h); tools/fuzz lets libFuzzer search for more
 // (libfuzzer.cpp).
 #include <filesystem>
 #include <string>
@@ -16,7 +15,7 @@ namespace elinvar::test {
 class FuzzTarget {
  public:
   using Read = void (*)(std::string_view bytes);
-  FuzzTarget(const char* name, Read read);  // of a static object: it is in the list from then on
+  FuzzTarget(const char* name, Read read);  // for a static object: adds it to the list
   const char* name() const { return name_; }
   void run(std::string_view bytes) const;
 
@@ -26,15 +25,15 @@ class FuzzTarget {
 };
 const std::vector<FuzzTarget>& fuzz_targets();
 
-// A file with these bytes, for readers of files: in a folder of this process that goes when it ends, below which `name`
-// may name others.
+// Makes a file with these bytes, for readers of files, in a folder of this process that is removed at its end. `name`
+// may contain folders.
 std::filesystem::path fuzz_file(const std::string& name, std::string_view bytes);
 
-// What stands before the first '\0', which is taken off with it; everything, if there is none. So one input can be
-// several files.
+// Returns the bytes before the first '\0', or all if there is none, and removes them and the '\0' from `bytes`. One
+// input can thus consist of several files.
 std::string_view next_part(std::string_view& bytes);
 
-// Ends the process unless `ok`: a property of a reader does not hold.
+// Ends the process unless `ok`, a property of a reader, holds.
 void must(bool ok, const char* what);
 
 }  // namespace elinvar::test

@@ -1,4 +1,4 @@
-// tokenizer.json, and GPT-2's two files one after the other.
+// tokenizer.json, and GPT-2's two files in sequence.
 #include "data/bpe.h"
 #include "tests/fuzz/target.h"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lets TensorBoard itself read what runs wrote: python3 check_tensorboard.py RUN_DIR... (pip install tensorboard).
+"""Reads the files of runs with TensorBoard itself: python3 check_tensorboard.py RUN_DIR... (pip install tensorboard).
 
 Scalars must be those of metrics.jsonl, each step once; histograms, images and texts must be there if the configuration
 asks for them, with counts that add up. Exit code 1 if anything differs.
@@ -22,7 +22,7 @@ def float32(value):
 
 
 def scalars_of(events, tag):
-    """{step: value} by either form in which TensorBoard may hold a scalar."""
+    """Returns {step: value} from either form in which TensorBoard may hold a scalar."""
     if tag in events.Tags()["scalars"]:
         return [(e.step, e.value) for e in events.Scalars(tag)]
     return [(e.step, e.tensor_proto.float_val[0]) for e in events.Tensors(tag)]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Lets the trace viewer of chrome://tracing import what `train run --profile` wrote:
+"""Imports traces of `train run --profile` into the trace viewer of chrome://tracing:
 
     python3 check_trace.py VIEWER.html RUN_DIR/profile.json...
 
-VIEWER.html is Catapult's trace_viewer_full.html, which the Python package torch-tb-profiler has in its folder `static`; a
+VIEWER.html is Catapult's trace_viewer_full.html, from the folder `static` of the Python package torch-tb-profiler; a
 headless Chromium runs it. It must import each trace without a warning, with every event of every thread and the names of
 processes and threads. Exit code 1 if anything differs.
 """
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-# The viewer draws with Polymer's elements, of a form that browsers have no more; what it imports needs none of them.
+# The viewer draws with old Polymer elements that browsers no longer support; the import does not need them.
 MODEL_BEGINS = "const global=this.window||this.global;this.tr="
 BEFORE = """<!DOCTYPE html><meta charset="utf-8"><body><script>
 const told = {};
@@ -48,7 +48,7 @@ document.body.textContent = 'told:' + JSON.stringify(told) + ':told';
 
 def imported(viewer, trace, folder):
     page = folder / "page.html"
-    # No text of the trace ends the script.
+    # Text of the trace must not end the script.
     page.write_text(BEFORE + viewer[viewer.index(MODEL_BEGINS):] + AFTER % json.dumps(trace).replace("</", "<\\/"))
     browser = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
     if not browser:

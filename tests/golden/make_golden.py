@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the golden files that golden_test.cpp compares with: what PyTorch, in float64, makes of four small networks.
+"""Writes the golden files for golden_test.cpp: results of four small networks in PyTorch, in float64.
 
 usage: make_golden.py [FOLDER]        (default: the folder of this script; needs PyTorch 1.13 or later)
 
@@ -24,7 +24,7 @@ torch.set_num_threads(1)
 
 
 def hashed(name, count):
-    """24-bit integers as a function of a name and an index: FNV-1a of the name, then a multiplicative mix."""
+    """Returns 24-bit integers, a function of a name and an index: FNV-1a of the name, then a multiplicative mix."""
     key = 0xCBF29CE484222325
     for c in name.encode():
         key = (key ^ c) * 0x100000001B3 % 2**64
@@ -182,7 +182,7 @@ class Llama(nn.Module):
 
 
 def ours(tensor):
-    """A filter (O, I, H, W) as (O, H, W, I); anything else as it is."""
+    """Returns a filter (O, I, H, W) as (O, H, W, I), and other tensors unchanged."""
     return tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the image files of data_formats_test.cpp that need an encoder, with PIL.
+"""Writes with PIL the image files of data_formats_test.cpp that need an encoder.
 
-usage: make_images.py [FOLDER]       (default: images/ beside this script)
+usage: make_images.py [FOLDER]       (default: images/ next to this script)
 
 24 x 16 pixels: red (or cyan, or grey) is 10 x, green (magenta) is 16 y, blue (yellow) is 100, black is 60."""
 import os
@@ -33,7 +33,7 @@ def main():
     cmyk = filled("CMYK", lambda x, y: (10 * x, 16 * y, 100, 60))
     cmyk.save(path("cmyk.jpg"), **FINE)
 
-    # PIL inverts what it stores; the four stored channels are to be Y, Cb, Cr of the inks, and inverted black.
+    # PIL inverts the values that it stores; the four stored channels must be Y, Cb, Cr of the inks, and inverted black.
     c, m, y, k = cmyk.split()
     luma, cb, cr = Image.merge("RGB", (c, m, y)).convert("YCbCr").split()
     Image.merge("CMYK", [*map(ImageOps.invert, (luma, cb, cr)), k]).save(path("ycck.jpg"), **FINE)

@@ -4,7 +4,7 @@
 usage: make_published.py [FOLDER]       four small networks (default: the folder of this script); needs transformers
        make_published.py --large FOLDER ResNet-50, VGG-11 and GPT-2 of 124 million parameters, 1.2 GB
 
-Beside the weights, which are random, a file has an input (images (N, H, W, C), or tokens) and the logits of it."""
+Besides the random weights, a file has an input (images (N, H, W, C), or tokens) and its logits."""
 import os
 import sys
 
@@ -47,7 +47,7 @@ def randomise(model):
 
 
 class Llama(nn.Module):
-    """Hugging Face's own, which gives more than logits."""
+    """Hugging Face's own network, which returns more than logits."""
     def __init__(self, **settings):
         super().__init__()
         from transformers import LlamaConfig, LlamaForCausalLM
@@ -58,7 +58,7 @@ class Llama(nn.Module):
 
 
 def of_gpt2(model):
-    """Products (in, out) instead of (out, in), and the masks of attention."""
+    """Has products (in, out) instead of (out, in), and the masks of attention."""
     context, state = model.wpe.weight.shape[0], {}
     for name, t in model.state_dict().items():
         product = name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight"))
@@ -71,7 +71,7 @@ def of_gpt2(model):
 def make(path, model, x, form=lambda model: model.state_dict()):
     torch.manual_seed(len(path.split(os.sep)[-1]))
     randomise(model)
-    # As they are stored, so that both sides begin with the same numbers.
+    # Rounded as in the file, so that both sides begin with the same numbers.
     model.float().double()
     with torch.no_grad():
         logits = model.eval()(x)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the golden files that bpe_test.cpp compares with: what Hugging Face's `tokenizers` make of random texts.
+"""Writes the golden files for bpe_test.cpp: tokens of random texts by Hugging Face's `tokenizers`.
 
 usage: make_tokens.py [--gpt2 FOLDER] [--shakespeare FILE]     (needs the package `tokenizers`, tried with 0.23)
-       make_tokens.py --gpt2 FOLDER --compare TEXT TOKENS.bin  says whether `tokenize encode` made of TEXT what they do
+       make_tokens.py --gpt2 FOLDER --compare TEXT TOKENS.bin  compares tokens of TEXT by `tokenize encode`
 
 tokenizer.json is a vocabulary learnt from the texts. tokens.json has a digest of the tokens of every thousand texts, for
-that vocabulary with each pattern, in files like those of Qwen 2 and LLaMA 3 and, given FOLDER with encoder.json and vocab.bpe, for GPT-2's own."""
+that vocabulary with each pattern, in files like those of Qwen 2 and LLaMA 3 and, given FOLDER with encoder.json and
+vocab.bpe, for GPT-2's own."""
 import argparse
 import json
 import struct
@@ -79,7 +80,7 @@ def texts():
 
 
 def digest(lists):
-    """FNV-1a, 64 bits, of the number of tokens of each text and the tokens, as 32-bit little-endian numbers."""
+    """Returns the 64-bit FNV-1a of each text's number of tokens and its tokens, as 32-bit little-endian numbers."""
     h = 0xCBF29CE484222325
     for tokens in lists:
         for number in [len(tokens), *tokens]:
@@ -118,7 +119,7 @@ def words(first, normalized):
 
 
 def shapes(tokenizer):
-    """Files like those that are published, by what is in them besides the vocabulary."""
+    """Returns files like the published ones, which differ in their contents besides the vocabulary."""
     file = json.loads(tokenizer.to_str())
     end = file["added_tokens"]
     yield "with_words", file | {"added_tokens": end + words(1000, True)}
@@ -158,7 +159,7 @@ def main():
     tokenizer = learnt(samples)
     tokenizer.save(str(HERE / "tokenizer.json"))
     path = HERE / "tokens.json"
-    golden = json.loads(path.read_text())  # what needs files that are not given stays
+    golden = json.loads(path.read_text())  # keeps the parts whose input files are not given
     golden["gpt2"] = digests(tokenizer, samples)
     for name, pattern in [("llama3", LLAMA3), ("qwen2", QWEN2)]:
         tokenizer.pre_tokenizer = split_by(pattern)

@@ -1,4 +1,4 @@
-// Real jobs whose batch changes with their workers: what the ledger tells is enough to do them again.
+// Real jobs whose batch changes with their workers: the ledger suffices to repeat them.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::seconds;
 
-// 22 samples an epoch, at first in batches of 3. The leaves are so small that a reduction always takes longer than what
+// 22 samples per epoch, at first in batches of 3. Rank gradients are so small that a reduction always takes longer than
 // a further worker would save: the batch grows with the workers.
 class AdaptiveJob : public testing::Test, protected test::TrainRuns {
  protected:
@@ -42,7 +42,7 @@ class AdaptiveJob : public testing::Test, protected test::TrainRuns {
     return spawn(arguments, name);
   }
 
-  // To its end, resumed as often as that takes.
+  // Runs to the end, resuming as often as necessary.
   void run_through(const std::string& name, std::vector<std::string> options) const {
     for (int part = 0; part < 10; ++part) {
       const test::Ended ended = wait(start(name, options), name, seconds(120));
@@ -67,8 +67,8 @@ class AdaptiveJob : public testing::Test, protected test::TrainRuns {
     return changes;
   }
 
-  // Every step read the samples that follow those of the step before, and the last one is the first to have seen them
-  // all. That a loader that is asked so deals each sample once an epoch is its own test.
+  // Every step read the samples that follow those of the previous step, and the last step is the first by which all
+  // were read. data_order_test.cpp checks that such a loader reads each sample once per epoch.
   void expect_each_sample_once_an_epoch(const std::string& name) const {
     const Config config = read_config(folder_ / "job.toml");
     Loader loader(open_dataset(config.data, Split::train),
@@ -103,7 +103,7 @@ TEST_F(AdaptiveJob, DoneAgainItHasTheSameLedger) {
                             "kill:worker=2,step=40;join:step=60;kill:all,step=250;kill:coordinator,step=300"});
   EXPECT_EQ(ledger("disturbed"), whole);
 
-  // What differs is found.
+  // Differences are found.
   fs::create_directories(folder_ / "false");
   for (const char* file : {"config.toml", "environment.json"}) fs::copy(folder_ / "run" / file, folder_ / "false");
   std::vector<std::string> told = test::lines_of(whole);
@@ -130,8 +130,8 @@ TEST_F(AdaptiveJob, ACheckpointWithinARampIsGoneOnFrom) {
   const std::vector<LedgerLine> before = lines("run");
   ASSERT_GE(before.size(), 2u);
   const double lr = before.back().lr;
-  EXPECT_NE(lr, before.front().lr);                                          // the ramp has begun,
-  EXPECT_LT(lr, 0.05 * static_cast<double>(*before.back().batch_size) / 3);  // and is not at its end
+  EXPECT_NE(lr, before.front().lr);                                          // the ramp has begun
+  EXPECT_LT(lr, 0.05 * static_cast<double>(*before.back().batch_size) / 3);  // the ramp has not ended
   const test::Ended resumed = wait(start("run", {"--workers", "1", "--resume"}), "run");
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_NE(resumed.err.find(fmt::format("resuming after step {}\n", before.size())), std::string::npos);

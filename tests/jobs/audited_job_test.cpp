@@ -1,4 +1,4 @@
-// Audits of real jobs: a bit flips in a worker, on purpose, and it is found before an update uses it.
+// Audits of real jobs: an injected bit flip in a worker is found before an update uses it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr uint64_t kSeed = 5;  // of the tiny job, which has
+constexpr uint64_t kSeed = 5;  // the tiny job's seed
 constexpr int kVranks = 3;
 
 class AuditedJob : public test::TinyJob {
@@ -27,7 +27,7 @@ class AuditedJob : public test::TinyJob {
     if (!chaos.empty()) options.insert(options.end(), {"--chaos", chaos});
     return options;
   }
-  // The first update from `from` on whose audited leaf is that of `vrank`, and has samples.
+  // Returns the first update from `from` on whose audited rank gradient is that of `vrank` and has samples.
   static int64_t update_with(int vrank, int64_t from, int64_t every = 1) {
     const AuditOptions audit{.every = every, .seed = kSeed};
     int64_t update = from;
@@ -36,7 +36,7 @@ class AuditedJob : public test::TinyJob {
     return update;
   }
   std::vector<Json> verdicts(const std::string& name) const { return events(name, "verdict"); }
-  // Workers that were evicted, and the update.
+  // Returns the workers that were evicted, and the update.
   std::vector<std::pair<int, int64_t>> guilty(const std::string& name) const {
     std::vector<std::pair<int, int64_t>> guilty;
     for (const Json& found : verdicts(name))
@@ -49,7 +49,7 @@ class AuditedJob : public test::TinyJob {
 using Guilty = std::vector<std::pair<int, int64_t>>;
 
 TEST_F(AuditedJob, ALeafThatIsWrongIsFoundAndItsWorkerPutOut) {
-  const int64_t update = update_with(1, 30);  // of the second of three workers
+  const int64_t update = update_with(1, 30);  // in the second of three workers
   const test::Ended ended =
       wait(start("run", options(3, 1, fmt::format("flip:worker=2,step={},bit=27", update))), "run");
   EXPECT_EQ(ended.code, 0) << ended.err;
@@ -75,7 +75,7 @@ TEST_F(AuditedJob, ASumThatIsWrongIsFound) {
   }
 }
 
-// Of two nobody is a majority: each goes from the checkpoint again.
+// With two workers there is no majority: each replays from the checkpoint.
 TEST_F(AuditedJob, AStateThatIsWrongIsFoundByAReplay) {
   const int64_t update = update_with(0, 60);
   const test::Ended ended =
@@ -89,8 +89,8 @@ TEST_F(AuditedJob, AStateThatIsWrongIsFoundByAReplay) {
   EXPECT_NE(found[2].at("reason").get<std::string>().find("the state before update"), std::string::npos);
 }
 
-// It is damaged before a checkpoint of it is made (run.checkpoint_every = 40), and lies in the part of its worker: that
-// must never be one from which anything goes on. Of three the others are a majority.
+// The state is damaged before its checkpoint is made (run.checkpoint_every = 40), in the part that the damaged worker
+// saves: the run must never continue from that checkpoint. With three workers the others are a majority.
 TEST_F(AuditedJob, AStateThatIsWrongIsNeverACheckpoint) {
   const std::string flip = "flip:worker=1,step=40,bit=27,what=parameter";
   for (const int workers : {2, 3}) {
@@ -101,7 +101,7 @@ TEST_F(AuditedJob, AStateThatIsWrongIsNeverACheckpoint) {
     EXPECT_EQ(guilty(name), (Guilty{{1, 41}}));
     EXPECT_EQ(verdicts(name).size(), workers == 2 ? 3u : 2u);
   }
-  // Without an audit the members see that they differ, and nobody knows who is right.
+  // Without an audit the members notice that they differ, but not which one is right.
   const std::vector<std::string> unaudited = {"--workers", "2", "--chaos", flip};
   const test::Ended ended = wait(start("run", unaudited), "run");
   EXPECT_EQ(ended.code, 3);
@@ -146,8 +146,8 @@ int64_t from_environment(const char* name, int64_t otherwise) {
   return text ? std::atoll(text) : otherwise;
 }
 
-// ELINVAR_AUDITS: how many runs (`tools/soak --audits` does 100), ELINVAR_CHAOS_SEED: the first. Flips that fall on
-// what is audited have to be found, and nobody else blamed.
+// ELINVAR_AUDITS sets the number of runs (`tools/soak --audits` does 100), ELINVAR_CHAOS_SEED the first. Flips in
+// audited data must be found, and no other worker blamed.
 TEST_F(AuditedJob, RandomFlipsAreFoundWhereTheyAreAudited) {
   const int64_t count = from_environment("ELINVAR_AUDITS", 4), first = from_environment("ELINVAR_CHAOS_SEED", 0);
   const bool soak = std::getenv("ELINVAR_AUDITS") != nullptr;
@@ -162,7 +162,7 @@ TEST_F(AuditedJob, RandomFlipsAreFoundWhereTheyAreAudited) {
     std::string chaos;
     int64_t update = 5;
     for (int64_t flips = std::min<int64_t>(pick(1, 2), workers - 1); flips > 0; --flips) {
-      // Mostly of something that is audited.
+      // Mostly in audited data.
       const int vrank = static_cast<int>(pick(0, kVranks - 1));
       const bool sum = pick(0, 3) == 0;
       update = update_with(vrank, update + pick(5, 50), every) + (pick(0, 5) == 0);

@@ -64,8 +64,8 @@ TEST(Chaos, ABitFlipsOnceInTheTensorThatItIsCountedTo) {
   EXPECT_FALSE(faults.flips(Fault::Flips::reduced, 2, false, 5, tensors));
 }
 
-// Else each worker that comes to lead the repeated reduction would lose a message of it, and each time all wait twice
-// as long before they miss one.
+// Otherwise each new leader of the repeated reduction would lose a message of it, and all members would wait twice as
+// long each time before they notice.
 TEST(Chaos, AMessageIsLostOnlyWhereItsReductionIsMadeForTheFirstTime) {
   WorkerFaults leader(parse_chaos("drop:worker=0,step=6").faults), next = leader;
   EXPECT_FALSE(leader.drops(1, true, 4, "result"));
@@ -106,7 +106,7 @@ TEST(Chaos, ErrorsNameWhatIsWrongAndWhatWasExpected) {
             "[chaos] 'random:seed=2,rate=0': expected one random, got two");
 }
 
-// Many moments: all kinds of faults occur, none that would end the run, and as often as was asked for.
+// Over many moments all kinds of faults occur with the requested frequency, and none that would end the run.
 TEST(Chaos, RandomFaultsLeaveOneThatHasTheState) {
   const RandomFaults random{.seed = 3, .rate = 0.25};
   int64_t counts[4] = {}, moments = 0, long_stalls = 0;
@@ -125,7 +125,7 @@ TEST(Chaos, RandomFaultsLeaveOneThatHasTheState) {
       ++counts[static_cast<int>(fault.what)];
       EXPECT_GT(fault.after, 0);
       EXPECT_LE(fault.after, 0.021);
-      long_stalls += fault.seconds > 3;  // longer than silence is borne
+      long_stalls += fault.seconds > 3;  // longer than the limit of silence
       if (fault.what == Fault::What::join) {
         ++joins;
         continue;
@@ -153,9 +153,9 @@ struct RandomJob {
   std::vector<std::string> options;
 };
 
-// What a seed stands for: workers at the start, transport, key, and how much goes wrong.
+// The parameters that follow from a seed: workers at the start, transport, key, and the rate of faults.
 RandomJob job_of(int64_t seed, const fs::path& folder) {
-  const int64_t bits = seed * 2654435761 >> 3 & 0xffffff;  // near seeds differ in all of this
+  const int64_t bits = seed * 2654435761 >> 3 & 0xffffff;  // neighbouring seeds differ in all of these
   const char* const rates[] = {"0.01", "0.03", "0.06"};
   RandomJob job;
   job.chaos = fmt::format("random:seed={},rate={}", seed, rates[bits % 3]);
@@ -202,13 +202,13 @@ TEST_F(ChaosJob, AMessageThatIsLostIsMissed) {
   EXPECT_NE(stuck[0].at("misses"), "");
 }
 
-// What an audit is to find: the facts of every step before are right, and no later ones.
+// The corruption that an audit must find: facts of all earlier steps are right, and those of all later ones wrong.
 TEST_F(ChaosJob, AFlippedBitChangesWhatFollows) {
   const test::Ended ended = wait(start("run", {"--workers", "2", "--chaos", "flip:worker=2,step=30,bit=27"}), "run");
   EXPECT_EQ(ended.code, 0) << ended.err;
   const std::vector<std::string> right = test::lines_of(undisturbed()), wrong = test::lines_of(ledger("run"));
   ASSERT_EQ(right.size(), wrong.size());
-  for (size_t step = 0; step < right.size(); ++step)  // before the first is the header
+  for (size_t step = 0; step < right.size(); ++step)  // the header precedes the first step
     EXPECT_EQ(right[step] == wrong[step], step < 30) << "step " << step;
   const std::vector<Json> faults = events("run", "cause");
   ASSERT_EQ(faults.size(), 1u);
@@ -216,7 +216,7 @@ TEST_F(ChaosJob, AFlippedBitChangesWhatFollows) {
   EXPECT_EQ(faults[0].at("bit"), 27);
 }
 
-// Over ends of epochs, short batches and changes of size.
+// Across ends of epochs, short batches and changes of the number of workers.
 TEST_F(ChaosJob, EachSampleIsConsumedOnceAnEpoch) {
   size_t generations = 0;
   for (const char* seed : {"11", "12", "13"}) {
@@ -234,8 +234,8 @@ TEST_F(ChaosJob, EverybodyDiesAndItGoesOn) {
   EXPECT_EQ(events("run", "cause").size(), 4u);
 }
 
-// ELINVAR_CHAOS: how many schedules (tools/soak runs 200, or any number), ELINVAR_CHAOS_SEED: the first;
-// ELINVAR_CHAOS_KEEP: where the runs of those that fail are kept.
+// ELINVAR_CHAOS sets the number of schedules (tools/soak runs 200, or any number), ELINVAR_CHAOS_SEED the first, and
+// ELINVAR_CHAOS_KEEP the folder for failed runs.
 TEST_F(ChaosJob, RandomSchedulesEndAsTheUndisturbedRun) {
   const bool soak = std::getenv("ELINVAR_CHAOS") != nullptr;
   const int64_t count = from_environment("ELINVAR_CHAOS", 12), first = from_environment("ELINVAR_CHAOS_SEED", 0);

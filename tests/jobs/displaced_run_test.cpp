@@ -1,4 +1,4 @@
-// Files of a run that somebody deletes, moves or replaces while it trains: it ends with a clear error, or mends them.
+// Files of a run that are deleted, moved or replaced while it trains: the run restores them or ends with a clear error.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -39,7 +39,7 @@ TEST(HeldTerm, TellsWhetherItsDirectoryIsStillThere) {
 
 class DisplacedRun : public test::TinyJob {
  protected:
-  // Two workers whose steps are slowed down, so that the job is at work while files go.
+  // Starts two workers with slow steps, so that the job is at work while files disappear.
   pid_t begin() {
     const pid_t job = start("run", {"--workers", "2", "--chaos", "stall:worker=1,step=60,seconds=2"});
     reach("run", 45);
@@ -61,7 +61,7 @@ class DisplacedRun : public test::TinyJob {
   }
 };
 
-// The run writes and removes files there at the same time, which interrupts the removal.
+// The run concurrently writes and removes files in the folder, which interrupts the removal.
 void remove_while_it_writes(const fs::path& folder) {
   std::error_code interrupted;
   for (int i = 0; i < 1000; ++i) {
@@ -120,9 +120,9 @@ TEST_F(DisplacedRun, ALedgerThatIsCutOffEndsIt) {
   EXPECT_NE(ended.err.find("ledger.jsonl was cut off while the run was writing to it"), std::string::npos) << ended.err;
 }
 
-// While no coordinator is there that could write it again.
+// No coordinator runs that could write it again.
 TEST_F(DisplacedRun, ALedgerThatIsLostWithItsCoordinatorEndsIt) {
-  const pid_t job = start("run", {"--workers", "2", "--chaos", "join:step=1000"});  // tells of each step at once
+  const pid_t job = start("run", {"--workers", "2", "--chaos", "join:step=1000"});  // reports each step at once
   reach("run", 45);
   kill(job, SIGKILL);
   fs::remove(folder_ / "run" / "ledger.jsonl");

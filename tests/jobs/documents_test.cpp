@@ -1,12 +1,12 @@
-// Runs the commands that the documents show, so that a reader who copies them gets what the page promises.
+// Runs the commands in the documents, so that a reader who copies them gets the promised results.
 //
 // Each document is one shell session in a folder that looks like the root of the project: build/bin has the programs.
 //   ```toml      a block whose first line is `# NAME.toml` is written to that file
 //   ```sh        every line is run; the session ends at the first one that fails
-//   ```console   a transcript: lines after "$ " are run ("> " continues one), and what it shows of results that do not
-//                depend on the machine (final, validation, equal) must be printed
-// A comment may say `# exit code N`, which is then expected, or why a test cannot run the line: one of kReasons in
-// square brackets, as `# [needs a GPU]`.
+//   ```console   a transcript: lines after "$ " are run ("> " continues one). Shown results that do not depend on
+//                the machine (final, validation, equal) must be printed
+// A comment may state `# exit code N`, which is then expected, or why a test cannot run the line: one of kReasons in
+// square brackets, as in `# [needs a GPU]`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ constexpr std::array kReasons = {"needs a GPU", "needs the network", "needs a se
 
 bool is_shell(const DocumentBlock& block) { return block.language == "sh" || block.language == "console"; }
 
-// The line as the session runs it; empty if a test cannot.
+// Returns the line as the session runs it; "" if a test cannot.
 std::string runnable(const std::string& line) {
   std::smatch match;
   if (std::regex_search(line, match, std::regex(R"(#.*\[((needs|takes) [^\]]*)\])"))) {
@@ -46,7 +46,7 @@ std::string runnable(const std::string& line) {
 
 struct Session {
   std::string script;
-  std::vector<std::string> printed;  // lines that it must print
+  std::vector<std::string> printed;  // lines that must be printed
 };
 
 void add_transcript(const DocumentBlock& block, Session& session) {
@@ -60,7 +60,7 @@ void add_transcript(const DocumentBlock& block, Session& session) {
 
 class DocumentCommands : public testing::TestWithParam<std::string>, protected TrainRuns {
  protected:
-  // The root of the project as commands see it.
+  // Makes a folder that looks like the root of the project.
   void SetUp() override {
     for (const char* folder :
          {"tensor", "autograd", "nn", "data", "comm", "elastic", "models", "tools", "tests", "examples", "README.md"})

@@ -24,7 +24,7 @@ class ElasticJob : public testing::Test, protected test::TrainRuns {
     folder_.write("job.toml", test::text_of({.run = "eval_every = 150\n", .data = "crop_padding = 1\n"}));
     train_undisturbed(600);
   }
-  // What every other run of so many steps is compared with.
+  // Makes the run to which all others of this length are compared.
   void train_undisturbed(int steps) {
     steps_ = std::to_string(steps);
     const std::string name = "whole" + steps_;
@@ -45,7 +45,7 @@ class ElasticJob : public testing::Test, protected test::TrainRuns {
     EXPECT_EQ(ledger(name), ledger_);
   }
 
-  // The steps that metrics.jsonl has of each generation are told to be made by as many workers as it has.
+  // Checks that the steps of each generation in metrics.jsonl have the generation's number of workers.
   void expect_workers_of_each_generation(const std::string& name) const {
     std::istringstream metrics(read_file(folder_ / name / "metrics.jsonl"));
     for (std::string line; std::getline(metrics, line);) {
@@ -80,7 +80,7 @@ TEST_F(ElasticJob, AKilledWorkerIsMissedByNobody) {
   expect_undisturbed("run", job);
 }
 
-// The first generation would wait for it for half a minute, and begin with one less.
+// Otherwise the first generation would wait for it for half a minute, and begin without it.
 TEST_F(ElasticJob, AWorkerThatDiesBeforeTheStartIsReplaced) {
   const pid_t job = start("run", {"--workers", "3"});
   pid_t first = 0;
@@ -136,7 +136,8 @@ TEST_F(ElasticJob, PartsComeFromWorkersWithoutTheDirectory) {
   EXPECT_EQ(wait(spawn({"eval", folder_ / "run"}, "eval"), "eval").code, 0) << read_file(folder_ / "eval.err");
 }
 
-// One that is there from the beginning of a resumed run, but cannot see the checkpoint: the run waits for it to learn.
+// The worker is there when a resumed run begins, but cannot see the checkpoint: the run waits until it has received the
+// state.
 TEST_F(ElasticJob, AWorkerWithoutTheDirectoryTakesPartInAResumedRun) {
   train_undisturbed(2000);
   const pid_t first = start("run", {"--workers", "1"});
@@ -202,7 +203,7 @@ TEST_F(ElasticJob, AStrangerIsRefused) {
   EXPECT_EQ(wait(spawn({"ctl", folder_ / "nothing", "status"})).code, 2);
 }
 
-// What is wrong on another host is no reason for those at work to stop.
+// An error on another host must not stop the workers at work.
 TEST_F(ElasticJob, AJoinerThatCannotStartIsMissedByNobody) {
   train_undisturbed(3000);
   const pid_t job = start("run", {"--workers", "1"});

@@ -1,5 +1,5 @@
-// What nobody asks for: the coordinator's process dies or stops and nobody resumes; a worker stops, or hangs while its
-// heartbeats go on; a disk fails. The run finishes with the undisturbed ledger, or says why it cannot.
+// Faults without a person to help: the coordinator dies or stops and is not resumed; a worker stops, or hangs while its
+// heartbeats go on; a disk fails. The run finishes with the undisturbed ledger, or states why it cannot.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 class Unattended : public testing::Test, protected test::TrainRuns {
  protected:
-  // A job of three workers that is at work, and what its ledger has to be in the end.
+  // Starts a job of three workers, and computes the expected ledger.
   void begin(const std::vector<std::string>& settings = {}) {
     folder_.write("job.toml", test::text_of({.steps = 3000, .checkpoint_every = 1000, .state_digest_every = 50}));
     EXPECT_EQ(wait(start("whole", "1", settings), "whole").code, 0);
@@ -41,7 +41,8 @@ class Unattended : public testing::Test, protected test::TrainRuns {
     for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
     return spawn(arguments, name);
   }
-  // Waits until a condition holds, at most a minute; the seconds that it took, or a failed test.
+  // Waits until a condition holds, at most a minute. Returns the seconds that it took; fails the test if it takes
+  // longer.
   template <class Condition>
   double seconds_until(Condition&& condition) const {
     const Clock::time_point began = Clock::now();
@@ -54,7 +55,7 @@ class Unattended : public testing::Test, protected test::TrainRuns {
   }
   std::string told() const { return read_file(folder_ / "run" / "events.jsonl"); }
   bool told(const std::string& what) const { return told().find(what) != std::string::npos; }
-  // Of a run whose coordinator is no child of the test.
+  // For a run whose coordinator is not a child of the test.
   void expect_finished(int steps = 3000) const {
     const fs::path result = folder_ / "run" / "result.json";
     seconds_until([&] { return fs::exists(result) && read_file(result).find("\"finished\"") != std::string::npos; });
@@ -76,13 +77,13 @@ class Unattended : public testing::Test, protected test::TrainRuns {
 TEST_F(Unattended, AWorkerTakesOverFromAKilledCoordinator) {
   begin();
   kill(job_, SIGKILL);
-  // With it the worker that would be the first to take over, and that the others miss until somebody does.
+  // Also kills the worker that would take over first; the others miss it until one takes over.
   kill(workers_[0], SIGKILL);
   expect_finished();
   EXPECT_TRUE(told("\"another coordinator\"")) << told();
 }
 
-// Parts of checkpoints that nobody commits any more, each a whole state, do not pile up.
+// Parts of checkpoints that will never be committed, each a whole state, do not accumulate.
 TEST_F(Unattended, DeadCoordinatorsLeaveNoPartsOfCheckpoints) {
   begin({"run.checkpoint_every=2", "run.steps=1500"});
   const auto aside = [&] {
@@ -106,8 +107,8 @@ TEST_F(Unattended, DeadCoordinatorsLeaveNoPartsOfCheckpoints) {
   EXPECT_EQ(aside(), 0);
 }
 
-// Of a run that goes on, before its first generation: no worker is a member, and the first one is stopped, so that the
-// others are waiting for it.
+// A continued run before its first generation: no worker is a member, and the first one is stopped, so the others wait
+// for it.
 TEST_F(Unattended, AWorkerTakesOverBeforeTheFirstGeneration) {
   folder_.write("job.toml", test::text_of({.steps = 300, .checkpoint_every = 100, .state_digest_every = 50}));
   EXPECT_EQ(wait(start("whole", "1", {}), "whole").code, 0);
@@ -122,7 +123,7 @@ TEST_F(Unattended, AWorkerTakesOverBeforeTheFirstGeneration) {
   job_ = spawn(with({"--resume", "--workers", "3"}), "run");
   const std::string children = fmt::format("/proc/{0}/task/{0}/children", job_);
   pid_t stopped = 0;
-  // Until it executes its program the coordinator waits for it, and would start no others.
+  // Until the worker executes its program, the coordinator waits for it and starts no others.
   seconds_until([&] {
     std::string program, argument;
     if (!(std::ifstream(children) >> stopped)) return false;
@@ -136,14 +137,14 @@ TEST_F(Unattended, AWorkerTakesOverBeforeTheFirstGeneration) {
     for (size_t at = 0; (at = all.find("\"event\":\"hello\"", at)) != std::string::npos; ++at) ++count;
     return count;
   };
-  seconds_until([&] { return hellos() >= 3; });  // one was the worker's of the first part
+  seconds_until([&] { return hellos() >= 3; });  // one of them by the worker of the first part
   kill(job_, SIGKILL);
   seconds_until([&] { return fs::exists(folder_ / "run" / "coordinators" / "3.json"); });
   kill(stopped, SIGCONT);
   expect_finished(300);
 }
 
-// What a person asked of the first coordinator is asked of the next one, too.
+// A person's request to the first coordinator also applies to the next.
 TEST_F(Unattended, ARunUntilAStepEndsThereUnderAnotherCoordinator) {
   folder_.write("job.toml", test::text_of({.steps = 1000000, .checkpoint_every = 1000, .state_digest_every = 50}));
   job_ =
@@ -151,13 +152,13 @@ TEST_F(Unattended, ARunUntilAStepEndsThereUnderAnotherCoordinator) {
   reach("run", 50);
   kill(job_, SIGKILL);
   EXPECT_EQ(wait(job_, "run").code, 128 + SIGKILL);
-  // The step would be reached too late, or too soon, to be waited for: so it is brought near.
+  // The original step is too far to wait for, and a nearer one might pass too soon: so the record is changed.
   const fs::path term = folder_ / "run" / "coordinators" / "1.json";
   auto record = nlohmann::json::parse(read_file(term));
   ASSERT_EQ(record.at("job").at("until"), 99999);
   record["job"]["until"] = recorded("run") + 100;
   replace_file(term, record.dump());
-  // At once, where its worker would wait for some seconds.
+  // Starts at once; the worker would wait for some seconds.
   const test::Ended next = wait(spawn({"coordinate", folder_ / "run", "--term", "1"}, "next"), "next");
   EXPECT_EQ(next.code, 0) << next.err;
   EXPECT_GE(recorded("run"), record["job"]["until"].get<int64_t>());
@@ -187,7 +188,7 @@ TEST_F(Unattended, ALastCheckpointThatCannotBeWrittenEndsTheRun) {
   EXPECT_NE(ended.err.find("the last checkpoint, of step 3000, cannot be written"), std::string::npos) << ended.err;
   EXPECT_EQ(ledger("run"), expected_);
   EXPECT_EQ(remaining_children(std::chrono::seconds(10)), "");
-  // What was lost is only the time since the last one that could.
+  // Only the time since the last complete checkpoint is lost.
   fs::remove(checkpoints);
   fs::rename(folder_ / "kept", checkpoints);
   job_ = spawn({"run", folder_ / "job.toml", "--run-dir", folder_ / "run", "--threads", "1", "--resume"}, "run");
@@ -213,12 +214,12 @@ TEST_F(Unattended, WorkersThatAllStopAreWaitedFor) {
 }
 
 TEST_F(Unattended, AHungWorkerWhoseHeartbeatsGoOnIsOutInTime) {
-  begin({"data.image_size=64", "run.steps=1000", "run.checkpoint_every=500"});  // most of the time it is at a leaf
+  begin({"data.image_size=64", "run.steps=1000", "run.checkpoint_every=500"});  // mostly busy with a rank gradient
   const pid_t main_thread = workers_[1];
   if (ptrace(PTRACE_SEIZE, main_thread, nullptr, nullptr) != 0) GTEST_SKIP() << "processes cannot be traced here";
   ASSERT_EQ(ptrace(PTRACE_INTERRUPT, main_thread, nullptr, nullptr), 0);
   ASSERT_EQ(waitpid(main_thread, nullptr, __WALL), main_thread);
-  // If it held the session's lock just then, its heartbeats have ended as well.
+  // If it held the session's lock at that moment, its heartbeats have ended as well.
   EXPECT_LE(seconds_until([&] { return told("hangs: at") || told("silent for"); }), 5);
   EXPECT_EQ(waitpid(main_thread, nullptr, __WALL), main_thread);  // the coordinator has killed it
   expect_undisturbed();

@@ -28,7 +28,7 @@ uint64_t varint(std::string_view bytes, size_t& at) {
   throw std::runtime_error("a varint without an end");
 }
 
-// Bit by bit, not by a table.
+// Computed bit by bit, without a table.
 uint32_t masked_crc32c(std::string_view bytes) {
   uint32_t crc = 0xFFFFFFFF;
   for (const char c : bytes) {

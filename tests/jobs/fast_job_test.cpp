@@ -1,4 +1,4 @@
-// Jobs with run.numerics = "fast": the same bits for any number of workers of one kind of GPU, and no others.
+// Jobs with run.numerics = "fast": the same bits for any number of workers of one kind of GPU; other kinds are refused.
 #ifdef ELINVAR_EMULATION
 #include <gtest/gtest.h>
 
@@ -35,8 +35,8 @@ TEST_F(FastJob, AnyNumberOfWorkersOfOneKindGivesTheSameLedger) {
   EXPECT_NE(steps("tf32").at(0).gradient.hex(), steps("alone").at(0).gradient.hex());
 }
 
-// Each architecture whose activations are bfloat16 on their way: the same bits for one worker and three, and where a
-// run is stopped and goes on, or keeps nothing but the inputs of blocks; a loss close to the portable run's.
+// Each architecture with bfloat16 activations: the same bits for one worker and three, and for a run that is stopped
+// and resumed or that keeps only the inputs of blocks; the loss is close to the portable run's.
 TEST_F(FastJob, NetworksOfEveryKind) {
   const std::string text = "[data]\nkind = \"synthetic_text\"\nsize = 30\ntokens = \"byte\"\ncontext = 16\n",
                     images = "[data]\nkind = \"synthetic\"\nsize = 24\nclasses = 3\nimage_size = 8\n";
@@ -64,7 +64,7 @@ TEST_F(FastJob, NetworksOfEveryKind) {
     EXPECT_EQ(run("-three", {"--numerics", "fast", "--workers", "3", "--min-workers", "3"}), alone);
     run("-stopped", {"--numerics", "fast", "--until", "2"});
     EXPECT_EQ(run("-stopped", {"--numerics", "fast", "--resume"}), alone);
-    // Its rankings are of logits, which are bfloat16 there.
+    // Its rankings use logits, which are bfloat16 there.
     const test::Ended score = wait(spawn({"eval", folder_ / kind, "--device", "emulated"}, "eval"), "eval");
     EXPECT_EQ(score.code, 0) << score.err;
     run("-recomputed", {"--numerics", "fast", "--set", "run.recompute=true"});
@@ -74,7 +74,7 @@ TEST_F(FastJob, NetworksOfEveryKind) {
                        portable = steps(kind + "-portable").at(step);
       EXPECT_EQ(fast.gradient.hex(), again.gradient.hex());
       EXPECT_NE(fast.gradient.hex(), portable.gradient.hex()) << "no product was fast";
-      EXPECT_NEAR(fast.loss, portable.loss, 0.02 * portable.loss);  // roundings of up to 0.4 % part the runs
+      EXPECT_NEAR(fast.loss, portable.loss, 0.02 * portable.loss);  // the runs differ by roundings of up to 0.4 %
     }
   }
 }
@@ -95,12 +95,12 @@ TEST_F(FastJob, ACpuTakesNoPart) {
   const test::Ended stopped = wait(job, "gpu");
   EXPECT_EQ(stopped.code, 0) << stopped.err;
 
-  // What was trained can be looked at anywhere.
+  // A trained network can be evaluated on any device.
   const test::Ended score = wait(spawn({"eval", folder_ / "gpu", "--device", "cpu"}, "eval"), "eval");
   EXPECT_EQ(score.code, 0) << score.err;
 }
 
-// What another kind of GPU has begun nobody goes on with, whoever comes first.
+// A run that one kind of GPU has begun does not continue on another, whichever worker comes first.
 TEST_F(FastJob, ARunGoesOnOnItsKindAlone) {
   const test::Ended begun = wait(start_fast("run", "8", {"--until", "4"}), "run");
   ASSERT_EQ(begun.code, 0) << begun.err;

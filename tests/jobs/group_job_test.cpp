@@ -1,5 +1,5 @@
-// Jobs of real processes whose workers are GPUs that exchange gradients by NCCL: emulated ones, and where the machine
-// has one, a card.
+// Jobs of real processes whose workers are GPUs that exchange gradients by NCCL: emulated ones, and a card if the
+// machine has one.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 
 class GroupJob : public test::TinyJob {
  protected:
-  // Planes by which generations went, in the order of events.jsonl: "nccl", or "host: reason".
+  // Returns the data plane of each generation, in the order of events.jsonl: "nccl", or "host: reason".
   std::vector<std::string> planes(const std::string& name) const {
     std::vector<std::string> seen;
     for (const Json& e : events(name, "plane"))
@@ -29,7 +29,7 @@ class GroupJob : public test::TinyJob {
     const std::vector<std::string> seen = planes(name);
     return std::count_if(seen.begin(), seen.end(), [&](const std::string& p) { return p.starts_with(plane); });
   }
-  // How the groups that were used had been made.
+  // Returns how each used group was made.
   std::vector<std::string> made(const std::string& name) const {
     std::vector<std::string> made;
     for (const Json& e : events(name, "group"))
@@ -64,12 +64,13 @@ TEST_F(GroupJob, GpusOfAGroupGiveTheSameLedger) {
   const Json status = this->status("run");
   expect_undisturbed("run", job);
   EXPECT_GE(count("run", "nccl"), 1);
-  if (!status.empty()) {  // it was not too late to ask
+  if (!status.empty()) {  // the job was still running
     EXPECT_TRUE(status.at("data_plane").contains("kind"));
   }
 }
 
-// A leaf is replayed, and its gradients stay for the group; by way of the hosts they leave one by one.
+// A rank gradient is replayed, and its tensors stay for the group; with an exchange through the hosts they leave one by
+// one.
 TEST_F(GroupJob, LeavesMayBeGraphs) {
   for (const std::string plane : {"auto", "host"}) {
     const std::vector<std::string> set = {"--set", "run.cuda_graphs=true", "--set", "run.data_plane='" + plane + "'"};
@@ -91,7 +92,7 @@ TEST_F(GroupJob, WhoCannotButMustIsRefused) {
       << ended.err;
 }
 
-// Each change of members forms another group, while the hosts stand in.
+// After each change of members another group forms, and the exchange goes through the hosts meanwhile.
 TEST_F(GroupJob, MembersDieJoinAndLeave) {
   EXPECT_EQ(run_through("run", gpus("3", {"--chaos", "kill:worker=2,step=40;join:step=60;drain:worker=1,step=110"})),
             "");
@@ -99,7 +100,8 @@ TEST_F(GroupJob, MembersDieJoinAndLeave) {
 }
 
 TEST_F(GroupJob, TheGroupOfThoseWhoStayIsMadeFromTheOneBefore) {
-  // Groups are made beside the job. On a busy machine that may be over before the second is: then once more.
+  // Groups form in parallel with the job. On a busy machine the job may end before the second group forms; then the
+  // test tries again.
   const auto groups_of = [&](const std::string& name, const std::string& workers, const std::string& chaos,
                              const std::string& fault) {
     for (int attempt = 1;; ++attempt) {
@@ -112,7 +114,7 @@ TEST_F(GroupJob, TheGroupOfThoseWhoStayIsMadeFromTheOneBefore) {
   EXPECT_EQ(groups_of("drained", "3", "drain:worker=2,step=50", ""), (Groups{"new", "shrunk"}));
   for (const std::string fault : {"no_shrink", "shrink_fails"})
     EXPECT_EQ(groups_of(fault, "3", "drain:worker=2,step=50", fault), (Groups{"new", "new"})) << fault;
-  // Whether a death falls into a transfer is chance; the ledger is the same.
+  // A death during a transfer is a matter of chance; the ledger is the same.
   EXPECT_GE(groups_of("killed", "4", "kill:worker=2,step=50;kill:worker=4,step=51", "").size(), 2u);
 }
 
@@ -124,7 +126,7 @@ TEST_F(GroupJob, AWorkerThatComputesOnTheCpuMakesThemGoThroughTheHosts) {
   EXPECT_EQ(wait(cpu, "cpu").code, 0);
 }
 
-// What each kind of trouble leads to; the bits are the same.
+// The consequences of each kind of trouble; the bits are the same.
 TEST_F(GroupJob, TroubleWithNcclEndsInTheHosts) {
   struct Case {
     std::string fault, timeout, told;
@@ -151,7 +153,7 @@ TEST_F(GroupJob, TroubleWithNcclEndsInTheHosts) {
 
 #endif
 
-// Two workers on one card, which NCCL takes for two hosts'.
+// Two workers on one card, which NCCL takes for those of two hosts.
 TEST_F(GroupJob, OnACard) {
 #ifdef ELINVAR_CUDA
   const bool there = gpu_count<Cuda>() > 0 && find_nccl({DeviceKind::cuda}).nccl;

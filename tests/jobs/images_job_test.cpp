@@ -1,4 +1,4 @@
-// Training on shards of photos with every augmentation there is: nothing but the files and the seed decides a bit.
+// Training on shards of photos with every augmentation: the bits depend only on the files and the seed.
 #include <gtest/gtest.h>
 
 #include "tensor/isa.h"
@@ -50,7 +50,7 @@ kind = "global_avg_pool"
 kind = "linear"
 )";
 
-// 40 JPEGs of 5 classes and sizes of their own in three shards; two of them are truncated.
+// 40 JPEGs of 5 classes and different sizes in three shards; two of them are truncated.
 class ImagesJob : public testing::Test, protected TrainRuns {
  protected:
   void SetUp() override {

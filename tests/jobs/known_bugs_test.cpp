@@ -1,5 +1,5 @@
-// Bugs that users of other elastic systems met, each as a test with real processes that it cannot happen here. The
-// numbers are those of their issues.
+// Bugs that users of other elastic systems met. Each test shows with real processes that the bug cannot happen here.
+// The numbers are those of the issues.
 #include <gtest/gtest.h>
 
 #include "elastic/ledger/ledger.h"
@@ -13,8 +13,8 @@ namespace {
 namespace fs = std::filesystem;
 class KnownBug : public test::TinyJob {
  protected:
-  // All workers of a run are killed after its first checkpoint and before its end; the step of the newest checkpoint.
-  // On a busy machine the moment may be missed: then it is tried again.
+  // Kills all workers of a run after its first checkpoint and before its end. Returns the step of the newest
+  // checkpoint. On a busy machine the moment may be missed; then it tries again.
   int64_t kill_in_between(const std::string& name, const std::string& workers) const {
     for (int attempt = 0; attempt < 20; ++attempt) {
       fs::remove_all(folder_ / name);
@@ -27,32 +27,33 @@ class KnownBug : public test::TinyJob {
   }
 };
 
-// A reset in the middle of an epoch (step 21 is the fifth of the third) began it again from its first sample.
+// After a reset in the middle of an epoch (step 21 is the fifth of the third), the epoch began again with its first
+// sample.
 TEST_F(KnownBug, Horovod3399SamplesRepeatedAfterAReset) {
   EXPECT_EQ(run_through("run", {"--workers", "2", "--chaos", "kill:all,step=21"}), "");
   expect_each_sample_once_an_epoch(consumed("run"));
 }
 
-// The samples of a batch that a dying worker had taken were trained on by nobody.
+// The samples of a batch that a dying worker had taken were never trained on.
 TEST_F(KnownBug, Horovod3143IndicesLostWithAWorker) {
   EXPECT_EQ(run_through("run", {"--workers", "3", "--chaos", "kill:worker=2,step=11;kill:worker=1,step=54"}), "");
   expect_each_sample_once_an_epoch(consumed("run"));
 }
 
-// A data position saved by one worker meant other samples to two.
+// The data position saved by one worker meant other samples with two workers.
 TEST_F(KnownBug, Transformers40245SamplesLostFromOneWorkerToTwo) {
-  // Two are needed: the one that is left holds the state until another has learnt it.
+  // Two workers are needed: the remaining one holds the state until another has received it.
   EXPECT_EQ(run_through("joined", {"--workers", "2", "--min-workers", "2", "--chaos",
                                    "join:step=15;kill:worker=2,step=20;drain:worker=1,step=110"}),
             "");
   expect_each_sample_once_an_epoch(consumed("joined"));
-  // The same, from a checkpoint.
+  // The same from a checkpoint.
   (void)kill_in_between("resumed", "1");
   EXPECT_EQ(run_through("resumed", {"--workers", "2", "--resume"}), "");
   expect_each_sample_once_an_epoch(consumed("resumed"));
 }
 
-// Shards of data that a lost worker, or a lost master, had been given were lost or given twice.
+// Shards of data assigned to a lost worker, or by a lost master, were lost or assigned twice.
 TEST_F(KnownBug, DLRover711And770DataLostOrRepeatedWithWorkerOrMaster) {
   EXPECT_EQ(run_through("run", {"--workers", "3", "--chaos",
                                 "kill:worker=3,step=13;kill:coordinator,step=30;join:step=50;kill:worker=1,step=90"}),
@@ -60,7 +61,7 @@ TEST_F(KnownBug, DLRover711And770DataLostOrRepeatedWithWorkerOrMaster) {
   expect_each_sample_once_an_epoch(consumed("run"));
 }
 
-// The loss jumped after a recovery: here it has the same bits, step by step, as if nothing had happened.
+// The loss jumped after a recovery. Here it has the same bits, step by step, as without a failure.
 TEST_F(KnownBug, DLRover1097LossJumpsAfterRecovery) {
   EXPECT_EQ(run_through("run", {"--workers", "2", "--chaos", "kill:worker=1,step=30;kill:all,step=95"}), "");
   std::vector<double> losses;
@@ -73,13 +74,13 @@ TEST_F(KnownBug, DLRover1097LossJumpsAfterRecovery) {
   for (size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(losses[i], whole[i].loss) << "step " << i + 1;
 }
 
-// The newest folder was taken, although the checkpoint in it had never been finished.
+// The newest folder was chosen although its checkpoint was never finished.
 TEST_F(KnownBug, MaxText5260AnUncommittedCheckpointIsChosen) {
   const int64_t newest = kill_in_between("run", "2");
   const fs::path checkpoints = folder_ / "run" / "checkpoints", good = checkpoints / fmt::format("step-{}", newest);
   const auto later = [&](int steps) { return fmt::format("step-{}", newest + steps); };
   fs::copy(good, checkpoints / fmt::format(".writing-{}", newest + 1));  // not renamed yet
-  fs::copy(good, checkpoints / later(2));                                // of another step
+  fs::copy(good, checkpoints / later(2));                                // has another step
   fs::copy(good, checkpoints / later(3));                                // without its manifest
   fs::remove(checkpoints / later(3) / "manifest.json");
   fs::create_directories(checkpoints / later(4));  // empty
@@ -89,7 +90,7 @@ TEST_F(KnownBug, MaxText5260AnUncommittedCheckpointIsChosen) {
   EXPECT_EQ(ledger("run"), undisturbed());
 }
 
-// The global batch grew and shrank with the number of replicas.
+// The global batch changed with the number of replicas.
 TEST_F(KnownBug, Torchft186TheGlobalBatchIsNotConstant) {
   EXPECT_EQ(run_through("run", {"--workers", "4", "--chaos",
                                 "kill:worker=2,step=20;drain:worker=1,step=50;join:step=60;join:step=80"}),
@@ -100,7 +101,7 @@ TEST_F(KnownBug, Torchft186TheGlobalBatchIsNotConstant) {
     EXPECT_EQ(steps[i].size(), static_cast<size_t>(i % 8 == 7 ? 1 : kBatch)) << "step " << i + 1;
 }
 
-// A checkpoint could be loaded only by as many workers as had written it.
+// A checkpoint could be loaded only by the number of workers that had written it.
 TEST_F(KnownBug, DeepSpeed6503And6691ACheckpointIsOfOneSize) {
   const int64_t newest = kill_in_between("three", "3");
   EXPECT_TRUE(

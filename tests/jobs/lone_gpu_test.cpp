@@ -1,4 +1,4 @@
-// A worker that is alone with a GPU: leaves, sums and digests stay there, with the bits that they have on the host.
+// A worker that is alone with a GPU: rank gradients, sums and digests stay there and have the same bits as on the host.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 const Device kGpu{DeviceKind::emulated};
 constexpr int64_t kSteps = 4;
 
-// Five virtual ranks, the last of which has no samples in the last batch of an epoch; most of what a step holds are
+// Five virtual ranks, the last of which has no samples in the last batch of an epoch; most memory of a step is
 // gradients.
 std::string config(const std::string& more = "") {
   return fmt::format(R"([run]
@@ -62,12 +62,12 @@ kind = "linear"
 }
 
 struct Steps {
-  std::vector<std::string> facts;          // of each
-  std::vector<int64_t> bytes_to_host;      // in each
+  std::vector<std::string> facts;          // of each step
+  std::vector<int64_t> bytes_to_host;      // in each step
   int64_t most_memory = 0, gradients = 0;  // bytes
 };
 
-// As the loop of a worker does it that is alone.
+// Steps as in the loop of a worker that is alone.
 Steps steps_on(Device device, bool keeps, bool crowded = false) {
   const int64_t others = emulation::in_use;
   Training training(parse_config(config(), "lone.toml", {}), device);
@@ -131,7 +131,7 @@ TEST(LoneGpu, ItsStepsAreThoseOfTheHostAndSendItSmallNumbersAlone) {
 
 class LoneGpuJob : public testing::Test, protected test::TrainRuns {};
 
-// With less than what steps hold whose leaves stay on the device.
+// With less memory than steps need whose rank gradients stay on the device.
 TEST_F(LoneGpuJob, WhereLeavesHaveNoRoomTheyGoToTheHost) {
   folder_.write("job.toml", config());
   const auto run = [&](const std::string& name, const std::string& device, const std::vector<std::string>& before) {

@@ -1,4 +1,4 @@
-// One job whose workers differ in all that must not matter: instruction sets, threads, transport, number.
+// One job whose workers differ in everything that must not matter: instruction sets, threads, transport, number.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ TEST_F(MixedJob, AnyWorkersOfAnyKindGiveTheSameLedger) {
   }
 }
 
-// The kernels for GPUs, run by the CPU or a GPU, in whole jobs.
+// Whole jobs with the kernels for GPUs, run by the CPU or a GPU.
 class JobOfGpus : public MixedJob, public ::testing::WithParamInterface<Device> {
  protected:
   void SetUp() override {
@@ -79,7 +79,7 @@ TEST_P(JobOfGpus, WithGraphsItGivesTheSameLedger) {
   EXPECT_EQ(ledger("graphs"), undisturbed());
 }
 
-// Two are needed, so whoever is left holds the state for a GPU that learns it, whenever that comes.
+// Two workers are needed, so the remaining one holds until a GPU has received the state, however late.
 TEST_P(JobOfGpus, TheyJoinCpuWorkersAndGoOnWithoutThem) {
   const pid_t job = start("both", {"--device", "cpu", "--workers", "2", "--min-workers", "2", "--chaos",
                                    "kill:worker=2,step=20;kill:worker=1,step=100"});

@@ -1,5 +1,5 @@
 // A job between two network namespaces: over a link with delay, and over one that is cut in the middle of a step.
-// Skipped where namespaces or the link cannot be made (no root, no `ip`, no /dev/net/tun).
+// Skipped if namespaces or the link cannot be made (no root, no `ip`, no /dev/net/tun).
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/if.h>
@@ -25,7 +25,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// A wire between two network namespaces that takes its time: the ends are tun0 in each.
+// A link with delay between two network namespaces; its ends are tun0 in each.
 class Wire {
  public:
   Wire(const std::string& one, const std::string& other, Clock::duration delay)
@@ -37,7 +37,7 @@ class Wire {
     for (const int end : ends_) ::close(end);
   }
   bool made() const { return ends_[0] >= 0 && ends_[1] >= 0; }
-  void cut() { cut_ = true; }  // whatever is on its way, or will be sent, is lost
+  void cut() { cut_ = true; }  // data in transit and later data are lost
 
  private:
   struct Packet {
@@ -48,7 +48,7 @@ class Wire {
 
   static int end_in(const std::string& name) {
     int end = -1;
-    std::thread([&] {  // in that namespace, which the descriptor stays in
+    std::thread([&] {  // runs in that namespace, to which the descriptor stays bound
       const int space = ::open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC);
       if (space < 0 || ::setns(space, CLONE_NEWNET) != 0) return;
       end = ::open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -145,13 +145,13 @@ TEST_F(Namespaces, FiftyMillisecondsOfDelayChangeNothing) {
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_GT(Clock::now() - began, 2s) << "a step takes a way there and a way back";
   EXPECT_EQ(wait(other, there_).code, 0);
-  // But for its last line, whose digest of the state the longer run has no reason to hold.
+  // The last line may differ: the longer run need not have its digest of the state.
   const std::vector<std::string> lines = test::lines_of(ledger("run")), whole = test::lines_of(undisturbed());
   ASSERT_EQ(lines.size(), 21u);
   for (size_t i = 0; i < 20; ++i) EXPECT_EQ(lines[i], whole[i]);
 }
 
-// Two workers here and one there, no fewer than three: those who are left hold until another one has come.
+// Two workers here and one there, and a minimum of three: the remaining ones hold until another has come.
 TEST_F(Namespaces, ALinkThatIsCutCostsAWorkerAndNoStep) {
   const pid_t job = run_here({"--workers", "2", "--min-workers", "3"});
   const pid_t other = join_from(there_, "10.213.7.2");

@@ -1,5 +1,5 @@
-// A run that an earlier program began goes on with this one: tests/golden/run_of_protocol_9 was written by version 9 of
-// the protocol, whose only worker was killed after 16 of 30 updates.
+// This program continues a run that an earlier program began: version 9 of the protocol wrote
+// tests/golden/run_of_protocol_9, and its only worker was killed after 16 of 30 updates.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Workers of another build of the program: let in if they compute the bits of the run.
+// Workers of another build of the program, which are admitted if they compute the bits of the run.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -17,7 +17,7 @@ using namespace std::string_literals;
 
 class OtherBuild : public test::TinyJob {
  protected:
-  // A copy of `train` with another build-id: what the same sources are elsewhere.
+  // Makes a copy of `train` with another build-id, as if the same sources were built elsewhere.
   std::string built_elsewhere() const {
     std::string program = read_file(program_beside("train"));
     const std::string note = "\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0"s;  // sizes of name and content, type, name
@@ -83,7 +83,7 @@ TEST_F(OtherBuild, HasNothingToRepeatBeforeThereAreUpdates) {
   EXPECT_EQ(ledger("any"), undisturbed());
 }
 
-// A run may go on with another build, as to see that nothing has changed; it says so.
+// A run may continue with another build, and reports it.
 TEST_F(OtherBuild, GoesOnWithARunAndIsTold) {
   const std::string elsewhere = built_elsewhere();
   if (elsewhere.empty()) GTEST_SKIP() << "the linker leaves no build-id";

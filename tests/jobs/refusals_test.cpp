@@ -1,4 +1,4 @@
-// Who and what a running job turns away, clearly, and without being disturbed.
+// Processes and messages that a running job refuses with a clear reason and without being disturbed.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -17,10 +17,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Speaks the protocol as a worker does, but says what it is told to.
+// Speaks the protocol like a worker, with contents that the test chooses.
 class Impostor {
  public:
-  // A door that is not open yet is knocked at again.
+  // Retries until the endpoint is open.
   explicit Impostor(const std::string& endpoint) : transport_(make_zmq_transport()) {
     const auto deadline = Transport::Clock::now() + std::chrono::seconds(20);
     while (Transport::Clock::now() < deadline) {
@@ -42,14 +42,14 @@ class Impostor {
     if (message.run == 0) message.run = job_.run;
     transport_->send(kDoor, std::move(message));
   }
-  // The next message of this kind; others are passed over.
+  // Returns the next message of this kind; skips others.
   Packet next(const std::string& kind) {
     if (std::optional<Packet> message = heard(kind, Transport::Clock::now() + std::chrono::seconds(20)))
       return std::move(*message);
     ADD_FAILURE() << "no '" << kind << "' comes";
     return {};
   }
-  // What is answered to a newcomer that says this of itself.
+  // Returns the answer to a newcomer with this description.
   std::string refusal(const Json& about) {
     Packet hello = packet_of({.payload = messages::Hello{}}, 0);
     hello.body["about"].update(about);
@@ -57,7 +57,7 @@ class Impostor {
     send(std::move(hello));
     return next("refused").body.value("reason", "");
   }
-  // What is answered to a worker whose program speaks this version of the protocol.
+  // Returns the answer to a worker whose program has this protocol version.
   std::string refusal_of_version(std::optional<int> version) {
     send(packet_of({.payload = messages::Ask{.endpoint = transport_->endpoint(), .pid = 1, .protocol = version}}, 0));
     return next("refused").body.value("reason", "");
@@ -80,13 +80,13 @@ class Impostor {
 
 class Refusals : public test::TinyJob {
  protected:
-  static constexpr const char* kLong = "1000000";  // steps: it is stopped at the end
+  static constexpr const char* kLong = "1000000";  // steps: the test stops it
   pid_t start_long(const std::vector<std::string>& more) const {
     std::vector<std::string> options = {"--steps", kLong};
     options.insert(options.end(), more.begin(), more.end());
     return start("run", options);
   }
-  // The job goes on as if nothing had been.
+  // The job continues as if nothing had happened.
   void expect_undisturbed(pid_t job, const std::vector<std::string>& key = {}) {
     const int64_t at = recorded("run");
     reach("run", static_cast<int>(at) + 20);
@@ -176,8 +176,7 @@ TEST_F(Refusals, WhoHasNotTheKey) {
   expect_undisturbed(job, key);
 }
 
-// Frames that are no message, that are too many or too long, and messages that make no sense, to coordinator and
-// worker.
+// Sends frames that are not messages, too many or too long frames, and meaningless messages, to coordinator and worker.
 TEST_F(Refusals, WhatMakesNoSense) {
   const pid_t job = start_long({"--workers", "2"});
   reach("run", 10);
@@ -213,7 +212,7 @@ TEST_F(Refusals, WhatMakesNoSense) {
     hello.body["about"]["environment"] = {{"isa", "scalar"}, {"device", "cpu"}, {"threads", "two"}};
     again.send(hello);
   }
-  reach("run", static_cast<int>(recorded("run")) + 20);  // steps that follow all of this
+  reach("run", static_cast<int>(recorded("run")) + 20);  // steps after all of these messages
   EXPECT_TRUE(told("at least 2 expected"));
   EXPECT_TRUE(told("body of 2097152 bytes"));
   EXPECT_TRUE(told("malformed 'hello': field 'promised': expected an integer"));
@@ -224,7 +223,7 @@ TEST_F(Refusals, WhatMakesNoSense) {
   expect_undisturbed(job);
 }
 
-// Before any worker has come, too.
+// The same before any worker has come.
 TEST_F(Refusals, AFirstHelloThatMakesNoSense) {
   const std::string socket = folder_ / "socket";
   const pid_t job = start_long({"--workers", "1", "--listen", "ipc://" + socket});
@@ -254,7 +253,7 @@ TEST_F(Refusals, AFirstHelloThatMakesNoSense) {
     impostor.send(spoiled([&](Json& about) { about["environment"].erase(field); }));
   impostor.send(spoiled([](Json& about) { about["environment"]["build_id"] = 7; }));
   impostor.send(spoiled([](Json& about) { about["steps"] = 0; }));
-  impostor.send(whole);  // of no build that there is
+  impostor.send(whole);  // no such build exists
   impostor.send(packet_of({.payload = messages::Failed{.reason = "no reason"}}, 0));
   impostor.send({.kind = "failed", .body = {{"reason", 7}}});
   expect_undisturbed(job);

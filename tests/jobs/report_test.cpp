@@ -1,4 +1,4 @@
-// `repro report`: what the page of a run holds. The page itself was looked at in a browser.
+// `repro report`: the contents of a run's page. Its appearance was checked in a browser.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -26,7 +26,7 @@ Ended repro(const std::string& arguments) {
   return ended;
 }
 
-// What a page carries; null, and a failed test, if it is no whole page.
+// Returns the data of a page. Returns null and fails the test if the page is incomplete.
 Json data_of(const std::string& page) {
   const std::string begin = R"(<script type="application/json" id="data">)";
   const size_t from = page.find(begin), to = page.find("</script>", from);
@@ -39,7 +39,7 @@ Json data_of(const std::string& page) {
 
 class Report : public testing::Test {
  protected:
-  // The run in the folder's `run`, as a page tells it.
+  // Returns the data of the page of the run in the folder `run`.
   Json report(const std::string& more = "") {
     folder_.write("run/ledger.jsonl", "");
     const std::string html = (folder_ / "page.html").string();
@@ -84,7 +84,7 @@ TEST_F(ReportOfAJob, TellsOfItsStepsItsEndAndItsDead) {
   const Ended ended = repro("report " + run + " --html " + html + " --against " + run);
   ASSERT_EQ(ended.code, 0) << ended.out;
   const std::string page = read_file(html);
-  // Nothing is fetched from anywhere; the one address is the name of SVG.
+  // The page loads nothing; the only address is the name of SVG's namespace.
   const std::regex address("(https?:)?//[a-z0-9.]+\\.[a-z]+[^\"]*");
   const std::string script = page.substr(0, page.find("<script type")) + page.substr(page.rfind("<script>"));
   for (std::sregex_iterator at(script.begin(), script.end(), address), end; at != end; ++at)
@@ -203,7 +203,7 @@ TEST_F(Report, StaysSmallHoweverLongTheRun) {
       std::any_of(data["events"].begin(), data["events"].end(), [](const Json& e) { return e["event"] == "lost"; }));
 }
 
-// However often it was scored, however many workers came and however often they changed.
+// The page stays small whatever the number of validations, workers and changes.
 TEST_F(Report, StaysSmallHoweverMuchHappened) {
   constexpr int kMany = 2000;
   std::string metrics, events;
@@ -263,7 +263,7 @@ TEST_F(Report, NumbersThatNoShortOneStandsFor) {
   EXPECT_GT(curves["lr"][0].get<double>(), 1.7e308);
 }
 
-// Worker 1 is killed with its coordinator; three days later others go on.
+// Worker 1 is killed with its coordinator; other workers continue three days later.
 TEST_F(Report, CutsTheTimeBetweenTheEndOfARunAndItsResumption) {
   folder_.write("run/generations/1.json", record(1, 0, {{1, 11}, {2, 12}, {5, 15}}));
   folder_.write("run/generations/2.json", record(2, 0, {{3, 13}}));

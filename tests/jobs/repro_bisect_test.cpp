@@ -1,4 +1,4 @@
-// Two runs, and the op in which they part: found in real runs of programs that differ in one kernel.
+// Two runs and the op at which they diverge, found in real runs of programs that differ in one kernel.
 #include <chrono>
 #include <thread>
 
@@ -105,7 +105,7 @@ TEST_F(Bisect, OtherSettingsAndEqualRunsNeedNoOps) {
   EXPECT_EQ(answer.at("ledgers").at("settings").at(0).at("key"), "optimizer.lr");
 }
 
-// One of two workers has the kernel: neither the ledger nor environment.json says which.
+// One of two workers has the faulty kernel; neither the ledger nor environment.json shows which.
 TEST_F(Bisect, EachWorkersProgramIsTried) {
   train("a", {"--steps", "12"});
   const pid_t job = spawn({"run", path("job.toml"), "--run-dir", path("b"), "--threads", "1", "--steps", "12",
@@ -125,7 +125,7 @@ TEST_F(Bisect, EachWorkersProgramIsTried) {
             "faulty");
 }
 
-// After its programs were built again, what cannot be reproduced is nobody's fault that could be named.
+// If the programs were built again, results that cannot be reproduced are not attributed to either.
 TEST_F(Bisect, AProgramOfAnotherBuildAccusesNobody) {
   train("a", {"--steps", "14"});
   train("b", {"--steps", "14", "--chaos", "flip:worker=1,step=13,bit=3"});
@@ -155,7 +155,7 @@ TEST_F(Bisect, DamageIsNotEqual) {
   EXPECT_EQ(bisect("a", "b", 3).at("verdict"), "equal") << "as far as can be told";
 }
 
-// A GPU is known by its model: its number says where it sat.
+// A GPU is identified by its model; its index only shows its slot.
 TEST(Side, StepsAreDoneAgainOnADeviceOfTheSameKind) {
   const auto on = [](const char* device, const char* model) {
     Json environment = {{"device", device}};
@@ -175,7 +175,7 @@ TEST(Side, StepsAreDoneAgainOnADeviceOfTheSameKind) {
   EXPECT_EQ(matched(on("abacus", ""), {}), Told("cpu", "this machine has no abacus"));
 }
 
-// It does not take whatever is called so in the folder where it is started.
+// It must not use a program of that name in the current folder.
 TEST_F(Bisect, WhereNothingTellsTheProgramItsOwnIsTaken) {
   train("a", {"--steps", "2"});
   replace_file(path("a") + "/environment.json", R"({"device": "cpu", "isa": "scalar", "threads": 1})");
@@ -187,7 +187,7 @@ TEST_F(Bisect, WhereNothingTellsTheProgramItsOwnIsTaken) {
             "build");
 }
 
-// Without the weights that it began with a run cannot be done again from its beginning.
+// A run whose imported weights are missing cannot be repeated from its beginning.
 TEST_F(Bisect, AnImportedStateThatIsDamagedIsNoNewNetwork) {
   train("run", {"--steps", "6"});
   const std::vector<std::string> trace = {"trace", path("run"), "--step", "3", "--out", path("t"), "--json"};

@@ -79,7 +79,7 @@ TEST_F(ReproFiles, LinesThatAreMissingOrDamagedLeaveTheOthersToCompare) {
   const Ended text = repro({"diff", folder_ / "damaged", folder_ / "base"});
   EXPECT_NE(text.out.find("but lines are damaged, and their steps not compared"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("A: ledger.jsonl, line 8: its checksum is "), std::string::npos) << text.out;
-  // A torn last line, as a crash leaves it, is no damage: the lines before it are compared.
+  // A torn last line, as a crash leaves it, does not count as damage: the lines before it are compared.
   edit("torn", lines_);
   fs::resize_file(folder_ / "torn/ledger.jsonl", ledger("base").size() - 5);
   EXPECT_EQ(diff("base", "torn", 0)["common_steps"], kSteps - 1);

@@ -1,5 +1,5 @@
 #pragma once
-// Runs of a tiny job whose ledger has every leaf, and how `repro diff` compares them.
+// Runs of a tiny job whose ledger has every rank gradient, and comparison with `repro diff`.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -52,13 +52,13 @@ class ReproDiff : public testing::Test, protected TrainRuns {
     return nlohmann::json::parse(ended.out, nullptr, false);
   }
 
-  // Where `repro diff` must find the divergence of a run from `base`.
+  // The location at which `repro diff` must find the divergence of a run from `base`.
   struct Expected {
     int64_t step;
     std::string phase;
     std::vector<int> vranks = {};           // {}: any
     std::vector<std::string> tensors = {};  // {}: any
-    std::string cause = {};                 // "": nothing explains it
+    std::string cause = {};                 // "": no cause is named
   };
   void expect(const std::string& name, const Expected& expected) const {
     SCOPED_TRACE(name);
@@ -83,7 +83,7 @@ class ReproDiff : public testing::Test, protected TrainRuns {
     EXPECT_EQ(causes, expected.cause.empty() ? std::vector<std::string>() : std::vector<std::string>{expected.cause});
   }
 
-  // The place of a bit that is counted through all tensors of a layout whose names begin with `prefix`.
+  // Returns the place of a bit that is counted through all tensors of a layout whose names begin with `prefix`.
   struct Spot {
     std::string tensor;
     int64_t element;

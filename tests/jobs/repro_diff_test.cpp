@@ -1,4 +1,4 @@
-// `repro diff` on real runs: equal ones whatever happened to them, and planted divergences, each found where it is.
+// `repro diff` on real runs: disturbed runs that are equal, and injected divergences, each located correctly.
 #include <gtest/gtest.h>
 
 #include "elastic/checkpoint/checkpoint.h"
@@ -72,7 +72,7 @@ TEST_F(ReproDiff, AFlippedBitIsFoundInItsTensor) {
     const Spot spot = spot_of(layout.state, prefix, p.bit);
     expect(name, {p.step, "update", {}, {spot.tensor}});
     if (p.step % 4 != 0) continue;
-    // There is a checkpoint of that very step: the element, too, is found.
+    // A checkpoint of that step exists, so the element is found too.
     const Json checkpoint = diff("base", name, 1)["checkpoint"];
     ASSERT_EQ(checkpoint["step"], p.step) << name;
     ASSERT_EQ(checkpoint["tensors"].size(), 1u) << name;
@@ -114,11 +114,11 @@ TEST_F(ReproDiff, AFlippedBitOfALeafOrASumIsFoundInItsTensor) {
                fmt::format("flip:worker={},step={},bit={},what={}", p.worker, p.step, p.bit, p.what)});
     std::vector<std::string> tensors = {"input"};
     if (p.phase != std::string("data")) tensors = {spot_of(layout.gradient, "", p.bit).tensor};
-    // Of several workers each has one leaf, which leaves gradient by gradient, that of the last layer first.
+    // With several workers each has one rank gradient, whose gradients are sent one by one, the last layer's first.
     if (p.phase == std::string("leaf") && p.workers > 1) tensors = {"4.weight"};
     expect(name, {p.step, p.phase, p.vranks, tensors});
   }
-  // Where a ledger names a leaf or two, another may be what differs.
+  // If a ledger has few rank gradients, the difference may be in another one.
   run("few", {"--set", "ledger.leaves=none"});
   run("few-leaf", {"--set", "ledger.leaves=none", "--chaos", "flip:worker=0,step=5,bit=3"});
   const Json d = diff("few", "few-leaf", 1)["divergence"];
@@ -147,7 +147,7 @@ TEST_F(ReproDiff, AnotherSettingIsNamedAsTheCause) {
   planted("momentum", {"optimizer.momentum=0.8"}, {2, "update", {}, {}, "optimizer.momentum"});
   planted("decay", {"optimizer.weight_decay=0.1"}, {1, "update", {}, {}, "optimizer.weight_decay"});
   planted("ignore", {"loss.ignore_index=1"}, {1, "forward", {}, {}, "loss.ignore_index"});
-  // The rate differs in one step, and with it what follows.
+  // The learning rate differs in one step, and so do all later results.
   run("step", {"--set", "schedule.kind=step", "--set", "schedule.milestones=[20]"});
   run("step-7", {"--set", "schedule.kind=step", "--set", "schedule.milestones=[6]"});
   const Json found = diff("step", "step-7", 1);
@@ -156,7 +156,7 @@ TEST_F(ReproDiff, AnotherSettingIsNamedAsTheCause) {
   EXPECT_EQ(found["divergence"]["phase"], "update");
   EXPECT_EQ(found["divergence"]["fields"][0], "lr");
   EXPECT_EQ(found["settings"][0]["key"], "schedule.milestones");
-  // A setting that cannot be why explains nothing.
+  // A setting that cannot be the cause is not named.
   run("both", {"--set", "run.steps=11", "--set", "optimizer.clip_norm=1e6", "--chaos",
                "flip:worker=0,step=5,bit=3,what=input"});
   const Json both = diff("base", "both", 1);

@@ -1,5 +1,5 @@
 #pragma once
-// Runs of a small job, and what `repro` says of them.
+// Runs of a small job, and calls of `repro` on them.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -30,7 +30,7 @@ class ReproRuns : public testing::Test, protected TrainRuns {
 
   std::string path(const std::string& name) const { return folder_ / name; }
 
-  // `train run` in the folder NAME, to its end. `build` is "" or "faulty/".
+  // Runs `train run` in the folder NAME to its end. `build` is "" or "faulty/".
   void train(const std::string& name, const std::vector<std::string>& more = {}, const std::string& build = "") const {
     std::vector<std::string> arguments = {"run", path("job.toml"), "--run-dir", path(name), "--threads", "1"};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -38,7 +38,7 @@ class ReproRuns : public testing::Test, protected TrainRuns {
     ASSERT_EQ(ended.code, 0) << ended.err;
   }
 
-  // `repro` with these arguments; what it prints, which is JSON if that is asked for.
+  // Runs `repro` with these arguments. Returns its output, parsed if it is JSON.
   nlohmann::json repro(const std::vector<std::string>& arguments, int code, const std::string& build = "") const {
     const Ended ended = wait(spawn_program(build + "repro", arguments, "repro"), "repro");
     EXPECT_EQ(ended.code, code) << ended.out << ended.err;

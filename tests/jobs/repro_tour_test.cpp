@@ -1,5 +1,5 @@
-// Every command of repro as a program calls it: one JSON object with --json and nothing else, words without, and the
-// same exit code either way.
+// Every command of repro as a program calls it: with --json it prints one JSON object and nothing else, otherwise text,
+// with the same exit code.
 #include <unistd.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ using Words = std::vector<std::string>;
 
 class Tour : public test::ReproRuns {
  protected:
-  // The object that it prints.
+  // Returns the object that it prints.
   Json call(Words words, int code) const {
     SCOPED_TRACE(fmt::format("repro {}", fmt::join(words, " ")));
     words.emplace_back("--json");
@@ -31,7 +31,7 @@ class Tour : public test::ReproRuns {
     EXPECT_TRUE(json.is_object()) << ended.out << ended.err;
     return json;
   }
-  // What it tells people, which has this in it.
+  // Checks that its text for people contains `part`.
   void tell(const Words& words, int code, const std::string& part) const {
     SCOPED_TRACE(fmt::format("repro {}", fmt::join(words, " ")));
     const test::Ended told = wait(spawn_program("repro", words, "words"), "words");
@@ -39,7 +39,7 @@ class Tour : public test::ReproRuns {
     EXPECT_NE(told.out.find(part), std::string::npos) << told.out << told.err;
     EXPECT_FALSE(Json::accept(told.out)) << told.out;
   }
-  // Nothing on stdout, and on stderr why.
+  // Checks that it prints nothing on stdout and the reason on stderr.
   void refuse(Words words, int code) const {
     SCOPED_TRACE(fmt::format("repro {}", fmt::join(words, " ")));
     words.emplace_back("--json");
@@ -139,7 +139,7 @@ TEST_F(Tour, AConfigurationThatIsNotTheLedgersIsNotVerified) {
   refuse({"verify", path("a")}, 2);
 }
 
-// A worker that does not listen, apart from the program that starts it.
+// Starts a worker that ignores signals, separately from the program that starts it.
 constexpr const char* kStartsAWorker =
     "setsid sh -c 'trap \"\" TERM; echo $$ > worker.new; mv worker.new worker; while :; do sleep 0.1; done' & ";
 
@@ -161,7 +161,7 @@ TEST(Subprocess, EndsWhatItsProgramsHaveStarted) {
   EXPECT_EQ(errno, ESRCH);
 }
 
-// As when a coordinator is killed because memory runs out: its workers would start another one.
+// The kernel may kill a coordinator when memory runs out: its workers would start another one.
 TEST(Subprocess, EndsWhatIsLeftOfAProgramThatWasKilled) {
   Subprocess subprocess;
   const Ended ended =
@@ -175,7 +175,7 @@ TEST(Subprocess, EndsWhatIsLeftOfAProgramThatWasKilled) {
   EXPECT_EQ(errno, ESRCH);
 }
 
-// On Ctrl-C, whether the program ends by itself or not.
+// On Ctrl-C, whether or not the program ends by itself.
 TEST(Subprocess, GoesWithEverythingInItWhenInterrupted) {
   for (const char* script :
        {"echo > started; exec sleep 1000", "trap '' TERM; echo > started; while :; do sleep 0.1; done"}) {

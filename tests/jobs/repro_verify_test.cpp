@@ -1,4 +1,4 @@
-// repro verify: real runs, done again from their checkpoints with other workers; and what was tampered with.
+// repro verify: repeats real runs from their checkpoints with other workers, and detects tampering.
 #include <chrono>
 #include <functional>
 #include <set>
@@ -23,7 +23,7 @@ class Verify : public test::ReproRuns {
     if (std::find(more.begin(), more.end(), "--threads") == more.end()) more.insert(more.end(), {"--threads", "1"});
     return repro(more, code);
   }
-  // Whether it does, within a minute.
+  // Returns whether the condition holds within a minute.
   static bool comes(const std::function<bool()>& there) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!there()) {
@@ -32,10 +32,10 @@ class Verify : public test::ReproRuns {
     }
     return true;
   }
-  // The line of a step with another text instead of one in it; `sealed_again`: and with the checksum of that.
+  // Replaces a text in the line of a step; with `sealed_again`, the checksum is corrected.
   void change(const std::string& name, int64_t step, bool sealed_again) const {
     std::vector<std::string> lines = test::lines_of(ledger(name));
-    std::string& line = lines.at(static_cast<size_t>(step));  // after the header
+    std::string& line = lines.at(static_cast<size_t>(step));  // index 0 is the header
     const size_t loss = line.find("\"loss\":\"") + 8;
     line[loss + 15] = line[loss + 15] == '3' ? '4' : '3';
     if (sealed_again) line = sealed(line.substr(0, line.rfind(",\"sum\"")) + "}");
@@ -86,7 +86,7 @@ TEST_F(Verify, AChangedCheckpointIsFound) {
   EXPECT_TRUE(verify("run", {"--from", "8"}, 0).at("equal"));
 }
 
-// It lasts until a worker has joined and another one has left, however long that takes.
+// It runs until a worker has joined and another has left, however long that takes.
 TEST_F(Verify, ARunWhoseBatchChangesIsDoneAgainExactly) {
   folder_.write("job.toml", test::text_of({.steps = 1000000,
                                            .batch_size = 3,

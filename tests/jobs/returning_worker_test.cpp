@@ -1,4 +1,4 @@
-// Workers that were put out though they live.
+// Workers that were evicted although they live.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 
 class Returning : public test::TinyJob {
  protected:
-  // Whether so many events of this name have come, within half a minute.
+  // Returns whether this many events of this name occur within half a minute.
   bool happens(const std::string& name, size_t times = 1) const {
     const auto deadline = std::chrono::steady_clock::now() + 30s;
     while (std::chrono::steady_clock::now() < deadline) {

@@ -1,4 +1,4 @@
-// What becomes of a job when nobody reads what it prints: it trains on. A command whose result cannot be printed fails.
+// A job whose output is not read trains on. A command whose result cannot be printed fails.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -15,7 +15,7 @@ namespace {
 class StandardStreams : public test::TinyJob {
  protected:
   std::string at(const std::string& name) const { return (folder_ / name).string(); }
-  // A program through a shell; its exit code.
+  // Runs a command in a shell and returns its exit code.
   int shell(const std::string& command) const {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -26,7 +26,7 @@ class StandardStreams : public test::TinyJob {
     ::waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
-  // The command of the job in the folder NAME.
+  // Returns the command of the job in the folder NAME.
   std::string job(const std::string& name, const std::string& more = "") const {
     return fmt::format("'{}' run '{}' --run-dir '{}' --threads 1 --workers 2 {}", program_beside("train").string(),
                        at("job.toml"), at(name), more);
@@ -54,7 +54,7 @@ TEST_F(StandardStreams, NorDoesItEndThoseThatTakeOver) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run" / "coordinators" / "3.json"));
 }
 
-// As one does that is stopped, or a terminal after Ctrl-S.
+// The reader may be stopped, or be a terminal after Ctrl-S.
 TEST_F(StandardStreams, AReaderThatDoesNotReadHoldsUpNoJob) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
@@ -70,7 +70,7 @@ TEST_F(StandardStreams, AFullDiskUnderTheLogEndsNoJob) {
   expect_undisturbed("run");
 }
 
-// The first file that a program opens gets the lowest free number: it must not be the one that messages go to.
+// The first file that a program opens gets the lowest free number, which must not be a standard stream's.
 TEST_F(StandardStreams, ClosedStreamsMixWithNoFile) {
   EXPECT_EQ(shell(job("run", "<&- >&- 2>&-")), 0);
   expect_undisturbed("run");
@@ -97,7 +97,7 @@ TEST_F(StandardStreams, ATerminalThatHangsUpStopsTheJobWithACheckpoint) {
   const pid_t job = start("run", {"--workers", "2", "--chaos", "stall:worker=1,step=60,seconds=1"});
   reach("run", 45);
   kill(job, SIGHUP);
-  kill(job, SIGHUP);  // of the kernel and of the shell
+  kill(job, SIGHUP);  // from the kernel and from the shell
   const test::Ended ended = wait(job, "run");
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_NE(ended.err.find("with a checkpoint"), std::string::npos) << ended.err;

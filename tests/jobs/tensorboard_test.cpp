@@ -1,5 +1,5 @@
-// What runs write for TensorBoard, read back by a reader of the tests; tests/golden/check_tensorboard.py lets
-// TensorBoard itself read it.
+// The files that runs write for TensorBoard, read by a reader of the tests; with tests/golden/check_tensorboard.py
+// TensorBoard itself reads them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,7 +54,7 @@ TEST(EventFile, ALaterPartTellsFromWhereOnItCounts) {
   EXPECT_EQ(told, (std::vector<std::pair<int64_t, float>>{{1, 1.0f}, {2, 2.0f}, {3, 3.0f}, {4, -4.0f}}));
 }
 
-// The folder of their records was lost.
+// The folder of the terms' records was lost.
 TEST(EventFile, TenuresMayBeCountedAnew) {
   const TemporaryFolder folder;
   for (const int64_t step : {0, 3, 5}) {
@@ -134,7 +134,7 @@ TEST(Picture, IsStretchedToTheRangeOfAByte) {
 
 class TensorBoardJob : public TinyJob {
  protected:
-  // Scalars at every step of metrics.jsonl, once, with its numbers.
+  // Checks that scalars have the numbers of metrics.jsonl, once per step.
   void expect_told_as_metrics(const std::string& run) const {
     const auto events = read_events(folder_ / run / "tensorboard");
     std::map<int64_t, Json> steps;
@@ -201,7 +201,7 @@ TEST_F(TensorBoardJob, SeesHistogramsAndImagesWhileTheBitsStayAsTheyAre) {
   }
 }
 
-// Several come before the facts of the first: each took its time from its own step.
+// Several summaries arrive before the facts of the first: each took its time from its own step.
 TEST_F(TensorBoardJob, LooksAreCountedAsTheStepsThatTheyWereBeside) {
   EXPECT_EQ(run_through("run", {"--set", "tensorboard.histograms_every=2"}), "");
   const Json lost = Json::parse(read_file(folder_ / "run/result.json")).at("goodput").at("lost");
@@ -244,7 +244,7 @@ text_tokens = 10
   ASSERT_EQ(texts.size(), 2u);
   EXPECT_EQ(texts[1].step, 4);
   for (const SummaryValue& v : texts) EXPECT_EQ(proto(v.value.text(8)).text(8).substr(0, 7), "    12+");
-  // The last one is what `train sample` says of the same network.
+  // The last text is that of `train sample` with the same network.
   const Ended sample = wait(spawn({"sample", folder_ / "text", "--prompt", "12+", "--tokens", "10", "--threads", "1"}));
   Summary same;
   same.text("text", sample.out.substr(0, sample.out.size() - 1));

@@ -1,4 +1,4 @@
-// What happens where a thread cannot be started, or runs out of memory.
+// Failures to start a thread, and threads that run out of memory.
 #include "tensor/base/threads.h"
 
 #include <gtest/gtest.h>
@@ -40,8 +40,8 @@ TEST(ThreadsDeathTest, WhatEscapesABodyEndsTheProcessInWords) {
 
 class ThreadLimit : public testing::Test, protected test::TrainRuns {};
 
-// Coordinator and worker may have no thread beside the first, then one, and so on, until that is enough: each of those
-// that they want is once the first that cannot be had.
+// Coordinator and worker may have no further thread, then one, and so on, until that is enough: every thread that they
+// start fails once.
 TEST_F(ThreadLimit, EachThreadThatCannotBeStartedEndsTheRunInWords) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer has the place of pthread_create";
@@ -65,7 +65,7 @@ TEST_F(ThreadLimit, EachThreadThatCannotBeStartedEndsTheRunInWords) {
   }
   EXPECT_EQ(code, 0) << "with a limit of " << limit - 1 << read_file(folder_ / fmt::format("run{}.err", limit - 1));
   EXPECT_GT(limit, 10);
-  // Readers of data are for speed alone.
+  // Readers of data only affect speed.
   std::vector<std::string> eval = {"eval", folder_ / fmt::format("run{}", limit - 1), "--threads", "1"};
   const test::Ended free = wait(spawn(eval, "free"), "free");
   const test::Ended alone = wait(spawn(eval, "alone", {"env", "LD_PRELOAD=" + library, "THREAD_LIMIT=0"}), "alone");

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The digest of a virtual rank's batch that is this sample alone.
+// Returns the digest of a virtual rank's batch that consists of this sample alone.
 Digest digest_of(const Dataset& data, int64_t index) {
   Shape shape = data.input_shape();
   shape.insert(0, 1);
@@ -106,7 +106,7 @@ int64_t TinyJob::newest_checkpoint(const std::string& name) const {
 std::vector<std::vector<int64_t>> TinyJob::consumed(const std::string& name) const {
   const auto data = open_dataset(read_config(folder_ / "job.toml").data, Split::train);
   EXPECT_EQ(data->size(), kSamples);
-  std::vector<Digest> digests;  // of each sample, and of none at the end
+  std::vector<Digest> digests;  // of each sample, followed by that of no sample
   for (int64_t i = 0; i < kSamples; ++i) digests.push_back(digest_of(*data, i));
   digests.push_back({});
   std::map<std::string, std::vector<int64_t>> batches;

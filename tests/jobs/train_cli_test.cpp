@@ -1,4 +1,4 @@
-// The train command as a user meets it: a process that gives the same bits, and goes on where it was stopped.
+// The train command as a user sees it: a process that gives the same bits, and continues after a stop.
 #include <cmath>
 #include <csignal>
 #include <fstream>
@@ -56,11 +56,11 @@ TEST_F(TrainCommand, ResumesFromAnyCheckpointAndAnyLedger) {
     fs::copy(folder_ / "whole", folder_ / name, fs::copy_options::recursive);
     for (int step : {4, 8, 12})
       if (step > from) fs::remove_all(folder_ / name / "checkpoints" / ("step-" + std::to_string(step)));
-    // What a crash may have left: all lines, or those up to the checkpoint and a torn one.
+    // A crash may have left all lines, or those up to the checkpoint and a torn one.
     size_t end = 0;
     for (int line = 0; line <= from; ++line) end = lines.find('\n', end) + 1;
     if (from != 8) fs::resize_file(folder_ / name / "ledger.jsonl", std::min(end + 17, lines.size()));
-    const fs::path metrics = folder_ / name / "metrics.jsonl";  // which is written after it
+    const fs::path metrics = folder_ / name / "metrics.jsonl";  // written after the ledger
     fs::resize_file(metrics, fs::file_size(metrics) / 2);
     const Ended resumed = run("images.toml", name, {"--resume"});
     EXPECT_EQ(resumed.code, 0) << resumed.err;
@@ -75,7 +75,7 @@ TEST_F(TrainCommand, KilledAtAnyTimeItResumes) {
   for (int trial = 0; trial < 4; ++trial) {
     const pid_t child =
         start({"run", folder_ / "images.toml", "--run-dir", folder_ / "killed", "--set", "run.steps=150", "--resume"});
-    // Each time some steps further than the time before, wherever that falls within a step.
+    // Each time some steps later than before, at any point within a step.
     reach("killed", 25 * (trial + 1));
     kill(child, SIGKILL);
     EXPECT_EQ(wait(child).code, 128 + SIGKILL);
@@ -106,14 +106,15 @@ TEST_F(TrainCommand, AnInterruptionLeavesACheckpoint) {
   EXPECT_EQ(ledger("run"), ledger("whole"));
 }
 
-// Workers whose coordinator is only killed train on, under another.
+// If only the coordinator is killed, its workers train on under another.
 TEST_F(TrainCommand, TwoInterruptionsEndTheWorkersToo) {
   const pid_t child = start(
       {"run", folder_ / "images.toml", "--run-dir", folder_ / "run", "--set", "run.steps=100000", "--workers", "2"});
   reach("run", 1);
   std::ifstream workers(fmt::format("/proc/{0}/task/{0}/children", child));
   int count = 0;
-  for (pid_t worker; workers >> worker; ++count) ::kill(worker, SIGSTOP);  // so that they cannot end in order
+  // so that they cannot end in an orderly way
+  for (pid_t worker; workers >> worker; ++count) ::kill(worker, SIGSTOP);
   EXPECT_EQ(count, 2);
   for (const int number : {SIGINT, SIGTERM}) ::kill(child, number);
   const Ended ended = wait(child);

@@ -1,5 +1,5 @@
 #pragma once
-// The train command on two small jobs, images.toml and text.toml, in a folder of its own.
+// The train command on two small jobs, images.toml and text.toml, in a temporary folder.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace elinvar::test {
 
 // Batch norm, a residual branch, dropout, augmentation, three virtual ranks, and at the end of each epoch a batch of
-// two samples that leaves one of them without any.
+// two samples that leaves one rank without samples.
 inline const char* const kTrainImages = R"([run]
 steps = 12
 batch_size = 12
@@ -87,7 +87,7 @@ class TrainCommand : public testing::Test, protected TrainRuns {
     folder_.write("text.toml", kTrainText);
   }
 
-  // On one thread unless the arguments say otherwise: tests that run side by side would only wait for each other's.
+  // Uses one thread unless the arguments say otherwise, because tests run in parallel.
   pid_t start(std::vector<std::string> arguments) const {
     const bool command =
         !arguments.empty() && (arguments[0] == "run" || arguments[0] == "eval" || arguments[0] == "sample");

@@ -30,7 +30,7 @@ TrainRuns::TrainRuns() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 TrainRuns::~TrainRuns() { kill_children(); }
 
 void TrainRuns::kill_children() const {
-  // Those that are killed may leave orphans of their own.
+  // Killed processes may leave orphans.
   for (bool any = true; any;) {
     any = false;
     std::ifstream children("/proc/self/task/" + std::to_string(::getpid()) + "/children");
@@ -50,7 +50,7 @@ std::string TrainRuns::remaining_children(std::chrono::seconds limit) const {
       for (pid_t child = 0; children >> child;) {
         std::ifstream stat("/proc/" + std::to_string(child) + "/stat");
         std::string state;
-        for (int word = 0; word < 3; ++word) stat >> state;  // its number, its name, and this
+        for (int word = 0; word < 3; ++word) stat >> state;  // number, name, state
         states += fmt::format("process {} in state {}; ", child, state);
       }
       return states;
@@ -110,7 +110,7 @@ std::string TrainRuns::digests(const std::string& name) const { return read_file
 int64_t TrainRuns::recorded(const std::string& name) const {
   if (!fs::exists(folder_ / name / "ledger.jsonl")) return 0;
   const std::string text = ledger(name);
-  return std::max<int64_t>(0, std::count(text.begin(), text.end(), '\n') - 1);  // but for its header
+  return std::max<int64_t>(0, std::count(text.begin(), text.end(), '\n') - 1);  // without the header
 }
 
 void TrainRuns::reach(const std::string& name, int lines) const {

@@ -1,5 +1,4 @@
-// What the train command says of wrong calls and of failures, with which exit code, and that these leave nothing
-// behind.
+// The train command's messages and exit codes for wrong calls and failures, which leave nothing behind.
 #include "comm/job_key.h"
 #include "tensor/base/file.h"
 #include "tests/jobs/train_command.h"
@@ -54,7 +53,7 @@ TEST_F(TrainCommand, WrongUsageHasExitCode2) {
   expect_usage(train({"eval", folder_ / "run"}), "no run directory");
 }
 
-// What only its use shows to be wrong is told with its file and line too.
+// A value that only its use shows to be wrong is also reported with file and line.
 TEST_F(TrainCommand, AWrongValueIsToldWithItsLine) {
   const auto expect_at_line = [&](std::string config, const std::string& from, const std::string& to,
                                   const std::string& message) {

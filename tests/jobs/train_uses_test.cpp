@@ -1,4 +1,4 @@
-// What trained networks are for: train eval, sample, export, and import of weights from elsewhere.
+// Uses of trained networks: train eval, sample, export, and import of weights from elsewhere.
 #include <cstdio>
 #include <set>
 #include <sstream>
@@ -20,7 +20,7 @@ TEST_F(TrainCommand, EvaluatesAndSamples) {
   EXPECT_EQ(score.code, 0) << score.err;
   EXPECT_EQ(score.out.find("validation step=12 loss="), 0u);
   EXPECT_NE(said.find(score.out.substr(0, score.out.find('\n') + 1)), std::string::npos) << score.out;
-  EXPECT_NE(score.out.find("\ntop5=1.0000\n"), std::string::npos) << score.out;  // of three classes
+  EXPECT_NE(score.out.find("\ntop5=1.0000\n"), std::string::npos) << score.out;  // three classes
   const Ended json = train({"eval", folder_ / "images", "--json", "--confusion", folder_ / "confusion.csv"});
   ASSERT_EQ(json.code, 0) << json.err;
   const auto scored = nlohmann::json::parse(json.out);
@@ -54,7 +54,7 @@ TEST_F(TrainCommand, EvaluatesAndSamples) {
   EXPECT_NE(images.err.find("the data of this run are no images"), std::string::npos) << images.err;
   const Ended perplexity = train({"eval", folder_ / "text"});
   ASSERT_NE(perplexity.out.find(" perplexity="), std::string::npos) << perplexity.out;
-  // It is of the targets themselves, with smoothing and without.
+  // The loss is that of the targets themselves, with and without smoothing.
   const std::string settings = folder_ / "text/config.toml", plain = read_file(settings);
   const size_t smoothing = plain.find("label_smoothing = 0");
   ASSERT_NE(smoothing, std::string::npos);
@@ -80,8 +80,7 @@ TEST_F(TrainCommand, EvaluatesAndSamples) {
   EXPECT_EQ(train(greedy).out, likeliest.out);
 }
 
-// It is what is judged, and goes on where it was after a stop.
-// It is told as it is: nothing of the training depends on it.
+// Training does not depend on the validation loss, which is reported as it is.
 TEST_F(TrainCommand, AValidationLossThatIsNoNumberEndsNoRun) {
   const Ended far = run("images.toml", "far",
                         {"--set", "run.steps=1", "--set", "schedule.warmup_steps=0", "--set", "optimizer.lr=1e30"});
@@ -90,6 +89,7 @@ TEST_F(TrainCommand, AValidationLossThatIsNoNumberEndsNoRun) {
   EXPECT_NE(metrics.find("\"validation_loss\":null"), std::string::npos) << metrics;
 }
 
+// The average is evaluated, and continues after a stop.
 TEST_F(TrainCommand, AnAverageOfTheWeightsIsKeptAndUsed) {
   const std::vector<std::string> average = {"--set", "optimizer.ema_decay=0.9"};
   const auto with = [&](std::vector<std::string> more) {
@@ -118,7 +118,7 @@ TEST_F(TrainCommand, SamplesWithAndWithoutACacheTheSameTexts) {
     more.insert(more.begin(), {"sample", folder_ / "text", "--seed", "4"});
     return train(more);
   };
-  // Beyond the context of 32 tokens.
+  // More tokens than the context of 32.
   const Ended text = sampled({"--prompt", "17+25", "--tokens", "60", "--top-p", "0.9", "--top-k", "50"});
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.out.size(), 5u + 60u + 1u);
@@ -150,12 +150,12 @@ TEST_F(TrainCommand, SamplesWithAndWithoutACacheTheSameTexts) {
   EXPECT_EQ(sampled({"--prompt", "1", "--count", "0"}).code, 2);
 }
 
-// A run begins with weights from elsewhere: they are scored, trained with any number of workers, and handed back.
+// A run begins with weights from elsewhere: they are scored, trained with any number of workers, and exported again.
 TEST_F(TrainCommand, ImportsAndExportsWeights) {
   ASSERT_EQ(run("images.toml", "first").code, 0);
   const std::string weights = folder_ / "weights.safetensors", again = folder_ / "again.safetensors";
   ASSERT_EQ(train({"export", folder_ / "first", weights}).code, 0);
-  EXPECT_EQ(train({"export", folder_ / "first", weights}).code, 3);  // it is there already
+  EXPECT_EQ(train({"export", folder_ / "first", weights}).code, 3);  // the file exists already
   for (const char* name : {"one", "two"})
     ASSERT_EQ(train({"import", weights, folder_ / "images.toml", folder_ / name}).code, 0);
   EXPECT_EQ(train({"import", weights, folder_ / "images.toml", folder_ / "one"}).code, 2);  // holds a run
@@ -171,7 +171,7 @@ TEST_F(TrainCommand, ImportsAndExportsWeights) {
   ASSERT_EQ(run("images.toml", "two", {"--resume", "--workers", "2"}).code, 0);
   EXPECT_EQ(ledger("one"), ledger("two"));
   EXPECT_NE(ledger("one"), ledger("first"));
-  // Done again from the same weights, though they are only in the other run's folder.
+  // Repeated from the same weights, which are only in the other run's folder.
   const Ended replay = run("images.toml", "three", {"--replay", folder_ / "one"});
   EXPECT_EQ(replay.code, 0) << replay.err;
   EXPECT_EQ(ledger("three"), ledger("one"));
@@ -182,8 +182,8 @@ TEST_F(TrainCommand, ImportsAndExportsWeights) {
   EXPECT_FALSE(fs::exists(folder_ / "four"));
 }
 
-// A language model that was loaded scores, says and learns what the one does that it came from; beside its weights, a
-// config.json may tell of another.
+// A language model that was imported has the scores, samples and losses of its origin. The config.json next to the
+// weights may describe another one.
 TEST_F(TrainCommand, ImportedTextModelsAreScoredAndSampled) {
   ASSERT_EQ(run("text.toml", "first").code, 0);
   const std::string weights = folder_ / "published/model.safetensors";

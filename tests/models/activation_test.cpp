@@ -1,4 +1,4 @@
-// Activations by name: each is a layer, and a choice of the networks that have one; its parameter is the layer's
+// Activations by name: each is a layer and a setting of the networks that have one; its parameter is the layer's
 // setting.
 #include "models/activation.h"
 

@@ -1,4 +1,4 @@
-// A token more of a text: the same bits with a cache of keys and values as without, and choosing the token.
+// Decoding one more token gives the same bits with a cache of keys and values as without; and sampling of the token.
 #include "nn/decoder.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ std::vector<int32_t> text(int64_t tokens) {
   return all;
 }
 
-// The logits of each token in one pass over all of them.
+// Returns the logits of each token from one pass over all of them.
 Tensor logits_of_all(const Network& network, const std::vector<int32_t>& tokens) {
   const NoGrad constant;
   Context context;
@@ -50,7 +50,8 @@ Tensor logits_of_all(const Network& network, const std::vector<int32_t>& tokens)
 
 class Decoding : public testing::TestWithParam<std::unique_ptr<Network> (*)(int64_t)> {};
 
-// Longer than a block of queries and a chunk of a sum over keys, so that a token's row is computed in other company.
+// Longer than a block of queries and a chunk of a sum over keys, so that a token's row is computed together with
+// others.
 TEST_P(Decoding, EveryTokenHasTheBitsOfAPassOverAll) {
   constexpr int64_t kLength = 530;
   const auto network = GetParam()(kLength);
@@ -61,7 +62,7 @@ TEST_P(Decoding, EveryTokenHasTheBitsOfAPassOverAll) {
     const Tensor all = logits_of_all(*network, tokens);
     Decoder decoder(*network, kLength);
     size_t n = 1;
-    for (const size_t step : {1u, 1u, 3u, 60u, 1u, 62u, 200u, 1u, 183u, 1u, 1u, 1u, 14u}) {  // given at once
+    for (const size_t step : {1u, 1u, 3u, 60u, 1u, 62u, 200u, 1u, 183u, 1u, 1u, 1u, 14u}) {  // tokens per call
       n += step;
       EXPECT_TRUE(same_bits(decoder.logits(std::span(tokens).first(n)), all.select(0, static_cast<int64_t>(n) - 1)))
           << n << " tokens, " << name_of(isa);
@@ -81,9 +82,9 @@ TEST_P(Decoding, BeyondTheContextAndBackTheCacheChangesNothing) {
   };
   for (size_t n = 1; n <= tokens.size(); ++n) expect_same(n);
   for (const size_t n : {50u, 20u, 7u, 7u, 8u}) expect_same(n);
-  tokens[5] = 1;  // another text that begins alike
+  tokens[5] = 1;  // another text with the same beginning
   expect_same(8);
-  // What is seen begins anew, so nothing before it counts.
+  // The visible part begins again here, so earlier tokens do not count.
   const std::vector<int32_t> end(tokens.begin() + Decoder::first_seen(40, 12), tokens.begin() + 40);
   EXPECT_TRUE(same_bits(cached.logits(std::span(tokens).first(40)), plain.logits(end)));
 }
@@ -146,7 +147,7 @@ TEST(AttentionCache, RefusesWhatItCannotHold) {
 
 Tensor logits(std::vector<float> values) { return Tensor::from(values, {static_cast<int64_t>(values.size())}); }
 
-// The tokens that can be drawn.
+// Returns the tokens that can be drawn.
 std::set<int32_t> possible(const Tensor& z, const Sampling& sampling, std::span<const int32_t> seen = {}) {
   std::set<int32_t> found;
   for (int i = 0; i < 4096; ++i) found.insert(draw(z, seen, sampling, static_cast<float>(i) / 4096));
@@ -158,7 +159,7 @@ TEST(Sampling, DrawsByTheShares) {
   std::map<int32_t, int> counts;
   for (int i = 0; i < 800; ++i) ++counts[draw(z, {}, {}, (static_cast<float>(i) + 0.5f) / 800)];
   EXPECT_EQ(counts, (std::map<int32_t, int>{{0, 100}, {1, 200}, {2, 500}}));
-  counts.clear();  // squares of the shares: 1, 4, 25
+  counts.clear();  // the squares of the shares are 1, 4, 25
   for (int i = 0; i < 300; ++i) ++counts[draw(z, {}, {.temperature = 0.5}, (static_cast<float>(i) + 0.5f) / 300)];
   EXPECT_EQ(counts, (std::map<int32_t, int>{{0, 10}, {1, 40}, {2, 250}}));
 }

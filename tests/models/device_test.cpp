@@ -1,5 +1,5 @@
-// Whole networks on other devices than the CPU: the same losses and the same state, bit for bit. (Single ops:
-// op_row.h; whole jobs: mixed_job_test.cpp.)
+// Whole networks on devices other than the CPU: the same losses and the same state, bit for bit. op_row.h tests single
+// ops, and mixed_job_test.cpp whole jobs.
 #include <gtest/gtest.h>
 
 #include <bit>

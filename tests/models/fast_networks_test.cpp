@@ -1,4 +1,4 @@
-// What is made of products on tensor cores: gradients, networks, and values between products, which are bfloat16 where
+// Networks with products on tensor cores: gradients, whole networks, and values between products, which are bfloat16 if
 // the products' factors are.
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@ INSTANTIATE_TEST_SUITE_P(, FastProductsInNetworks, testing::ValuesIn(devices_of_
                          [](const auto& param) { return std::string(name_of(param.param.kind)); });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FastProductsInNetworks);
 
-// A recorder that keeps what precisions products were asked for with, and the types of what they were given.
+// Records the precisions of products and the types of their operands.
 class Precisions : public Recorder {
  public:
   void begins(const AnyOp& op, const TraceValues& arguments) override {
@@ -46,11 +46,12 @@ struct Net {
   const char* kind;
   std::vector<std::pair<std::string, Value>> settings;
   InputInfo input;
-  Input batch;  // indices for tokens, normal ones for images
+  Input batch;  // indices for tokens, normal numbers for images
   Shape targets;
   std::vector<std::string> products;
   double lr = 3e-3;
-  // How far losses of three steps may be from portable ones, of these. Of five batches the most was 3e-4 and 3e-5.
+  // Maximum differences of the losses of three steps from portable ones, relative to these. The largest of five batches
+  // were 3e-4 and 3e-5.
   double apart_in_bf16 = 1e-3, apart_in_tf32 = 2e-4;
 
   std::unique_ptr<Network> built() const {
@@ -62,7 +63,7 @@ struct Net {
   Tensor made_targets() const { return make_inputs({{targets, Input::Kind::index, input.classes}}, "targets")[0]; }
 };
 
-// Small ones of each architecture; no dropout, so that losses are close to portable ones.
+// Returns small networks of each architecture, without dropout, so that losses are close to portable ones.
 std::vector<Net> networks() {
   const auto number = [](int64_t x) { return Value(x); };
   const InputInfo tokens{.sample = {12}, .classes = 40, .dtype = DType::i32};
@@ -86,8 +87,8 @@ std::vector<Net> networks() {
            {3},
            {"matmul", "conv2d", "conv2d_grad_input", "conv2d_grad_filter"},
            3e-4,
-           // Of three images, whose losses average little out and whose last batch norms see 48 values a channel:
-           // roundings alone move the first loss by up to 2e-3, those behind it by 4e-3; of 24 images by a quarter.
+           // With three images losses average out little, and the last batch norms see 48 values per channel: roundings
+           // alone change the first loss by up to 2e-3 and later ones by 4e-3; with 24 images, a quarter of that.
            5e-3,
            5e-3}};
 }
@@ -97,7 +98,7 @@ struct Trained {
   Digest state;
 };
 
-// Three steps; checks on the way that parameters and their gradients are float32.
+// Trains three steps and checks that parameters and their gradients are float32.
 Trained train(const Net& net, Device device, Precision precision, bool recompute = false) {
   const auto network = net.built();
   network->parameters.move_to(device);
@@ -148,7 +149,7 @@ TEST_P(FastProductsInNetworks, NetworksTrainOnMasterWeights) {
   }
 }
 
-// What the ops of a leaf read and write.
+// Counts the bytes that the ops of a rank gradient read and write.
 class Traffic : public Recorder {
  public:
   void begins(const AnyOp&, const TraceValues& arguments) override { add(arguments); }
@@ -209,8 +210,8 @@ TEST_P(FastProductsInNetworks, GradientsHaveThePrecisionOfTheForwardPass) {
   EXPECT_EQ(x.grad().dtype(), DType::f32);
 }
 
-// What lies between products is bfloat16, sums over it and what is added to float32 are not; gradients have the types
-// of their values, whichever function they come from.
+// Values between products are bfloat16; sums over them and addends to float32 values are not. Gradients have the types
+// of their values, whichever function computes them.
 TEST_P(FastProductsInNetworks, TypesBetweenProducts) {
   const Var x(there(normal({4, 6, 8}, "x")), true), w(there(normal({8, 8}, "w")), true),
       bias(there(normal({8}, "bias")), true);
@@ -255,7 +256,7 @@ TEST_P(FastProductsInNetworks, MixturesOfTargets) {
   expect_close("gradient", fast_gradient, gradient.to(Device{}), 0.02);
 }
 
-// Where products are portable among fast ones, they take what those give.
+// Portable products among fast ones accept their results.
 TEST_P(FastProductsInNetworks, LargeHeadsAreWidened) {
   const Var x(there(normal({1, 3, 8}, "x")), true), w(there(normal({3 * 144, 8}, "w")), true);
   const PrecisionScope scope(Precision::bf16);

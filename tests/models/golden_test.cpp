@@ -1,4 +1,4 @@
-// Four small networks against PyTorch in float64 (golden/make_golden.py wrote the files and says what is in them).
+// Compares four small networks with PyTorch in float64 (golden/make_golden.py wrote and describes the files).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@
 namespace elinvar {
 namespace {
 
-// The formula that stands for stored values: 24 bits as a function of a name and an index.
+// Replaces stored values: 24 bits as a function of a name and an index.
 uint32_t hashed(uint64_t key, int64_t i) {
   uint64_t x = key + (static_cast<uint64_t>(i) + 1) * 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
@@ -47,7 +47,7 @@ Tensor integers(const char* name, const Shape& shape, uint32_t limit) {
   return t;
 }
 
-// The largest difference, relative to the largest magnitude of what is expected.
+// Returns the largest difference, relative to the largest expected magnitude.
 double difference(const Tensor& got, const Tensor& expected) {
   EXPECT_EQ(got.shape(), expected.shape());
   double worst = 0, largest = 0;

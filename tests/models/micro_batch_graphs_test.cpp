@@ -1,5 +1,5 @@
-// Leaves that are replayed: the bits of leaves that are computed as they are called, whatever changes from one to the
-// next, and one launch for each.
+// Replayed rank gradients have the bits of gradients that are computed directly, whatever changes between them, and
+// take one launch each.
 #include "nn/micro_batch_graphs.h"
 
 #include <fmt/format.h>
@@ -36,9 +36,7 @@ struct Case {
   Precision precision = Precision::portable;
 
   bool text() const { return kind == "gpt" || kind == "llama"; }
-  int64_t steps() const {
-    return precision == Precision::bf16 ? 4 : 7;
-  }  // threads of its attention often change places
+  int64_t steps() const { return precision == Precision::bf16 ? 4 : 7; }  // threads of its attention often switch
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -73,7 +71,7 @@ struct Batch {
   Targets targets;
 };
 
-// Each one is another, and every third step is short.
+// Every batch differs, and every third step is short.
 Batch batch_of(const Case& c, int64_t step, int vrank, Device device) {
   const int64_t n = step % 3 == 2 ? 2 : 3;
   const std::string name = fmt::format("{} {} {}", c.name, step, vrank);
@@ -90,7 +88,7 @@ Batch batch_of(const Case& c, int64_t step, int vrank, Device device) {
 
 enum class Leaving { stays, one_by_one };
 
-// A run of a few steps of two virtual ranks, with whatever computes leaves.
+// Runs a few steps of two virtual ranks, with any function that computes rank gradients.
 class Trial {
  public:
   Trial(const Case& c, Device device)
@@ -138,7 +136,7 @@ class Trial {
       for (size_t i = 0; i < result.batch_statistics.size(); ++i)
         all.emplace(fmt::format("t{}", i), result.batch_statistics[i]);
       seen_.push_back(digest(all).hex());
-      // The first leaf's must outlive the second's.
+      // The first rank gradient's tensors must outlive the second's.
       if (vrank == 0) gradients = std::move(result.gradients), batch_statistics = std::move(result.batch_statistics);
       else
         for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = add(gradients[i], result.gradients[i]);
@@ -206,7 +204,7 @@ TEST_P(MicroBatchGraph, HasTheBitsOfOneThatIsComputedAsItIsCalled) {
   }
 }
 
-// Written in place, and put in another place.
+// Parameters are written in place, and replaced by other tensors.
 TEST_P(MicroBatchGraph, ParametersMayChangeBetweenLeaves) {
   Trial plain(case_, device_), replayed(case_, device_);
   MicroBatchGraphs graphs;
@@ -232,7 +230,7 @@ TEST_P(MicroBatchGraph, ParametersMayChangeBetweenLeaves) {
 
 const Device kEmulated{DeviceKind::emulated};
 
-// Those besides are that of the images to where the graph has them, and that of the copies of what stays.
+// The other launches copy the images to the graph's input and copy the results that are kept.
 TEST(EmulatedMicroBatchGraphs, ASteadyLeafIsOneLaunchAndTakesNoMoreMemory) {
   for (size_t i = 0; i < 2 * cases().size(); ++i) {
     const Case c = cases()[i / 2];
@@ -301,7 +299,7 @@ TEST(EmulatedMicroBatchGraphs, WithoutMemoryForAGraphThereIsNone) {
   EXPECT_NE(notices[0].find("leaves are computed without a graph: [emulated] out of memory: asked for"),
             std::string::npos)
       << notices[0];
-  graphs.clear();  // with memory there is one
+  graphs.clear();  // with memory a graph is made
   for (int64_t step = 4; step < 8; ++step) {
     plain.step(kPlain, Leaving::one_by_one);
     replayed.step(leaf, Leaving::one_by_one);
@@ -310,7 +308,7 @@ TEST(EmulatedMicroBatchGraphs, WithoutMemoryForAGraphThereIsNone) {
   EXPECT_GT(recording_stream<Emulated>(0).cache().stats().in_use, 0);
 }
 
-// Tokens that lie on the device are brought back to be looked at, so there is no graph.
+// The loss reads back tokens that are on the device, so there is no graph.
 TEST(EmulatedMicroBatchGraphs, WhatCannotBeRecordedIsComputedAsItIsCalledAndSaidOnce) {
   const Case c = cases()[2];
   Trial plain(c, kEmulated), replayed(c, kEmulated);

@@ -93,7 +93,7 @@ TEST(Mixup, SharesFollowTheBetaDistribution) {
       squares += (l - 0.5) * (l - 0.5);
     }
     const double variance = 1 / (4 * (2 * a + 1));
-    // Draws are a function of the key, so they are the same in every run. The mean may be off by 4 standard errors, the
+    // Draws are a function of the key, so they are the same in every run. The mean may differ by 4 standard errors, the
     // variance by about as many.
     EXPECT_NEAR(sum / n, 0.5, 4 * std::sqrt(variance / n)) << a;
     EXPECT_NEAR(squares / n, variance, 0.06 * variance) << a;
@@ -171,7 +171,7 @@ TEST(Mixing, RefusesWhatMakesNoSense) {
             std::string::npos);
 }
 
-// Logits (4, 5), and targets of which one mixture is of a class with itself.
+// Logits (4, 5), and targets in which one sample is mixed with a sample of its own class.
 struct MixtureCase {
   Tensor logits = Tensor::empty({4, 5}), own = Tensor::from<int64_t>({1, 4, 0, 2}, {4}),
          other = Tensor::from<int64_t>({3, 0, 0, 1}, {4}), share = Tensor::from<float>({0.25f, 0.5f, 0.75f, 1.0f}, {4});
@@ -207,7 +207,7 @@ TEST(MixtureLoss, IsTheWeightedSumOfThoseOfBothClasses) {
       backward(first);
       backward(second);
       for (int64_t k = 0; k < 5; ++k)
-        // 1e-6 and 1e-5: a few roundings to float32 of gradients below 1 and of a sum of four losses.
+        // 1e-6 and 1e-5 allow for a few roundings to float32 of gradients below 1 and of a sum of four losses.
         EXPECT_NEAR(logits.grad().data<float>()[i * 5 + k],
                     share * one.grad().data<float>()[k] + (1 - share) * two.grad().data<float>()[k], 1e-6);
     }

@@ -1,4 +1,4 @@
-// Every kind of network builds, has the parameters that it should have, and its leaf gradient is a pure function.
+// Every kind of network can be built and has the expected parameters, and its rank gradient is a pure function.
 #include <gtest/gtest.h>
 
 #include "models/build.h"
@@ -32,7 +32,7 @@ std::string error_of(const Spec& s, const InputInfo& input) {
   return "";
 }
 
-// Counts as published, or as torchvision and Hugging Face give them.
+// Counts as published, or as in torchvision and Hugging Face.
 TEST(Models, HaveTheKnownNumbersOfParameters) {
   EXPECT_EQ(parameter_count(spec("resnet18"), kImage), 11689512);
   EXPECT_EQ(parameter_count(spec("resnet50"), kImage), 25557032);
@@ -178,7 +178,7 @@ TEST(LayeredNetwork, ErrorsNameTheLayersLine) {
   Spec deep = spec("residual", {}, {{"layer", {spec("conv2d", {{"out", at(8, int64_t{0})}})}}});
   EXPECT_EQ(error_of(network({deep}), kCifar),
             "m.toml:8: model.layer.layer.out must lie between 1 and 16777216, got 0");
-  // Else equal numbers would be normalised to 0 / 0.
+  // With eps 0, equal numbers would be normalised to 0 / 0.
   for (const char* norm : {"batch_norm", "layer_norm", "rms_norm", "group_norm"})
     EXPECT_NE(error_of(network({spec(norm, {{"eps", {0.0}}, {"groups", integer(1)}})}), kCifar)
                   .find("model.layer.eps must lie between 1.17549"),
@@ -326,7 +326,7 @@ TEST(RankGradient, SeveralViewsCountByTheMeanOfTheirLogits) {
   const Tensor different = other.input.slice(0, 0, 2).to_contiguous();
   const auto loss = [&](const std::vector<Tensor>& views) { return evaluate(*network, views, s.target).loss_sum; };
   EXPECT_EQ(loss({s.input}), evaluate(*network, s.input, s.target).loss_sum);
-  EXPECT_EQ(loss({s.input, s.input}), loss({s.input}));  // twice and half of it are exact
+  EXPECT_EQ(loss({s.input, s.input}), loss({s.input}));  // doubling and halving are exact
   const NoGrad constant;
   Context context;
   const Tensor sum = add(network->forward(s.input, context).value(), network->forward(different, context).value());

@@ -1,4 +1,4 @@
-// Weights in the form of torchvision and Hugging Face; tests/golden/make_published.py wrote the files, from PyTorch.
+// Weights in the format of torchvision and Hugging Face; tests/golden/make_published.py wrote the files with PyTorch.
 #include "models/published.h"
 
 #include <gtest/gtest.h>
@@ -102,7 +102,7 @@ void expect_logits(const Case& c, const File& file) {
     largest = std::max(largest, std::abs(b));
   }
   EXPECT_LE(worst, 1e-4 * largest) << c.file;
-  // And back: what was read is written.
+  // Writing returns what was read.
   for (const auto& [name, tensor] : published(c.model, network->parameters.state()))
     EXPECT_TRUE(equal_bits(tensor, file.weights.at(name))) << name;
 }
@@ -111,7 +111,7 @@ TEST(Published, WeightsOfPyTorchGiveItsLogits) {
   for (const Case& c : {small_resnet(), small_gpt(), small_llama(), small_llama31()}) expect_logits(c, golden(c));
 }
 
-// ELINVAR_PUBLISHED names a folder that `make_published.py --large` filled.
+// ELINVAR_PUBLISHED names a folder filled by `make_published.py --large`.
 TEST(Published, WeightsOfWholeNetworksOfPyTorchGiveItsLogits) {
   const char* folder = std::getenv("ELINVAR_PUBLISHED");
   if (folder == nullptr) GTEST_SKIP() << "ELINVAR_PUBLISHED names no folder of make_published.py --large";
@@ -197,7 +197,7 @@ TEST(Published, SomeMayKeepTheirInitialValues) {
             std::string::npos);
 }
 
-// The config.json beside weights of Hugging Face.
+// The config.json next to weights of Hugging Face.
 TEST(Published, SettingsAreComparedWithThoseOfTheWeights) {
   const TemporaryFolder folder;
   const auto complaint = [&](const Case& c, const std::string& json) -> std::string {

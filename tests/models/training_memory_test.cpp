@@ -1,5 +1,5 @@
-// What a training step holds: values and gradients go as soon as nobody can need them, recomputation trades them for
-// time at the same bits, and a step like the one before asks the system for nothing.
+// Memory of a training step: values and gradients are freed as soon as they are no longer needed, recomputation trades
+// memory for time with the same bits, and a step like the previous one allocates nothing from the system.
 #include <gtest/gtest.h>
 
 #include "autograd/linear.h"
@@ -26,7 +26,7 @@ Tensor uniform(const Shape& shape, uint64_t seed) {
   return x;
 }
 
-// The most that f took beside what was in use before, in tensors of `bytes`.
+// Returns the peak memory of f beyond what was in use before, in tensors of `bytes`.
 template <class F>
 double most_tensors(int64_t bytes, F f) {
   HostAllocator& allocator = HostAllocator::instance();
@@ -40,20 +40,20 @@ TEST(TrainingMemory, GradientsAreWrittenOverGradients) {
   const Var x(uniform({1 << 18}, 1), true);
   const int64_t bytes = x.value().bytes();
   Var loss = sum(relu(relu(relu(relu(x)))));
-  EXPECT_LT(most_tensors(bytes, [&] { backward(loss); }), 1.5);  // the expanded gradient of sum, made whole
+  EXPECT_LT(most_tensors(bytes, [&] { backward(loss); }), 1.5);  // the expanded gradient of sum, materialised
 }
 
 TEST(TrainingMemory, TheGradientOfLogitsIsWrittenOverThem) {
-  CpuStream one(1);  // each thread that takes part in a product packs for itself
+  CpuStream one(1);  // each thread of a product has its own packing buffer
   const StreamScope scope(one);
   const Var x(uniform({64, 8}, 1), true), weight(uniform({4096, 8}, 2), true);
   const Tensor target = Tensor::zeros({64}, DType::i64);
   const int64_t bytes = 64 * 4096 * 4;
   Var loss = cross_entropy(linear(x, weight), target);
   const int64_t before = HostAllocator::instance().stats().in_use;
-  EXPECT_LT(most_tensors(bytes, [&] { backward(loss); }), 0.75);  // the weight's gradient, and what products need
+  EXPECT_LT(most_tensors(bytes, [&] { backward(loss); }), 0.75);  // the weight's gradient, and memory for products
   EXPECT_LT(HostAllocator::instance().stats().in_use, before - bytes / 2);  // the logits are gone
-  // With a handle of ours on them they stay as they were.
+  // A handle held by the caller keeps the logits.
   const Var logits = linear(x, weight);
   const Tensor copy = logits.value().clone();
   backward(cross_entropy(logits, target));
@@ -106,13 +106,13 @@ struct Case {
   std::string kind;
   std::map<std::string, Setting> settings;
   InputInfo input;
-  double share;  // recomputation needs at most this much of the memory
+  double share;  // the maximum fraction of the memory with recomputation
 };
 
 class Networks : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Networks, RecomputeToTheSameBitsInLessMemory) {
-  CpuStream one(1);  // what threads pack at the same time is chance
+  CpuStream one(1);  // the number of concurrent packing buffers would vary
   const StreamScope scope(one);
   const Case& c = GetParam();
   const bool text = c.input.dtype == DType::i32;
@@ -141,7 +141,7 @@ TEST_P(Networks, RecomputeToTheSameBitsInLessMemory) {
   }
 }
 
-// A step like the one before. On one thread, so that the order of requests is the same in both.
+// A step like the previous one. One thread, so that the order of allocations is the same in both.
 TEST_P(Networks, AskTheSystemForNothingOnceTheyRun) {
   const Case& c = GetParam();
   const bool text = c.input.dtype == DType::i32;

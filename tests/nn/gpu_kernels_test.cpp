@@ -1,5 +1,5 @@
-// Kernels for GPUs, run by the CPU or a GPU, on what no op row covers: trees of several levels, sums in binary64, and
-// the parts of nn/ that read numbers back.
+// Kernels for GPUs, run by the CPU or a GPU, in cases that no op row covers: trees of several levels, sums in binary64,
+// and the parts of nn/ that read numbers back.
 #include <gtest/gtest.h>
 
 #include "nn/clip.h"
@@ -50,7 +50,7 @@ TEST_P(GpuKernels, ColumnSumsOfManyLevels) {
   }
 }
 
-// More than one launch takes, of all lengths about a block's, some of which begin at odd places.
+// More copies than one launch takes, with lengths around a block's, some of which begin at odd places.
 TEST_P(GpuKernels, CopiesOfManyTensors) {
   std::vector<Tensor> of;
   for (int64_t i = 0; i < 300; ++i) of.push_back(random({i % 7 == 0 ? 4090 + i / 7 : i % 29}, 5).to(device_));
@@ -116,7 +116,7 @@ TEST_P(GpuKernels, ManyPicksOfFewTargets) {
   const Tensor dy = random({2, picks, 3}, 10);
   Tensor index = Tensor::empty(dy.shape(), DType::i64);
   for (int64_t i = 0; i < index.numel(); ++i)
-    index.data<int64_t>()[i] = philox(11, static_cast<uint32_t>(i), 0, 0, 0).v[0] % 5;  // two are never picked
+    index.data<int64_t>()[i] = philox(11, static_cast<uint32_t>(i), 0, 0, 0).v[0] % 5;  // two indices are never used
   EXPECT_TRUE(
       same_bits(gather_backward(dy.to(device_), 1, index, extent).to(Device{}), gather_backward(dy, 1, index, extent)));
 }
@@ -151,7 +151,7 @@ TEST_P(GpuKernels, RunningStatisticsStayThere) {
   EXPECT_TRUE(same_bits(got[1], expected[1]));
 }
 
-// As where a network uses a batch norm twice: its sums, on the CPU here, are folded in their order.
+// A network may use a batch norm twice: its sums are then applied in order.
 TEST_P(GpuKernels, ARunningStatisticMayBeFoldedTwice) {
   const Tensor x = random({150, 9}, 6), y = random({60, 9}, 7), old = random({9}, 8);
   const auto updated = [&](Device device) {

@@ -35,8 +35,8 @@ Moments moments(const Tensor& t) {
   return m;
 }
 
-// Tolerances of moments are 2 to 5 standard errors of the sample. The draws are a function of the key, so a test that
-// passes once passes always.
+// Tolerances of moments are 2 to 5 standard errors of the sample. The draws are a function of the key, so the test is
+// deterministic.
 TEST(Initializers, NormalHasItsMoments) {
   const Moments m = moments(drawn(init::normal(0.02, 0.5), {300, 333}, 7));
   EXPECT_NEAR(m.mean, 0.5, 3e-4);        // 4.7 standard errors
@@ -69,7 +69,7 @@ TEST(Initializers, AnElementDependsOnItsIndexAlone) {
   }
 }
 
-// W W^T or W^T W, whichever is smaller; of a weight as a matrix (first extent, all others).
+// Returns W W^T or W^T W, whichever is smaller, with the weight as a matrix (first extent, all others).
 std::vector<double> smaller_gram(const Tensor& w, int64_t* size) {
   const int64_t rows = w.dim(0), columns = w.numel() / rows, n = std::min(rows, columns), m = w.numel() / n;
   const float* x = w.data<float>();
@@ -101,7 +101,7 @@ TEST(Initializers, OrthogonalHasOrthonormalRowsOrColumns) {
   EXPECT_THROW(drawn(init::orthogonal(), {7}, 7), UsageError);
 }
 
-// As Gram and Schmidt make it of the same normal numbers: with a positive diagonal of R there is only one Q.
+// Compares with Gram-Schmidt on the same normal numbers: with a positive diagonal of R, Q is unique.
 TEST(Initializers, OrthogonalIsTheQOfNormalNumbers) {
   constexpr int64_t kRows = 9, kColumns = 4;
   const Tensor drawn_from = drawn(init::normal(1.0), {kRows, kColumns}, 11);
@@ -124,7 +124,7 @@ TEST(Initializers, OrthogonalIsTheQOfNormalNumbers) {
   }
 }
 
-// Frozen: another digest here means that every run starts elsewhere.
+// Frozen: another digest means that every run starts from other values.
 TEST(Initializers, ValuesAreFrozenForEveryInstructionSet) {
   const Isa before = current_isa();
   for (const Isa isa : available_isas()) {

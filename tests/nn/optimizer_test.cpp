@@ -1,4 +1,4 @@
-// Optimisers against the textbook formulas in double, and their bits over threads and instruction sets.
+// Compares optimisers with the textbook formulas in double, and their bits over threads and instruction sets.
 #include "nn/optimizer.h"
 
 #include <gtest/gtest.h>
@@ -26,8 +26,7 @@ Tensor random(const Shape& shape, uint64_t key, DType dtype) {
   return x.to(dtype);
 }
 
-// A matrix that decays and a bias that does not; longer than a segment of rule 11, and no multiple of any
-// vector.
+// A matrix with decay and a bias without; longer than a segment of rule 11, and not a multiple of any vector length.
 Parameters some_parameters(DType dtype) {
   Parameters p;
   p.list.push_back({"weight", Var(random({167, 197}, 1, dtype), true), true});
@@ -40,12 +39,12 @@ std::vector<Tensor> some_gradients(int64_t step, DType dtype) {
   return {random({167, 197}, key, dtype), random({37}, key + 1, dtype)};
 }
 
-// The textbook's step for one parameter: p, g, two state vectors, and its settings.
+// The textbook step for one parameter: p, g, two state vectors, and its settings.
 struct Reference {
   std::vector<double> p, g, m, v;
   bool decay;
   double lr;
-  int t;  // from 1
+  int t;  // counted from 1
 };
 
 double norm(const std::vector<double>& x) {
@@ -109,7 +108,7 @@ void expect_textbook(const OptimizerConfig& config,
         reference(r, config);
         const auto got = values(parameters.list[k].var.value());
         for (size_t i = 0; i < got.size(); ++i)
-          // float32 parameters of magnitude 1 are rounded in each of a few steps, 2^-24 at most each time.
+          // float32 parameters of magnitude 1 are rounded in each of a few steps, by at most 2^-24 each time.
           ASSERT_NEAR(got[i], r.p[i], 3e-6)
               << config.kind << ", " << parameters.list[k].name << " element " << i << " step " << step;
       }
@@ -136,8 +135,8 @@ bool all_finite(const Tensor& x) {
   return std::all_of(all.begin(), all.end(), [](double e) { return std::isfinite(e); });
 }
 
-// Gradients of zero, as where a rectifier is dead: the moments go down to what rounding keeps from reaching zero, and
-// the norm of LAMB's update becomes so small that |p| / |u| is no float32.
+// Gradients of zero, as with a dead rectifier: the moments decay to the smallest value that rounding allows, and the
+// norm of LAMB's update becomes so small that |p| / |u| overflows float32.
 TEST(Optimizer, ParametersStayFiniteThroughThousandsOfZeroGradients) {
   for (const std::string& kind : optimizer_kinds()) {
     Parameters parameters;
@@ -145,7 +144,7 @@ TEST(Optimizer, ParametersStayFiniteThroughThousandsOfZeroGradients) {
     const auto optimizer = make_optimizer({.kind = kind}, parameters);
     for (int step = 0; step < 2000; ++step) {
       std::vector<Tensor> gradient = {step == 0 ? random({8, 9}, 2, DType::f32) : Tensor::zeros({8, 9})};
-      gradient[0].data<float>()[5] = 0.0f;  // once infinity times this was no number
+      gradient[0].data<float>()[5] = 0.0f;  // infinity times this was NaN in an earlier version
       optimizer->step(parameters, gradient, 1e-3, step);
       ASSERT_TRUE(all_finite(parameters.list[0].var.value())) << kind << " step " << step;
     }
@@ -176,7 +175,7 @@ TEST(Optimizer, TrustRatiosOfSubnormalNormsAreFloats) {
   EXPECT_EQ(moved({.kind = "lars", .momentum = 0.0, .eps = 0.0, .trust = 0.5}, 1e-44f), 0.0);
 }
 
-// The parameters after all steps, on the CPU.
+// Returns the parameters after all steps, on the CPU.
 std::vector<Tensor> trained(const OptimizerConfig& config, Device device = {}) {
   Parameters parameters = some_parameters(DType::f32);
   for (Parameter& p : parameters.list) p.var = Var(p.var.value().to(device), true);

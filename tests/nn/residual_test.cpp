@@ -1,4 +1,4 @@
-// A residual stream whose sums are made by the norms behind them has the bits of one whose sums are made at once.
+// A residual stream has the same bits whether its sums are made by the following norms or at once.
 #include "nn/residual.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ void expect_same(const Tensor& a, const Tensor& b, const char* what) {
   EXPECT_TRUE(same_bits(a.to(Device{}), b.to(Device{}))) << what;
 }
 
-// Of x + addend, made by add_norm and by two ops.
+// Compares x + addend made by add_norm with two separate ops.
 void compare_ops(Device device, RowNorm kind, const Tensors& here) {
   Tensors t;
   for (const Tensor& each : here) t.push_back(each.to(device));
@@ -55,7 +55,7 @@ TEST(Residual, OneOpHasTheBitsOfTwo) {
     }
 }
 
-// How often each op was called.
+// Counts the calls of each op.
 class Calls : public Recorder {
  public:
   void begins(const AnyOp& op, const TraceValues&) override { ++counts_[op.name()]; }
@@ -79,7 +79,7 @@ struct Net {
     last.weight = parameter("last");
   }
 
-  // Values and gradients with a block of two branches between `start` and the last norm.
+  // Returns values and gradients of a block of two branches between `start` and the last norm.
   template <class Stream, class Block>
   Tensors run(const Block& block, bool recompute) {
     Context context{.training = true, .recompute = recompute};
@@ -125,13 +125,13 @@ TEST(Residual, NormsMakeTheSums) {
     const RecordScope recording(calls);
     net.with_residual(false);
   }
-  EXPECT_EQ(calls["layer_norm"], 1);  // of the start
+  EXPECT_EQ(calls["layer_norm"], 1);  // that of the start
   EXPECT_EQ(calls["rms_norm"], 0);
   EXPECT_EQ(calls["add_norm"], 2);
   EXPECT_EQ(calls["add"], 1);  // in y
 }
 
-// Where there is no norm behind a branch, or not yet, the stream is the sum.
+// If no norm follows a branch, or not yet, the stream is the sum.
 TEST(Residual, IsTheSumToOthers) {
   const Var a = normal({2, 3}, "a"), b = normal({2, 3}, "b"), c = normal({2, 3}, "c");
   Residual x = a;

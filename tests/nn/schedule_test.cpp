@@ -20,7 +20,7 @@ TEST(Schedule, ConstantAndWarmUp) {
 TEST(Schedule, CosineIsACosine) {
   const ScheduleConfig c{.kind = "cosine", .warmup_steps = 10, .min_ratio = 0.1};
   for (int64_t step = 10; step <= 1010; ++step) {
-    // 2e-16: the schedule rounds its cosine and products in another order.
+    // 2e-16: the schedule evaluates its cosine and products in another order.
     const double t = static_cast<double>(step - 10) / 1000.0;
     EXPECT_NEAR(learning_rate(c, 0.5, 1010, step), 0.5 * (0.1 + 0.9 * (1 + std::cos(std::numbers::pi * t)) / 2), 2e-16)
         << step;

@@ -7,7 +7,7 @@
 namespace elinvar::test {
 namespace {
 
-// t: x, gamma, beta and then, by what is asked for, a residual, or a mean and a variance.
+// t: x, gamma, beta and then, as the flags say, a residual, or a mean and a variance.
 Tensor oracle(const Tensors& t, bool relu, bool residual, bool given) {
   const Tensor& x = t[0];
   const int64_t channels = x.dim(-1), rows = x.numel() / channels;
@@ -40,8 +40,7 @@ Inputs with_statistics(const Shape& x) {
 
 Var ones(int64_t n) { return Tensor::full({n}, 1.0); }
 
-// 1380 rows: blocks, a last block that is not full, a last leaf that is not full; 133 channels: every strip
-// width.
+// 1380 rows: several blocks, the last of which and whose last leaf are not full; 133 channels: every strip width.
 const Shape kLarge{3, 20, 23, 133};
 
 const OpRows rows({

@@ -40,12 +40,12 @@ Tensor hits_oracle(const Tensors& t, int64_t ignored) {
   return y;
 }
 
-// Few different values: integers.
+// Rounds to integers, so that few values differ.
 Tensor coarse(const Tensor& x) { return x.to(DType::i32).to(x.dtype()); }
 
 Var zeros(const Shape& shape) { return Tensor::zeros(shape); }
 
-// Of two rows of three logits, with what a file may have for what was saved.
+// Two rows of three logits, with saved values as a file may hold them.
 void backward_of(const Tensor& targets, const Tensor& m) {
   cross_entropy_backward(Tensor::zeros({}), Tensor::zeros({2, 3}), {Tensor(), targets, m, Tensor::zeros({2})}, 0.0,
                          -100);

@@ -47,7 +47,7 @@ Tensor group_oracle(const Tensors& t, int64_t groups, double eps) {
 
 Var zeros(const Shape& shape) { return Tensor::zeros(shape); }
 
-// Of two rows of three, with saved numbers of these shapes.
+// Two rows of three, with saved numbers of these shapes.
 void backward_of(RowNorm kind, const Shape& mean, const Shape& r, const Shape& gamma) {
   row_norm_backward(kind, Tensor::zeros({2, 3}), Tensor::zeros({2, 3}), Tensor::zeros(gamma),
                     {Tensor(), Tensor::zeros(mean), Tensor::zeros(r)}, true, true);
@@ -90,7 +90,7 @@ const OpRows rows({
      .inputs = {{{4, 16}}, {{16}}},
      .op = [](const Vars& v) { return layer_norm(v[0], v[1], {}); },
      .oracle = [](const Tensors& t) { return row_oracle(t[0], &t[1], nullptr, 1e-5, true); }},
-    // The norm's gradient is added to what reached its input before.
+    // The norm's gradient is added to the gradient that has already reached its input.
     {.name = "layer_norm/residual",
      .inputs = {{{4, 70}}, {{70}}},
      .op =
@@ -131,7 +131,7 @@ const OpRows rows({
                    add_layer_norm(zeros({2, 3}), zeros({2, 3}), zeros({2}), {});
                  },
                  "[add_norm] gamma must be float32 of shape (3,)"}}},
-    // The sum's gradient goes to both, and to one of them comes from elsewhere, too; an RMS norm of long rows.
+    // The sum's gradient goes to both addends, one of which has another gradient too; an RMS norm of long rows.
     {.name = "add_rms_norm",
      .inputs = {{{4, 70}}, {{4, 70}}, {{70}}},
      .op =

@@ -10,7 +10,7 @@
 namespace elinvar::test {
 namespace {
 
-// Random words, one after another.
+// A sequence of random words.
 class Words {
  public:
   explicit Words(const std::string& name) : rng_{key_of(name)} {}

@@ -1,13 +1,13 @@
 #pragma once
-// The inputs of op rows: functions of a name alone, so that a failure repeats.
+// The inputs of op rows: functions of a name alone, so that a failure can be repeated.
 #include <string>
 
 #include "tests/ops/op_row.h"
 
 namespace elinvar::test {
 
-// `adversarial` makes normal and positive inputs of subnormals, signed zeros (normal only), huge and tiny
-// magnitudes among ordinary ones; products of two of them and their sums stay finite.
+// `adversarial` makes normal and positive inputs of subnormals, signed zeros (normal only), huge and tiny magnitudes
+// among ordinary ones; products of two of them and their sums stay finite.
 enum class Values { ordinary, adversarial };
 
 // Floating inputs are float32, indices int64, masks uint8.
@@ -16,7 +16,7 @@ Tensors make_inputs(const Inputs& inputs, const std::string& name, Values values
 // Standard normal values, rounded to float32 and then converted to `dtype`.
 Tensor normal(const Shape& shape, const std::string& name, DType dtype = DType::f32);
 
-// The same elements in a layout that is not contiguous where the shape allows one.
+// Returns the same elements in a layout that is not contiguous if the shape allows one.
 Tensor in_other_layout(const Tensor& x);
 
 }  // namespace elinvar::test

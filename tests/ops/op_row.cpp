@@ -23,7 +23,7 @@ namespace {
 
 struct Outcome {
   Tensor value;
-  Tensors grads;  // of each differentiable input, in order
+  Tensors grads;  // gradients of each differentiable input, in order
 };
 
 using Op = std::function<Var(const Vars&)>;
@@ -33,7 +33,7 @@ bool takes_gradient(const OpRow& row, const Input& input) {
          input.kind != Input::Kind::mask;
 }
 
-// sum of w * y, whose gradient is w: the direction in which a gradient is tested.
+// Returns the sum of w * y, whose gradient is w: the direction in which a gradient is tested.
 Var project(const Var& y, const Tensor& w) {
   const Tensor a = y.value().to(Device{}).to(DType::f64).to_contiguous(), b = w.to(DType::f64).to_contiguous();
   double s = 0.0;
@@ -100,7 +100,7 @@ void expect_float32_gradients(const OpRow& row, const Inputs& inputs, const Tens
 }
 
 void check_gradient(const OpRow& row) {
-  constexpr int64_t kMostElements = 200;  // of an input that are tried
+  constexpr int64_t kMostElements = 200;  // elements tried of each input
   const Tensors working = make_inputs(row.inputs, row.name);
   Tensors values = in_double(working);
   const Outcome outcome = evaluate(row, row.op, row.inputs, values);
@@ -124,7 +124,7 @@ void check_gradient(const OpRow& row) {
       };
       const double above = x + h, below = x - h;
       const double numeric = (at(above) - at(below)) / (above - below);
-      // A central difference has errors of h^2 and of rounding, 2^-52 / h, both below 1e-6.
+      // A central difference has errors of order h^2 and 2^-52 / h, both below 1e-6.
       EXPECT_NEAR(analytic.data<double>()[e], numeric, 1e-6 * scale) << "input " << i << ", element " << e;
       if (::testing::Test::HasFailure()) return;
     }
@@ -194,7 +194,7 @@ void check_layout(const OpRow& row) {
   expect_same(evaluate(row, row.op, row.inputs, narrow), reference);
 }
 
-// Does each op again that it is told of.
+// Repeats each op that is reported to it.
 class Replays : public Recorder {
  public:
   void begins(const AnyOp& op, const TraceValues& arguments) override {
@@ -272,7 +272,7 @@ class RowTest : public ::testing::Test {
   void (*body_)(const OpRow&);
 };
 
-// GoogleTest's filters give a meaning to some characters.
+// Some characters have a meaning in GoogleTest's filters.
 std::string test_name(std::string name) {
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '/') c = '_';
@@ -288,7 +288,7 @@ void add(const OpRow& row, const char* check_name, void (*body)(const OpRow&)) {
 
 OpRows::OpRows(std::vector<OpRow> rows) {
   static std::set<std::string> names;
-  // Rows live as long as the process: tests run after main() has begun and refer to them.
+  // Rows live as long as the process, because tests run after main() has begun and refer to them.
   static std::list<std::vector<OpRow>> all;
   const std::vector<OpRow>& kept = all.emplace_back(std::move(rows));
   for (const OpRow& row : kept) {

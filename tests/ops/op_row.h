@@ -1,5 +1,5 @@
 #pragma once
-// One row an op, and from it all its tests. A row registers, under "<name>.":
+// One row per op, from which all its tests follow. A row registers, under "<name>.":
 //   oracle      the float32 result agrees with `oracle`, written in float64 for clarity, to `tolerance` relative
 //               to the largest magnitude of the result; the float64 result agrees to 1e-10. On the `large` inputs
 //               float32 agrees to `large_tolerance`
@@ -9,13 +9,13 @@
 //               machine has, and from run to run; also on a second, larger set of inputs if `large` is given
 //   layout      inputs that are transposed views give the same bits as contiguous ones, int32 indices the same as
 //               int64
-//   replay      each op that is called, done again alone from what a recorder is told of it, gives the same bits
+//   replay      each op that is called, repeated alone from what a recorder receives about it, gives the same bits
 //   emulated    the kernels for GPUs, run by the CPU (tests/emulation/), give the same bits, on the large inputs too
-//   cuda        so does a GPU, where the build has a toolkit; skipped where the machine has none
+//   cuda        a GPU gives the same bits, if the build has a toolkit; skipped if the machine has no GPU
 //   zero_fill   `zero_filled`, a route to the same result with additional terms that are zero (NUMERICS.md, rule 7),
 //               gives the same bits on adversarial inputs: subnormals, signed zeros, huge and tiny magnitudes
 //   errors      each of `errors` throws UsageError with a message that contains the given text
-// `op_tests --gtest_filter='softmax*'` runs the rows whose name begins so.
+// `op_tests --gtest_filter='softmax*'` runs the rows whose names begin with softmax.
 #include <functional>
 #include <string>
 #include <utility>
@@ -27,9 +27,10 @@ namespace elinvar::test {
 
 struct Input {
   Shape shape;
-  enum class Kind { normal, positive, distinct, index, mask } kind = Kind::normal;  // distinct: no two close (for max)
+  // distinct: no two values are close (for max)
+  enum class Kind { normal, positive, distinct, index, mask } kind = Kind::normal;
   int64_t limit = 0;           // index: values in [0, limit), int64
-  bool differentiable = true;  // of a floating input
+  bool differentiable = true;  // floating inputs only
 };
 
 using Inputs = std::vector<Input>;
@@ -40,16 +41,16 @@ struct OpRow {
   std::string name;
   Inputs inputs;
   std::function<Var(const Vars&)> op;            // index and mask inputs arrive as constants
-  std::function<Tensor(const Tensors&)> oracle;  // float64, contiguous inputs -> float64
+  std::function<Tensor(const Tensors&)> oracle;  // takes and returns contiguous float64
   Inputs large = {};                             // sizes that fill several tiles, chunks and threads
   std::function<Var(const Vars&)> zero_filled = {};
   std::vector<std::pair<std::function<void()>, std::string>> errors = {};
-  double tolerance = 2e-6;        // some thirty roundings of 2^-24, as errors of long sums grow slowly
-  bool differentiable = true;     // false: comparisons and the like have no gradient
+  double tolerance = 2e-6;        // about thirty roundings of 2^-24, because errors of long sums grow slowly
+  bool differentiable = true;     // false: the op, for example a comparison, has no gradient
   double large_tolerance = 1e-5;  // sums over thousands of terms
 };
 
-// Registers the rows' tests with GoogleTest; define one at namespace scope a file.
+// Registers the rows' tests with GoogleTest; define one per file at namespace scope.
 class OpRows {
  public:
   explicit OpRows(std::vector<OpRow> rows);

@@ -33,7 +33,7 @@ Tensor each(F f, const Shape& shape, const T&... inputs) {
   return y;
 }
 
-// What a function is exactly: a kink, an infinity, NaN, where another formula would overflow.
+// An exact value of a function: at a kink, at an infinity, for NaN, or where another formula would overflow.
 struct Point {
   float x, value, gradient;
 };
@@ -289,13 +289,13 @@ std::vector<OpRow> other_rows() {
   };
 }
 
-// That of results which are nearly too small for float32 counts as that of 2^-119.
+// Returns the unit in the last place; for results that are nearly too small for float32, that of 2^-119.
 float ulp_of(float x) {
   const float magnitude = std::max(std::fabs(x), 0x1p-119f);
   return std::nextafter(magnitude, kInf) - magnitude;
 }
 
-// Every 65537th float32.
+// Returns every 65537th float32.
 Tensor floats() {
   Tensor x = Tensor::empty({(int64_t{1} << 32) / 65537 + 1});
   for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = std::bit_cast<float>(static_cast<uint32_t>(i * 65537));

@@ -35,7 +35,8 @@ Tensor linear_oracle(const Tensors& t) {
   return y;
 }
 
-// k twice as long, every other product zero: the zeros add nothing (but the chunks must not move, so k stays short).
+// k is twice as long and every other product is zero: the zeros add nothing. The chunks must not move, so k stays
+// short.
 Var matmul_zero_filled(const Vars& v) {
   const int64_t m = v[0].dim(0), k = v[0].dim(1), n = v[1].dim(1);
   const Var a = reshape(concat({reshape(v[0], {m, k, 1}), Tensor::zeros({m, k, 1}, v[0].dtype())}, 2), {m, 2 * k});
@@ -68,7 +69,7 @@ Tensor conv_oracle(const Tensor& x, const Tensor& w, const Conv2dOptions& o) {
   return y;
 }
 
-// The padding written out as zeros and the convolution done without any.
+// Writes the padding out as zeros and convolves without padding.
 Var conv_zero_filled(const Vars& v, Conv2dOptions o) {
   const Extent2 p = o.padding;
   o.padding = {0, 0};

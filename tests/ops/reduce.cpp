@@ -6,7 +6,7 @@
 namespace elinvar::test {
 namespace {
 
-// Folds the elements of each group that differ in the reduced dimensions alone, in row-major order.
+// Reduces the elements of each group that differ only in the reduced dimensions, in row-major order.
 Tensor fold(const Tensor& x, const std::vector<int>& dims, bool keepdim, double (*step)(double, double)) {
   const int n = x.ndim();
   const auto reduced = [&](int d) { return dims.empty() || std::find(dims.begin(), dims.end(), d) != dims.end(); };

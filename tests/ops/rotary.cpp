@@ -8,7 +8,7 @@
 namespace elinvar::test {
 namespace {
 
-// By wavelengths, as LLaMA 3.1's model code puts it.
+// Uses wavelengths, as LLaMA 3.1's model code does.
 double scaled(double f, const RotaryFrequencies& of) {
   const double wavelength = 2 * std::numbers::pi / f, context = static_cast<double>(of.context);
   if (wavelength < context / of.high) return f;
@@ -33,7 +33,7 @@ Tensor rotary_oracle(const Tensor& x, const RotaryFrequencies& of, int64_t first
   return y;
 }
 
-// Of its 16 pairs, some turn as they would, some in between, and some eight times slower.
+// With 16 pairs, some keep their speed, some are in between, and some turn eight times slower.
 constexpr RotaryFrequencies kLlama31{500.0, 8.0, 1.0, 4.0, 64};
 
 const OpRows rows({

@@ -7,7 +7,7 @@ namespace {
 
 using Kind = Input::Kind;
 
-// A tensor of `shape` with f(position in row-major order, coordinates) as elements.
+// Returns a tensor of `shape` with elements f(position in row-major order, coordinates).
 template <class F>
 Tensor build(const Shape& shape, F f) {
   Tensor y = Tensor::empty(shape, DType::f64);
@@ -113,7 +113,7 @@ const OpRows rows({
      .inputs = {{{3, 9}}},
      .op =
          [](const Vars& v) {
-           const std::vector<Var> parts = split(v[0], {4, 1, 4}, -1);  // the one in the middle is not used
+           const std::vector<Var> parts = split(v[0], {4, 1, 4}, -1);  // the middle part is not used
            return parts[0] * parts[2] + parts[0];
          },
      .oracle =

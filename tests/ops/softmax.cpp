@@ -29,7 +29,7 @@ Tensor softmax_oracle(const Tensor& x, bool log_form) {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Elements whose exponential is zero, and the result without them.
+// Adds elements whose exponential is zero; the result omits them.
 Var with_absent(const Var& x) {
   std::vector<int64_t> none(static_cast<size_t>(x.ndim())), some = none;
   some.back() = 41;

@@ -1,5 +1,5 @@
 # cmake -DBUILD=<build tree> -DGENERATOR=<name> -DFLAGS=<compiler flags> -P run.cmake
-# Installs the build tree to a prefix of its own, then configures and builds the installed examples against it as another
+# Installs the build tree to a separate prefix, then configures and builds the installed examples against it as another
 # project, and runs them.
 set(work ${BUILD}/tests/package)
 file(REMOVE_RECURSE ${work})
@@ -12,7 +12,7 @@ function(step)
 endfunction()
 step(${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
 
-# No installed header includes another one as the sources do.
+# No installed header may include another one by its path in the sources.
 file(GLOB_RECURSE headers ${work}/prefix/include/elinvar/*.h)
 foreach(header ${headers})
   file(STRINGS ${header} wrong REGEX "#include \"(tensor|autograd|nn|data|comm|elastic|models|tools)/")

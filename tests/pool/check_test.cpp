@@ -1,4 +1,4 @@
-// What a pool learns from jobs that ran: costs and speeds for the simulator, and warm starts.
+// Results that a pool learns from jobs that ran: costs and speeds for the simulator, and warm starts.
 #include <gtest/gtest.h>
 
 #include "tensor/base/check.h"
@@ -14,7 +14,7 @@ namespace {
 using test::message_of;
 using test::TemporaryFolder;
 
-// So many steps of a generation, each of which takes `seconds`; the first one stands still for `stall` more.
+// Adds `count` steps of a generation, each taking `seconds`; the first one takes `stall` longer.
 void run(std::vector<StepRecord>& steps, int count, int workers, double seconds, double stall = 0, double from = 0) {
   const int64_t generation = steps.empty() ? 1 : steps.back().generation + 1;
   double now = from > 0 || steps.empty() ? from : steps.back().time;
@@ -56,7 +56,7 @@ TEST(Observed, CostsAreWhatChangesTookAndHeldUp) {
   EXPECT_NEAR(costs.stop, 2.5, 1e-6);
 }
 
-// What the processes of a job tell: one that is there from the start, one that joins and leaves, one that dies, a stop.
+// The events of a job's processes: one starts with the job, one joins and leaves, one dies, and a stop.
 TEST(Observed, ChangesAreThoseOfProcesses) {
   const auto process = [](Id id, double started, double leaving, double ended, int code) {
     return ProcessRecord{
@@ -177,7 +177,7 @@ TEST_F(WarmStart, AJobBeginsWithWhatTheOneBeforeItTaught) {
   EXPECT_EQ(cold.error, 1);
 }
 
-// What a pool has learned is a table for the simulator.
+// A pool's measurements become a table for the simulator.
 TEST_F(WarmStart, IsATableToo) {
   JobRecord job = this->job("a");
   job.name = "net";

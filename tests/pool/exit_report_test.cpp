@@ -1,4 +1,4 @@
-// What exit codes and ends of logs say.
+// Interpretation of exit codes and ends of logs.
 #include "tools/pool/daemon/exit_report.h"
 
 #include <gtest/gtest.h>

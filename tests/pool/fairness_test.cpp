@@ -1,4 +1,4 @@
-// Who waits, and for whom: nobody while there is a free slot for him, and nobody behind a job of lower priority.
+// No job waits while a slot is free for it, or behind a job of lower priority.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ bool has_fixed_sizes(const NamedPolicy& policy) {
   return policy.plan == fifo || policy.plan == queue || policy.plan == backfill;
 }
 
-// As fast as it has workers.
+// Speed proportional to the number of workers.
 class Even : public Speed {
  public:
   Rate rate(const Allocation& allocation, const WorkerShape&) const override {
@@ -44,7 +44,7 @@ Pool pool_of(int slots, std::vector<Job> jobs) {
   return pool;
 }
 
-// What is left of it is less than its start costs.
+// The remaining work is less than the cost of its start.
 TEST(PoolFairness, AJobThatIsAlmostDoneIsStarted) {
   for (const NamedPolicy& policy : policies())
     for (const double start : {5.0, 1e4}) {
@@ -57,7 +57,7 @@ TEST(PoolFairness, AJobThatIsAlmostDoneIsStarted) {
 
 TEST(PoolFairness, AJobThatIsAlmostDoneGoesBeforeOneOfLowerPriority) {
   for (const NamedPolicy& policy : policies()) {
-    if (has_fixed_sizes(policy)) continue;  // who runs goes on
+    if (has_fixed_sizes(policy)) continue;  // a running job keeps its slots
     Pool pool = pool_of(1, {job_of(1, 1, 1, 1e5), job_of(2, 1, 1, 3)});
     pool.jobs[1].priority = 1;
     pool.jobs[0].slots = {1};
@@ -66,7 +66,7 @@ TEST(PoolFairness, AJobThatIsAlmostDoneGoesBeforeOneOfLowerPriority) {
   }
 }
 
-// A worker of two slots is thrice as fast as one of one.
+// A worker of two slots is three times as fast as one of one slot.
 class Wide : public Speed {
  public:
   Rate rate(const Allocation& allocation, const WorkerShape& shape) const override {
@@ -74,7 +74,7 @@ class Wide : public Speed {
   }
 };
 
-// Two free slots, but of two hosts.
+// Two free slots on two hosts.
 TEST(PoolFairness, WhoFindsNoHostForAWideWorkerGetsNarrowOnes) {
   for (const NamedPolicy& policy : policies()) {
     Pool pool = pool_of(3, {job_of(1, 1, 2, 1e5), job_of(2, 1, 1, 1e5)});
@@ -86,7 +86,7 @@ TEST(PoolFairness, WhoFindsNoHostForAWideWorkerGetsNarrowOnes) {
   }
 }
 
-// A job that needs several kinds of slots to have its size holds up those after it until it has them, and gets them.
+// A job that needs several kinds of slots for its size holds back later jobs until it gets them.
 TEST(PoolFairness, WhoIsDueAndFitsNoKindAloneGetsSeveral) {
   for (const NamedPolicy& policy : policies()) {
     Pool pool = pool_of(4, {job_of(1, 4, 4, 1e5), job_of(2, 1, 1, 1e5)});
@@ -97,8 +97,9 @@ TEST(PoolFairness, WhoIsDueAndFitsNoKindAloneGetsSeveral) {
   }
 }
 
-// Slots of each kind that a plan leaves to a job: those that nobody gets, and those of jobs of lower priority that need
-// not have them; with fixed sizes, where who runs goes on, those that jobs of lower priority get anew.
+// Returns the slots of each kind that a plan leaves to a job: unused ones, and those that jobs of lower priority need
+// not have. With fixed sizes, where running jobs keep their slots, only slots newly given to jobs of lower priority
+// count.
 Allocation left_to(const Pool& pool, const Plan& plan, const Offer& offer, const Job& job, bool fixed) {
   std::map<Id, std::string> slots;
   for (const Slot& slot : pool.slots)
@@ -113,7 +114,7 @@ Allocation left_to(const Pool& pool, const Plan& plan, const Offer& offer, const
   return left;
 }
 
-// Whether its minimum would fit there, of one kind or of several.
+// Returns whether the job's minimum fits there, in one kind or in several.
 bool fits(const Job& job, const Allocation& left, bool several) {
   const auto runs = [&](const Allocation& allocation) {
     return std::any_of(job.shapes.begin(), job.shapes.end(), [&](const WorkerShape& shape) {
@@ -131,7 +132,8 @@ bool fits(const Job& job, const Allocation& left, bool several) {
   return several && runs(allocation);
 }
 
-// Whether the job waits for others that are before it in the queue: all, or those that want what it wants.
+// Returns whether the job waits for others that are before it in the queue: for all, or for those that want the same
+// slots.
 bool queues(const Pool& pool, const std::vector<size_t>& before, const Job& job, bool for_all) {
   return std::any_of(before.begin(), before.end(), [&](size_t other) {
     return for_all || std::any_of(pool.slots.begin(), pool.slots.end(), [&](const Slot& slot) {
@@ -140,7 +142,7 @@ bool queues(const Pool& pool, const std::vector<size_t>& before, const Job& job,
   });
 }
 
-// The pool when a plan has been carried out.
+// Returns the pool after a plan was carried out.
 Pool after(Pool pool, const Plan& plan) {
   for (size_t i = 0; i < pool.jobs.size(); ++i) {
     Job& job = pool.jobs[i];
@@ -151,7 +153,8 @@ Pool after(Pool pool, const Plan& plan) {
   return pool;
 }
 
-// With fixed sizes what jobs give up in one plan is for one of the next. ELINVAR_POOLS: how many.
+// With fixed sizes, slots that jobs give up in one plan are used by a later one. ELINVAR_POOLS sets the number of
+// pools.
 TEST(PoolFairness, NobodyWaitsForNothingNorBehindALowerPriority) {
   const char* const text = std::getenv("ELINVAR_POOLS");
   const int count = text != nullptr ? std::atoi(text) : 200;
@@ -171,9 +174,9 @@ TEST(PoolFairness, NobodyWaitsForNothingNorBehindALowerPriority) {
       const Offer offer(seen, fixed ? Offer::Running::kStay : Offer::Running::kMayShrink);
       const Plan plan = policy.plan(pool);
       const std::vector<size_t> due = due_jobs(seen);
-      // Slots are kept for one that is due.
+      // Slots are reserved for a job that is due.
       if (std::any_of(due.begin(), due.end(), [&](size_t i) { return plan.decisions[i].slots.empty(); })) continue;
-      std::vector<size_t> before;  // who waits
+      std::vector<size_t> before;  // waiting jobs
       for (const size_t i : offer.order()) {
         const Job& job = seen.jobs[i];
         if (!plan.decisions[i].slots.empty()) continue;

@@ -48,7 +48,7 @@ std::string FakeWorld::start(const std::vector<std::string>& words, const std::f
   }
   const std::string handle = std::to_string(++next_) + ":0";
   processes_[handle] = process;
-  call();  // it runs, and nobody has been told
+  call();  // it runs, and is not recorded yet
   return handle;
 }
 
@@ -79,7 +79,7 @@ void FakeWorld::end(Process& p, int code) {
     run.coordinator = false;
     run.takeover = members(p.job).empty() ? kNever : now_ + kTakeover;
   } else if (members(p.job).empty()) {
-    run.step = run.saved;  // nobody has the state any more
+    run.step = run.saved;  // no worker has the state
     if (run.coordinator && code != 0) over(p.job, "failed");
     run.takeover = kNever;
   }
@@ -123,7 +123,7 @@ void FakeWorld::advance(double seconds) {
       run.coordinator = true;
       run.takeover = kNever;
     }
-    // The last one that leaves takes a checkpoint along.
+    // The last worker that leaves saves a checkpoint.
     const bool all_leave = !present.empty() && std::all_of(present.begin(), present.end(),
                                                            [&](const Process* p) { return p->leaves <= now_; });
     if (run.coordinator && (now_ >= run.stops || all_leave)) {
@@ -152,7 +152,7 @@ void FakeWorld::advance(double seconds) {
     }
     run.status.workers = static_cast<int>(present.size());
     if (present.empty() || steps_a_second == 0) continue;
-    // Its first step of a generation, and its last one up to now.
+    // The first step of a generation, and its newest one.
     std::vector<StepRecord>& turns = run.status.turns;
     const bool fresh = turns.empty() || turns.back().generation != run.status.generation;
     if (fresh) turns.push_back({now_, run.status.workers, run.status.generation});

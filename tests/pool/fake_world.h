@@ -1,7 +1,7 @@
 #pragma once
-// A world for the scheduler of a pool, without processes and clocks: jobs that train at so many steps a second and
-// worker, machines that come, give notice and go, and anything that dies. A crash of the scheduler itself is an
-// exception out of one of the calls that it makes.
+// A world for a pool's scheduler without processes and clocks: jobs with a number of steps per second and worker,
+// machines that come, give notice and go, and processes that die. A crash of the scheduler is an exception from one of
+// its calls.
 #include <map>
 #include <optional>
 #include <random>
@@ -20,24 +20,24 @@ class FakeWorld final : public World {
  public:
   explicit FakeWorld(Store& store, uint64_t seed = 1) : store_(store), random_(seed) {}
 
-  // What tests do to it.
+  // Called by tests.
   void advance(double seconds);
   void kill_worker();  // a random one
   void kill_coordinator(Id job);
   void kill_all_of(Id job);
-  std::vector<std::string> running(Id job) const;  // names of its workers
-  std::vector<std::string> devices(Id job) const;  // that they compute on, sorted
+  std::vector<std::string> running(Id job) const;  // names of the job's workers
+  std::vector<std::string> devices(Id job) const;  // the devices on which they compute, sorted
   bool coordinated(Id job) const;
-  int starts(Id job) const;  // of coordinators
+  int starts(Id job) const;  // starts of the job's coordinator
   void die_after(int calls) { calls_left_ = calls; }
   double chance(double most = 1) { return std::uniform_real_distribution<double>(0, most)(random_); }
-  double steps_a_second = 2;             // a thread
-  double tax = 0;                        // each worker beyond the first makes a step longer by this part
-  std::string words_of_dead = {};        // what a log ends with
-  std::optional<int> fails_at_once;      // every worker that is started ends with this code,
-  Id fails_of = 0;                       // if this is not 0: those of this job
-  std::optional<int> coordinator_fails;  // every coordinator that is started ends with this code
-  Id unreadable = 0;                     // a job that cannot be looked at
+  double steps_a_second = 2;             // per thread
+  double tax = 0;                        // the fraction by which each worker beyond the first lengthens a step
+  std::string words_of_dead = {};        // the end of each dead process's log
+  std::optional<int> fails_at_once;      // the exit code with which every started worker ends at once
+  Id fails_of = 0;                       // limits `fails_at_once` to this job; 0: all jobs
+  std::optional<int> coordinator_fails;  // the exit code with which every started coordinator ends
+  Id unreadable = 0;                     // a job whose state cannot be read
 
   // World
   void prepare(const JobRecord&) override { call(); }
@@ -63,8 +63,8 @@ class FakeWorld final : public World {
   struct Run {
     RunStatus status;
     double step = 0, saved = 0;
-    bool coordinator = false;  // somebody coordinates it,
-    double takeover = kNever;  // or will
+    bool coordinator = false;  // a coordinator lives
+    double takeover = kNever;  // when a coordinator takes over
     double stops = kNever;
     int starts = 0;
   };
@@ -81,7 +81,7 @@ class FakeWorld final : public World {
   int next_ = 0, calls_left_ = -1;
 };
 
-// Machines as a test wants them.
+// Machines that a test chooses.
 class FakeSource final : public Source {
  public:
   std::vector<Machine> machines(double, int wanted) override {

@@ -14,10 +14,10 @@ namespace {
 using test::Scene;
 using test::SchedulerDies;
 
-// Everything that can happen, in random order: machines come, give notice and go, anything dies, the daemon too, and
-// its next one begins somewhere in the middle. At every moment: no slot with two workers, no job with two coordinators,
-// no process that is not on file, no plan that breaks the rules, nobody above its maximum. When the world has become
-// quiet every job comes to its end: nobody starves.
+// All kinds of events in random order: machines come, give notice and go; any process dies, also the daemon, and the
+// next one begins in the middle of its work. At every moment: no slot has two workers, no job two coordinators, every
+// process is on file, every plan keeps the rules, and no job exceeds its maximum. Once the world is quiet every job
+// ends.
 class History : protected Scene {
  public:
   explicit History(uint64_t seed) : Scene(seed) { policy_ = policies()[seed % policies().size()].plan; }
@@ -31,7 +31,7 @@ class History : protected Scene {
       } catch (const SchedulerDies&) {
         world_.die_after(-1);
         serve();
-        continue;  // what it was at is not to be judged
+        continue;  // interrupted work cannot be judged
       }
       ASSERT_NO_FATAL_FAILURE(look());
     }
@@ -45,7 +45,7 @@ class History : protected Scene {
     for (const Id id : jobs_) EXPECT_TRUE(job(id).over()) << "job " << id << " starves";
     for (int i = 0; i < 20; ++i) tick(2);
     EXPECT_TRUE(store_.processes().empty()) << "processes are left";
-    // A line "plan" without a job tells of one that was not carried out.
+    // A line "plan" without a job reports a plan that was not carried out.
     for (const LogLine& line : store_.history(0, 1 << 20))
       EXPECT_FALSE(line.what == "plan" && line.job == 0) << line.reason;
   }
@@ -112,7 +112,7 @@ TEST(PoolHistories, KeepTheRules) {
   const uint64_t count = one != nullptr ? 1 : many != nullptr ? std::stoull(many) : 24;
   std::vector<uint64_t> seeds(count);
   std::iota(seeds.begin(), seeds.end(), first);
-  // A job that goes on to a third place before it has reached the second has no more workers for that.
+  // In this history a job moves to a third place before it has reached the second, and has no further workers for it.
   if (one == nullptr) seeds.push_back(438);
   for (const uint64_t seed : seeds) {
     SCOPED_TRACE("seed " + std::to_string(seed));

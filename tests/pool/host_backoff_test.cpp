@@ -1,4 +1,4 @@
-// Back-off: of jobs and hosts.
+// Back-off of jobs and hosts.
 #include "tools/pool/daemon/host_backoff.h"
 
 #include <gtest/gtest.h>

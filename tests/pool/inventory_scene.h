@@ -1,5 +1,5 @@
 #pragma once
-// An inventory with one fake source, for tests of what is built on it.
+// An inventory with one fake source, for tests of the parts that use it.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace elinvar::pool::test {
 
-// One source with the machines that a test wants.
+// One source with the machines that a test chooses.
 class InventoryScene : public testing::Test {
  protected:
   InventoryScene() : inventory_(store_, sources()) {}

@@ -1,4 +1,4 @@
-// How jobs go from one state to the next: with the whole scheduler in a fake world, and by themselves.
+// Transitions between the states of jobs: with the whole scheduler in a fake world, and alone.
 #include "tools/pool/daemon/job_lifecycle.h"
 
 #include <gtest/gtest.h>
@@ -135,7 +135,7 @@ TEST_F(PoolJobLifecycle, AJobWhoseWorkersStartNowhereFails) {
   EXPECT_EQ(job(id).state, State::failed) << story();
 }
 
-// The lifecycle alone, over a coordinator and a worker in a fake world.
+// The lifecycle alone, with a coordinator and a worker in a fake world.
 class PoolJobStates : public test::SchedulerParts {
  protected:
   PoolJobStates() {

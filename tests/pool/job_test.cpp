@@ -1,4 +1,4 @@
-// A real pool: its daemon, the jobs that it starts, and the commands that people use.
+// A real pool: its daemon, the jobs that it starts, and its commands.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -78,7 +78,7 @@ TEST_F(PoolJob, TheDaemonMayDieAndJobsEndAsIfNothingHadHappened) {
                                           << story() << read_file(folder_ / run_of(1).string() / "events.jsonl");
   kill(first, SIGKILL);
   EXPECT_EQ(wait(first, "first").code, 128 + SIGKILL);
-  reach(run_of(1), static_cast<int>(recorded(run_of(1))) + 100);  // it trains while nobody looks
+  reach(run_of(1), static_cast<int>(recorded(run_of(1))) + 100);  // trains while no daemon runs
   EXPECT_NE(pool({"list"}).out.find("no daemon serves"), std::string::npos);
   const test::Ended second = wait(serve("second", {"--until-done"}), "second");
   EXPECT_EQ(second.code, 0) << second.err;
@@ -100,7 +100,7 @@ TEST_F(PoolJob, TheDaemonMayDieAndJobsEndAsIfNothingHadHappened) {
   EXPECT_EQ(remaining_children(std::chrono::seconds(10)), "");
 }
 
-// A job like it was faster as one worker with two threads: so this one starts as that, and its result is the same.
+// A similar job was faster as one worker with two threads: this one starts with that split, and has the same result.
 TEST_F(PoolJob, SlotsAreDividedAsTheJobBeforeWasFastest) {
   const test::Ended whole =
       wait(spawn({"run", folder_ / "job.toml", "--run-dir", folder_ / "whole", "--threads", "1"}, "whole"), "whole");
@@ -123,8 +123,8 @@ TEST_F(PoolJob, SlotsAreDividedAsTheJobBeforeWasFastest) {
   EXPECT_NE(read_file(folder_ / run_of(2).string() / "events.jsonl").find("\"--threads\",\"2\""), std::string::npos);
 }
 
-// A host that has three GPUs, by a program that says so and computes on the CPU instead. Each worker is told of another
-// one, also who comes for one that died, under the next daemon.
+// A host with three GPUs, simulated by a program that claims them and computes on the CPU. Each worker gets another
+// GPU, also one that replaces a dead worker under the next daemon.
 TEST_F(PoolJob, EachWorkerOfAHostHasAGpuOfItsOwn) {
   const std::string train = program_beside("train"), told = folder_ / "told";
   folder_.write("told", "");
@@ -220,7 +220,7 @@ TEST_F(PoolJob, CancelStopsARunningJob) {
 TEST_F(PoolJob, AJobThatLosesItsLedgerFailsAtOnceAndSaysWhy) {
   ASSERT_EQ(pool({"submit", folder_ / "job.toml", "--set", "run.steps=1000000"}).code, 0);
   const pid_t first = serve("first");
-  reach(run_of(1), 1500);  // beyond a checkpoint
+  reach(run_of(1), 1500);  // after a checkpoint
   kill(first, SIGKILL);
   wait(first, "first");
   for (const elinvar::pool::ProcessRecord& p : elinvar::pool::Store::open_existing(folder_ / "pool").processes())
@@ -234,7 +234,7 @@ TEST_F(PoolJob, AJobThatLosesItsLedgerFailsAtOnceAndSaysWhy) {
   EXPECT_EQ(log.find(" rest "), std::string::npos) << "no host is to blame\n" << log;
 }
 
-// What was submitted counts, whatever becomes of files in the pool's directory.
+// Submitted jobs survive changes to files in the pool's directory.
 TEST_F(PoolJob, FilesThatAreDamagedOrRemovedLoseNoJob) {
   for (const char* name : {"one", "two"})
     ASSERT_EQ(pool({"submit", folder_ / "job.toml", "--set", "run.steps=1000000", "--name", name, "--max", "1"}).code,

@@ -1,5 +1,5 @@
-// A pool that an earlier version of the program has made goes on under this one. pool_of_version_3.sql is the dump of
-// such a database, made by the version before the scheduler was taken apart: one job has finished, one runs, two wait,
+// A pool of an earlier version of the program continues under this one. pool_of_version_3.sql is the dump of such a
+// database, made by the version before the scheduler was split into parts: one job has finished, one runs, two wait,
 // one is cancelled, and its daemon was killed.
 #include <gtest/gtest.h>
 

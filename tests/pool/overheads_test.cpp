@@ -1,4 +1,4 @@
-// What a job does besides its steps, as its run directory shows it, and whether the pool's predictions of speed held.
+// A job's work besides its steps, as its run directory shows it, and the accuracy of the pool's predictions of speed.
 #include <gtest/gtest.h>
 
 #include "elastic/ledger/utc_time.h"
@@ -13,7 +13,7 @@ namespace {
 
 using elinvar::test::TemporaryFolder;
 
-// With milliseconds, as in the files of a run: what is read back from them is compared to kClock.
+// Times with milliseconds, as in the files of a run. Values read back are compared to kClock.
 constexpr double kClock = 1e-3;  // seconds
 
 std::string clock_at(double second) { return fmt::format("2026-05-04T10:00:{:06.3f}Z", second); }
@@ -76,7 +76,7 @@ TEST_F(RunSeen, TheLastValidationIsKnownByTheEnd) {
   EXPECT_EQ(watch.look(2).validations, 3) << "once";
 }
 
-// A daemon that begins when a job has run for long reads only the end of a long file.
+// A daemon that starts when a job has run for long reads only the end of a long file.
 TEST_F(RunSeen, ThatItBeganIsNotSeenInTheMiddle) {
   for (int step = 31; step <= 2000; ++step)
     metrics_ += fmt::format("{{\"step\":{},\"generation\":1,\"workers\":2,\"loss\":1,\"time\":\"{}\"}}\n", step,
@@ -84,7 +84,7 @@ TEST_F(RunSeen, ThatItBeganIsNotSeenInTheMiddle) {
   ASSERT_GT(metrics_.size(), size_t{128} << 10);
   write();
   EXPECT_EQ(RunStatusReader(folder_.path()).look(0).first_step_at, 0);
-  // Unless it begins again later.
+  // Another start of the run is seen.
   events_ += fmt::format("{{\"time\":\"{}\",\"event\":\"start\",\"steps\":3000}}\n", clock_at(last_ + 3));
   for (int step = 2001; step <= 2003; ++step)
     metrics_ += fmt::format("{{\"step\":{},\"generation\":2,\"workers\":2,\"loss\":1,\"time\":\"{}\"}}\n", step,
@@ -156,7 +156,7 @@ TEST(PoolPredictionError, TellsErrorsAndWhatTrialsTook) {
   EXPECT_EQ(prediction_errors({}).all.count, 0u);
 }
 
-// The turns of a run: two generations, of which the first and the last step are kept.
+// The first and the last step of each of two generations are kept.
 TEST_F(RunSeen, TheTurnsOfGenerationsAreKept) {
   for (int step = 31; step <= 40; ++step)
     metrics_ += fmt::format("{{\"step\":{},\"generation\":2,\"workers\":3,\"loss\":1,\"time\":\"{}\"}}\n", step,
@@ -171,7 +171,7 @@ TEST_F(RunSeen, TheTurnsOfGenerationsAreKept) {
   EXPECT_EQ(turns[3].generation, 2);
 }
 
-// Steps of two workers that are told of when the generation of one is there already.
+// Steps of two workers may be reported after the generation of one worker has begun.
 TEST_F(RunSeen, WorkersSayWhoseAStepIs) {
   for (int step = 31; step <= 60; ++step)
     metrics_ += fmt::format("{{\"step\":{},\"generation\":2,\"workers\":{},\"loss\":1,\"time\":\"{}\"}}\n", step,
@@ -196,7 +196,7 @@ class PoolPromises : public testing::Test, protected test::Scene {
   Id job_ = 0;
 };
 
-// A size that was seen before is predicted as it was seen; of a new one the model says how sure it is.
+// A size seen before is predicted as measured; for a new one the model states its certainty.
 TEST_F(PoolPromises, ArePutToTheTest) {
   learns_ = true;
   policy_ = [](const Pool& pool) { return with_advice(pool, equal(pool)); };
@@ -213,7 +213,7 @@ TEST_F(PoolPromises, ArePutToTheTest) {
   EXPECT_LT(f.sure.high, 0.05) << story();
 }
 
-// What joins and leaves cost is learned as they happen, is told, and counts from then on.
+// Costs of joins and leaves are measured as they happen, shown, and used from then on.
 TEST_F(PoolPromises, CostsOfChangesAreLearned) {
   for (const int slots : {2, 4, 2, 4}) {
     machines({machine("a", slots)});

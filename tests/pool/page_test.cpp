@@ -1,4 +1,4 @@
-// The page of a pool, as a browser asks for it, and what it is told.
+// The page of a pool as a browser requests it, and its data.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -28,7 +28,7 @@ class PoolPage : public testing::Test {
     const std::string url = page_->url();
     port_ = std::stoi(url.substr(url.rfind(':') + 1));
   }
-  // All that is answered; `host`: as whom the browser addresses it.
+  // Returns the whole answer; `host` is the name by which the browser addresses the page.
   std::string ask(const std::string& line, const std::string& host = "") {
     const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
@@ -71,7 +71,7 @@ TEST_F(PoolPage, TellsWhatIsThere) {
   EXPECT_FALSE(data.at("daemon").get<bool>());
 }
 
-// What the page's script makes of it, in the browser that Debian has.
+// The page as its script draws it, in Debian's browser.
 TEST_F(PoolPage, IsDrawnByABrowser) {
   const std::string browser = "/usr/bin/chromium";
   if (!std::filesystem::exists(browser)) GTEST_SKIP() << "there is no " << browser;

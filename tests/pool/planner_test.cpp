@@ -1,4 +1,4 @@
-// When plans are made, and what becomes of their decisions.
+// When plans are made, and how their decisions are carried out.
 #include "tools/pool/daemon/planner.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Policies: that they keep the rules, whatever the pool; and that each does what it is named after.
+// Policies: all keep the rules in any pool, and each does what its name says.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ int from_environment(const char* name, int otherwise) {
   return text ? std::atoi(text) : otherwise;
 }
 
-// ELINVAR_POOLS: how many.
+// ELINVAR_POOLS sets the number of pools.
 TEST(Policies, KeepTheRulesInRandomPools) {
   const int count = from_environment("ELINVAR_POOLS", 80);
   int running = 0, due = 0;
@@ -64,7 +64,7 @@ TEST(Policies, AnUnknownNameIsToldTheOthers) {
   }
 }
 
-// A speed that is told for each kind by a function of the workers; leaves are no matter.
+// A speed given for each kind as a function of the workers; the number of virtual ranks has no effect.
 class ProgramOutput : public Speed {
  public:
   explicit ProgramOutput(std::function<double(const std::string&, int)> alone) : alone_(std::move(alone)) {}
@@ -79,7 +79,7 @@ class ProgramOutput : public Speed {
 };
 
 const auto kEven = std::make_shared<ProgramOutput>([](const std::string&, int n) { return 1.0 * n; });
-// Up to four workers are of use.
+// Only four workers are useful.
 const auto kFlat = std::make_shared<ProgramOutput>([](const std::string&, int n) { return std::min(n, 4) + 1e-6 * n; });
 
 Job job_of(Id id, int min, int max, int fixed, std::shared_ptr<const Speed> speed = kEven) {
@@ -143,10 +143,10 @@ TEST(Backfill, GoesAheadOnlyWhereThatDelaysNobody) {
   Pool pool =
       pool_of(8, {job_of(1, 1, 8, 4), job_of(2, 1, 8, 6), job_of(3, 1, 8, 2), job_of(4, 1, 8, 2), job_of(5, 1, 8, 2)});
   pool.jobs[0].slots = {1, 2, 3, 4};
-  pool.jobs[0].total = 4000;  // ends in 1000 s; then there are 8 for job 2, and two to spare
-  pool.jobs[2].total = 1e6;   // longer than that: takes the two
-  pool.jobs[3].total = 1e6;   // and this one would be in the way
-  pool.jobs[4].total = 1000;  // ends in 500 s
+  pool.jobs[0].total = 4000;  // ends after 1000 s; then there are 8 for job 2, and two more
+  pool.jobs[2].total = 1e6;   // takes longer than that: gets the two
+  pool.jobs[3].total = 1e6;   // would be in the way
+  pool.jobs[4].total = 1000;  // ends after 500 s
   EXPECT_EQ(sizes(backfill(pool)), (Sizes{4, 0, 2, 0, 2}));
 }
 
@@ -170,7 +170,7 @@ TEST(Marginal, GivesSlotsToWhoMakesMostOfThem) {
 }
 
 TEST(Marginal, LooksBeyondAStep) {
-  // 8 leaves: 5 to 7 workers are no faster than 4, and 8 are twice as fast.
+  // 8 virtual ranks: 5 to 7 workers are no faster than 4, and 8 are twice as fast.
   const auto stairs =
       std::make_shared<ProgramOutput>([](const std::string&, int n) { return 8.0 / std::ceil(8.0 / n); });
   EXPECT_EQ(sizes(marginal(pool_of(8, {job_of(1, 1, 8, 1, stairs)}))), (Sizes{8}));
@@ -197,7 +197,7 @@ TEST(Marginal, ChangesNothingThatDoesNotPayWithinTheHorizon) {
   EXPECT_EQ(sizes(marginal(pool)), (Sizes{8}));
 }
 
-// The best selection by trying all.
+// Returns the best selection by trying all.
 double best_utility(const std::vector<std::vector<Choice>>& groups, std::vector<double> left, size_t from = 0) {
   if (from == groups.size()) return 0;
   double best = -1e300;
@@ -254,7 +254,7 @@ TEST(Program, BeatsOrEqualsTheGreedyPlanByItsOwnMeasure) {
 }
 
 TEST(Program, FindsWhatGreedyCannot) {
-  // Six slots: the first job makes much of four, the second of six; a single slot is of no use to either.
+  // Six slots: the first job is efficient with four, the second with six; neither can use a single slot.
   const auto four = std::make_shared<ProgramOutput>([](const std::string&, int n) { return n >= 4 ? 5.0 : 0.5; });
   const auto six = std::make_shared<ProgramOutput>([](const std::string&, int n) { return n >= 6 ? 20.0 : 0.5; });
   const Pool pool = pool_of(6, {job_of(1, 1, 8, 1, four), job_of(2, 1, 8, 1, six)});
@@ -314,7 +314,7 @@ TEST(Offers, AJobThatIsDueIsServedByEveryElasticPolicy) {
   }
 }
 
-// A million samples at four a second. What is left counts with what follows the last step.
+// A million samples at four per second. The remaining time includes the work after the last step.
 TEST(Offers, WhoseDeadlineIsAtStakeGoesFirst) {
   for (const NamedPolicy& policy : policies()) {
     Pool pool = pool_of(4, {job_of(1, 4, 4, 4), job_of(2, 4, 4, 4)});

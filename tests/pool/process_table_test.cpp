@@ -1,4 +1,4 @@
-// Processes in a fake world: on file from their start to their end.
+// Processes in a fake world: recorded from their start to their end.
 #include "tools/pool/daemon/process_table.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What the profiler keeps of a job that runs, and how it compares predictions.
+// The profiler's records of a running job, and its comparison with predictions.
 #include "tools/pool/daemon/profiler.h"
 
 #include <gtest/gtest.h>

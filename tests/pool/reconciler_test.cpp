@@ -1,4 +1,4 @@
-// How processes are brought to what a plan allocates: with the whole scheduler in a fake world, and by itself.
+// How processes are adjusted to the allocation of a plan: with the whole scheduler in a fake world, and alone.
 #include "tools/pool/daemon/reconciler.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST_F(PoolReconciler, CancelStopsAJobForGood) {
   EXPECT_TRUE(store_.processes().empty()) << story();
 }
 
-// Killed just after it has started a process, before it could write down which.
+// The daemon is killed just after it has started a process, before it could record it.
 TEST_F(PoolReconciler, NothingIsStartedTwice) {
   for (int calls = 0; calls < 40; ++calls) {
     const Id id = submit(100);
@@ -136,7 +136,7 @@ TEST_F(PoolReconciliation, StartsACoordinatorThenItsWorkers) {
 
 TEST_F(PoolReconciliation, SendsNoWorkerToACoordinatorThatMayHaveDied) {
   give_ = ids();
-  world_.start({"train", "run"}, store_.job_directory(job_) / "coordinator.log");  // by nobody that is known
+  world_.start({"train", "run"}, store_.job_directory(job_) / "coordinator.log");  // started by an unknown process
   for (double now = 1; now < 11; ++now) {
     reconcile(now);
     ASSERT_EQ(workers(), 0u) << "at " << now;

@@ -1,5 +1,5 @@
 #pragma once
-// A pool in a fake world (fake_world.h), with its daemon's loop: what tests of the scheduler begin with.
+// A pool in a fake world (fake_world.h) with its daemon's loop, for tests of the scheduler.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace elinvar::pool::test {
 
-// As fast as it has workers.
+// Speed proportional to the number of workers.
 class EvenSpeed final : public Speed {
  public:
   Rate rate(const Allocation& allocation, const WorkerShape&) const override {
@@ -19,12 +19,12 @@ class EvenSpeed final : public Speed {
   }
 };
 
-// A pool, and the world that it is in.
+// A pool and its world.
 class Scene {
  protected:
   explicit Scene(uint64_t seed) : world_(store_, seed) {}
 
-  // A daemon that begins, perhaps after another one.
+  // Starts a daemon, perhaps after another one.
   void serve() {
     auto source = std::make_unique<FakeSource>();
     if (source_ != nullptr) *source = *source_;
@@ -87,7 +87,7 @@ class Scene {
   FakeSource* source_ = nullptr;
   std::optional<Scheduler> scheduler_;
   Policy policy_ = equal;
-  bool learns_ = false;  // speeds from measurements
+  bool learns_ = false;  // uses speeds from measurements
 };
 
 }  // namespace elinvar::pool::test

@@ -1,5 +1,5 @@
 #pragma once
-// The parts of a scheduler in a fake world, one job and two slots of a host: for tests of single parts. The policy
+// The parts of a scheduler in a fake world, with one job and two slots of a host, for tests of single parts. The policy
 // gives the job the slots in `give_`.
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ class SchedulerParts : public InventoryScene {
 
   Id job_ = 0;
   std::vector<Id> give_;
-  Pool pool_;  // of the last plan
+  Pool pool_;  // of the newest plan
   int plans_ = 0;
   SchedulerOptions options_;
   FakeWorld world_{store_};

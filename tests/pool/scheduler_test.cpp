@@ -1,4 +1,4 @@
-// The daemon's loop in a fake world: what it does about each thing that can happen.
+// The daemon's loop in a fake world, and its reaction to each kind of event.
 #include "tools/pool/daemon/scheduler.h"
 
 #include <gtest/gtest.h>
@@ -103,11 +103,11 @@ TEST_F(PoolScheduler, APredictionIsKeptUntilItCanBeCompared) {
   const std::vector<Measurement> measured = store_.measurements(id);
   ASSERT_EQ(measured.size(), 2u) << story();
   EXPECT_EQ(measured[0].predicted, 0) << "nothing was known then";
-  // From one size the model can only extrapolate; how well it does is the advisor's tests to say.
+  // From one size the model can only extrapolate; the advisor's tests check its accuracy.
   EXPECT_NEAR(measured[1].predicted, measured[1].rate, 0.3 * measured[1].rate);
   EXPECT_GT(measured[1].predicted_error, 0);
   EXPECT_EQ(count("speed", id), 1u) << story();
-  // Another daemon finds what the job has: that is no prediction, and the one that was made stands.
+  // Another daemon reads the job's present size: this is no prediction, and the earlier prediction stands.
   serve();
   ticks(60);
   const std::vector<Measurement> after = store_.measurements(id);
@@ -153,7 +153,7 @@ TEST_F(PoolScheduler, ASourceThatDoesNotAnswerTakesNothingAway) {
   const Id id = submit(100000);
   ticks(10);
   source_->silent = true;
-  serve();  // the next daemon has heard nothing yet
+  serve();  // the next daemon has received nothing yet
   ticks(20);
   EXPECT_EQ(world_.running(id).size(), 2u) << story();
   source_->silent = false;
@@ -191,7 +191,7 @@ TEST_F(PoolScheduler, AClockThatIsSetBackHoldsUpNobody) {
   const Id second = submit(100);
   ticks(30);
   EXPECT_FALSE(world_.running(second).empty()) << "the first one's turn is over\n" << story();
-  // A worker that was told to leave before, and does not, is killed in time.
+  // A worker that was told to leave earlier, and does not, is killed in time.
   store_.ask_cancel(id);
   now_ += 1e6;
   tick();

@@ -1,4 +1,4 @@
-// The simulator: what is charged and when, traces, and every policy's rules over random histories.
+// The simulator: costs and their times, traces, and every policy's rules over random histories.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ namespace {
   return ::testing::AssertionFailure() << "'" << part << "' is not in: " << text;
 }
 
-// A model of which n workers make 10 n samples a second.
+// A model in which n workers make 10 n samples per second.
 Table even_table() {
   Table table;
   auto speed = std::make_shared<TableSpeed>(64, 64);
@@ -48,7 +48,7 @@ TraceJob even_job(double submitted, int min, int fixed, int max, double samples)
   return {submitted, "even", fixed, min, max, samples, {}, 0, kNever};
 }
 
-// Expected values are exact. The simulator ends a job when a millionth of its work is left, and takes events within a
+// Expected values are exact. The simulator ends a job when a millionth of its work is left, and treats events within a
 // microsecond as simultaneous (kEnd in simulate.cpp).
 TEST(PoolSimulation, AJobAloneTakesItsStartItsWorkAndItsEnd) {
   const Trace trace{{even_job(5, 2, 2, 2, 1000)}, {{"host", "V100", 4, 0, kNever, 0}}};
@@ -72,7 +72,7 @@ TEST(PoolSimulation, ValidationsAreWorkToo) {
 }
 
 TEST(PoolSimulation, GrowingIsCharged) {
-  // Two slots; two more at 100 s: the others stand still for 1 s, and for 4 s the newcomers do nothing.
+  // Two slots; two more at 100 s: the first workers stand still for 1 s, and the newcomers do nothing for 4 s.
   const Trace trace{{even_job(0, 2, 2, 4, 4000)}, {{"a", "V100", 2, 0, kNever, 0}, {"b", "V100", 2, 100, kNever, 0}}};
   const Outcome outcome = simulate(trace, even_table(), marginal);
   const double before = 90 * 20 + 4 * 20;
@@ -81,7 +81,7 @@ TEST(PoolSimulation, GrowingIsCharged) {
 }
 
 TEST(PoolSimulation, SlotsAreFreeWhenTheirWorkersHaveLeft) {
-  // The second job takes two of four slots at 100 s: they are free 2 s later, and it starts then.
+  // The second job gets two of four slots at 100 s: they are free 2 s later, and it starts then.
   const Trace trace{{even_job(0, 2, 4, 4, 1e5), even_job(100, 2, 2, 2, 200)}, {{"a", "V100", 4, 0, kNever, 0}}};
   Conditions settings;
   settings.until = 1000;
@@ -92,7 +92,7 @@ TEST(PoolSimulation, SlotsAreFreeWhenTheirWorkersHaveLeft) {
 }
 
 TEST(PoolSimulation, AHostThatFailsTakesWhatWasNotSaved) {
-  // Alone on the host, 10 s of start, checkpoints each 100 s since: at 275 s the last one is 75 s old.
+  // The host fails at 275 s: after 10 s of start and with a checkpoint each 100 s, the last one is 75 s old.
   const Trace trace{{even_job(0, 1, 2, 2, 10000)}, {{"a", "V100", 2, 0, 275, 0}, {"a", "V100", 2, 400, kNever, 0}}};
   const Outcome outcome = simulate(trace, even_table(), fifo);
   EXPECT_NEAR(outcome.undone, 75 * 20 / 10.0, 1e-2);
@@ -109,8 +109,8 @@ TEST(PoolSimulation, WithNoticeNothingIsLost) {
   const Outcome outcome = simulate(trace, even_table(), marginal, settings);
   EXPECT_EQ(outcome.deaths, 0);
   EXPECT_EQ(outcome.undone, 0);
-  // Four from 10 to 270 s, half a second of standing still, then two.
-  EXPECT_NEAR(outcome.jobs[0].samples, 260 * 40 + (1000 - 270.5) * 20, 40);  // 40: a second of work
+  // Four workers from 10 to 270 s, half a second of standstill, then two.
+  EXPECT_NEAR(outcome.jobs[0].samples, 260 * 40 + (1000 - 270.5) * 20, 40);  // 40: one second of work
 }
 
 TEST(PoolSimulation, TheSameSeedGivesTheSameHistory) {
@@ -130,8 +130,8 @@ TEST(PoolSimulation, TheSameSeedGivesTheSameHistory) {
   EXPECT_EQ(one.work, other.work);
 }
 
-// A history in which everything happens: kinds, failures, fragments, priorities, learned and exact speeds.
-// ELINVAR_HISTORIES: how many for each policy. The simulation itself checks every plan.
+// Histories with all kinds of events: kinds, failures, fragments, priorities, learned and exact speeds.
+// ELINVAR_HISTORIES sets the number for each policy. The simulation itself checks every plan.
 TEST(PoolSimulation, RandomHistoriesKeepTheRulesAndEverybodyEnds) {
   const char* text = std::getenv("ELINVAR_HISTORIES");
   const int count = text ? std::atoi(text) : 20;
@@ -139,7 +139,7 @@ TEST(PoolSimulation, RandomHistoriesKeepTheRulesAndEverybodyEnds) {
   int deaths = 0, changes = 0;
   for (int seed = 0; seed < count; ++seed)
     for (const NamedPolicy& policy : policies()) {
-      if (policy.plan == program && seed % 10 != 0) continue;  // a thousand plans take their time
+      if (policy.plan == program && seed % 10 != 0) continue;  // a thousand plans would take too long
       Dice dice(static_cast<uint64_t>(seed), "history");
       Arrivals arrivals;
       arrivals.jobs = 4 + dice.below(10);
@@ -180,7 +180,7 @@ TEST(PoolSimulation, RandomHistoriesKeepTheRulesAndEverybodyEnds) {
   EXPECT_GT(changes, 50 * count);
 }
 
-// Six jobs that never end share two slots: under an elastic policy each has its turn again and again.
+// Six jobs that never end share two slots: under an elastic policy each gets its turn again and again.
 TEST(PoolSimulation, NobodyStarvesWhereNobodyEnds) {
   Trace trace;
   for (int i = 0; i < 6; ++i) trace.jobs.push_back(even_job(i, 1, 1, 2, 1e9));
@@ -190,8 +190,7 @@ TEST(PoolSimulation, NobodyStarvesWhereNobodyEnds) {
   settings.until = 12 * 3600;
   settings.patience = 1800;
   for (const NamedPolicy& policy : policies()) {
-    if (policy.plan == fifo || policy.plan == queue || policy.plan == backfill)
-      continue;  // they take nothing from anybody
+    if (policy.plan == fifo || policy.plan == queue || policy.plan == backfill) continue;  // they never preempt
     const Outcome outcome = simulate(trace, even_table(), policy.plan, settings);
     for (const JobOutcome& job : outcome.jobs)
       EXPECT_GT(job.samples, 5 * 0.9 * settings.turn * 10) << policy.name << ": in 12 hours at least five turns";
@@ -295,7 +294,7 @@ TEST(Tables, BetweenAndBeyondSizes) {
   EXPECT_DOUBLE_EQ(speed.rate({{"V100", 16}}, {}).samples, 40);
   EXPECT_EQ(speed.rate({{"V100", 2}}, {1, true}).samples, 0);
   EXPECT_EQ(speed.rate({{"P100", 2}}, {}).samples, 0);
-  // One of each: a leaf a second and half a leaf a second, of 8 leaves of 10 samples: 5 and 3, or 6 and 2.
+  // One of each kind: one and half a virtual rank per second, of 8 virtual ranks with 10 samples: 5 and 3, or 6 and 2.
   EXPECT_DOUBLE_EQ(speed.rate({{"V100", 1}, {"T4", 1}}, {}).samples, 80 / 6.0);
 }
 

@@ -1,9 +1,9 @@
-// The pool on a real Slurm of four nodes (tests/slurm/cluster), which takes some minutes and root, and is done when
-// asked for:   ELINVAR_SLURM=1 pool_tests --gtest_filter='PoolSlurm*'
+// The pool on a real Slurm of four nodes (tests/slurm/cluster). The test takes some minutes and root, and runs only on
+// request:   ELINVAR_SLURM=1 pool_tests --gtest_filter='PoolSlurm*'
 //
-// Three different jobs train on whatever is idle. Meanwhile ordinary Slurm jobs arrive at random and take nodes away, a
-// node dies and comes back, and the pool's daemon is killed and started again. Every training job must end as if
-// nothing had happened, and no ordinary job may wait for longer than the grace time.
+// Three different jobs train on idle nodes. Meanwhile ordinary Slurm jobs arrive at random and take nodes away, a node
+// dies and comes back, and the pool's daemon is killed and started again. Every training job must end as if nothing had
+// happened, and no ordinary job may wait for longer than the grace time.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -27,10 +27,10 @@ namespace fs = std::filesystem;
 using pool::run_program;
 using pool::wall_clock;
 
-constexpr double kGraceTime = 20;  // of the partition
-constexpr double kSchedules = 6;   // seconds that Slurm itself may take to see that a node is free
+constexpr double kGraceTime = 20;  // the partition's
+constexpr double kSchedules = 6;   // seconds that Slurm may take to notice that a node is free
 
-// What happens when so much of the training is done: on a fast machine soon, on a slow one later.
+// Events happen at these fractions of the training, so that they fit fast and slow machines.
 constexpr double kDaemonDies = 0.2, kNodeDies = 0.4, kNodeIsBack = 0.55, kLastArrival = 0.85;
 
 class PoolSlurm : public testing::Test, protected test::TrainRuns {
@@ -54,7 +54,7 @@ class PoolSlurm : public testing::Test, protected test::TrainRuns {
     EXPECT_EQ(answer.code, 0) << words[0] << ": " << answer.err;
     return answer.out;
   }
-  // Its daemon, and all that runs under it.
+  // Kills its daemon and all processes under it.
   void kill_node(const std::string& node) {
     pid_t slurmd = 0;
     std::ifstream(folder_ / "slurm" / ("slurmd-" + node + ".pid")) >> slurmd;
@@ -87,7 +87,7 @@ class PoolSlurm : public testing::Test, protected test::TrainRuns {
     ASSERT_EQ(ended.code, 0) << ended.err;
   }
 
-  // The part of all steps that is made.
+  // Returns the fraction of all steps that is made.
   double progress() {
     double done = 0;
     const std::vector<pool::JobRecord> jobs = pool::Store::open_existing(folder_ / "pool").jobs(/*over_too=*/true);
@@ -100,7 +100,7 @@ class PoolSlurm : public testing::Test, protected test::TrainRuns {
   int daemons_ = 0;
 };
 
-// An ordinary job: when it was submitted, and the file in which it says when it began.
+// An ordinary job: when it was submitted, and the file in which it records its start.
 struct Ordinary {
   double submitted;
   fs::path says;
@@ -176,7 +176,7 @@ minutes = 60
   const double begin = wall_clock();
   std::mt19937 random(3);
   std::vector<Ordinary> ordinary;
-  double idle = 0, last = begin, next = begin + 10;  // seconds of nodes on which no ordinary job was
+  double idle = 0, last = begin, next = begin + 10;  // seconds times nodes without an ordinary job
   bool died = false, killed = false, back = false;
   while (true) {
     const double now = wall_clock(), into = now - begin, done = progress();
@@ -198,14 +198,14 @@ minutes = 60
       rest(3);
       daemon = serve();
     }
-    if (done > kNodeDies && !died) {  // the node's daemon, and all that runs under it
+    if (done > kNodeDies && !died) {  // the node's daemon and all processes under it
       died = true;
       kill_node("n4");
       told({"scontrol", "update", "NodeName=n4", "State=DOWN", "Reason=test"});
     }
     if (done > kNodeIsBack && !back) {
       back = true;
-      told({"slurmd", "-N", "n4"});  // which is enough (ReturnToService=2)
+      told({"slurmd", "-N", "n4"});  // this suffices (ReturnToService=2)
     }
     int status = 0;
     if (::waitpid(daemon, &status, WNOHANG) == daemon) {

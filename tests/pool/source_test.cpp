@@ -1,4 +1,4 @@
-// Where a pool's machines come from, and how programs are started there.
+// The sources of a pool's machines, and how programs are started there.
 #include "tools/pool/hosts/source.h"
 
 #include <gtest/gtest.h>
@@ -29,11 +29,11 @@ std::string joined(const std::vector<std::string>& words) {
 
 TEST(PoolProcess, IsFoundByItsWordsAndToldHowItEnded) {
   const TemporaryFolder folder;
-  const std::string mark = folder.path();  // no other process has such a word
+  const std::string mark = folder.path();  // no other process has such an argument
   const std::string handle = start_process({"sh", "-c", "echo said; sleep 100; true", mark, "x y"}, folder / "log");
   EXPECT_TRUE(process_state(handle).running);
   for (int i = 0; i < 5000 && end_of_file(folder / "log", 100).empty(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // and has its words
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // and has its arguments
   EXPECT_EQ(find_process({mark, "x y"}), handle);
   EXPECT_EQ(find_process({mark, "x"}), "");
   kill_process(handle);
@@ -48,7 +48,7 @@ TEST(PoolProcess, IsFoundByItsWordsAndToldHowItEnded) {
 TEST(PoolProcess, AnotherProcessWithItsNumberIsNotIt) {
   const std::string other = std::to_string(::getppid()) + ":1";
   EXPECT_FALSE(process_state(other).running);
-  kill_process(std::to_string(::getpid()) + ":1");  // or the test would end here
+  kill_process(std::to_string(::getpid()) + ":1");  // would otherwise end the test
 }
 
 TEST(PoolProcess, WordsAreNotForAShell) {
@@ -74,7 +74,7 @@ TEST(PoolSource, ThisHostHasItsSlots) {
   EXPECT_EQ(joined(source->command(machines[0], {"train", "join"})), "/bin/train join ");
 }
 
-// A program that says what GPUs there are.
+// Returns a program that lists these GPUs.
 std::string train_with(const TemporaryFolder& folder, const std::string& devices) {
   const std::filesystem::path program =
       folder.write("train", "#!/bin/sh\n[ \"$1\" = devices ] && printf '" + devices + "'\n");
@@ -123,7 +123,7 @@ TEST(PoolSource, OptionsMustMakeSense) {
             std::string::npos);
 }
 
-// Commands that say what files say, and note what they are told.
+// Commands that print the contents of files, and record their arguments.
 class FakeSlurm : public testing::Test {
  protected:
   void SetUp() override {
@@ -190,7 +190,7 @@ TEST_F(FakeSlurm, AnAllocationIsAMachineUntilItsEnd) {
   EXPECT_EQ(told(), "scancel 41\n");
 }
 
-// All GPUs of a node are asked for, and each worker is told which of these is its own.
+// All GPUs of a node are requested, and each worker is told its own.
 TEST_F(FakeSlurm, GpusAreAskedFor) {
   says("sinfo", "n1|idle|8|gpu:a100:4(S:0-1),shard:8\nn2|idle|8|(null)\nn3|idle|8|gpu:2,gpu:v100:1(S:0)\n");
   SlurmSource slurm = source("cuda");

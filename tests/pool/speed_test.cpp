@@ -1,5 +1,4 @@
-// Speeds that are learned: least squares, allocations of kinds, predictions and how sure they are, and the advisor's
-// trials.
+// Learned speeds: least squares, allocations of kinds, predictions and their certainty, and the advisor's trials.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +14,7 @@
 namespace elinvar::pool {
 namespace {
 
-// The optimum by its conditions: no unknown is negative, and moving any of them a little makes nothing better.
+// Checks the conditions of an optimum: no unknown is negative, and no small change improves the result.
 TEST(LeastSquares, MeetsTheConditionsOfAnOptimum) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Dice dice(seed, "nnls");
@@ -60,7 +59,7 @@ TEST(LeastSquares, TheInverseOfTheGramMatrixIsOne) {
   EXPECT_LT((one - Eigen::MatrixXd::Identity(3, 3)).norm(), 1e-9);
 }
 
-// The shortest step by trying every split of the virtual ranks.
+// Returns the shortest step, by trying every split of the virtual ranks.
 double shortest(int leaves, const std::vector<DeviceGroup>& devices, size_t from = 0) {
   if (from + 1 == devices.size()) return std::ceil(double(leaves) / devices[from].workers) / devices[from].capability;
   double best = 1e300;
@@ -125,7 +124,7 @@ TEST(FittedSpeed, PredictsWithinFivePerCentBetweenSizesThatWereTried) {
       EXPECT_NEAR(rate.samples, truth.rate(n), 0.05 * truth.rate(n)) << "seed " << seed << ", " << n << " workers";
       EXPECT_GT(rate.error, 0);
     }
-    // Beyond them it may be further off, and says so.
+    // Further extrapolation may be less exact, and the prediction says so.
     for (const int n : {1, 24, 32}) {
       const Rate rate = fitted.rate({{"V100", n}}, {});
       EXPECT_NEAR(rate.samples, truth.rate(n), 4 * rate.error * truth.rate(n)) << "seed " << seed << ", " << n;
@@ -155,7 +154,7 @@ TEST(FittedSpeed, ASimilarJobIsAWarmStart) {
   // Measurements have 1 % noise; predictions are used if they are within 5 %, here and below.
   EXPECT_NEAR(rate.samples, truth.rate(6), 0.05 * truth.rate(6));
   EXPECT_LT(rate.error, 0.2);
-  // What is measured of the job itself counts for more.
+  // Measurements of the job itself have a higher weight.
   const std::vector<Measurement> own = {{{{"V100", 8}}, {}, 100, 0.5 * truth.rate(8), 0}};
   const FittedSpeed learned(kRanks, kBatch, own, &before);
   EXPECT_LT(learned.rate({{"V100", 4}}, {}).samples, 0.8 * truth.rate(4));

@@ -1,5 +1,5 @@
-// Machines behind a real sshd on loopback, with keys made for the test. Where there is no sshd (Debian: openssh-server)
-// it is left out.
+// Machines behind a real sshd on loopback, with keys made for the test. Skipped if there is no sshd (Debian:
+// openssh-server).
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <pwd.h>
@@ -85,7 +85,7 @@ class PoolSsh : public testing::Test, protected test::TrainRuns {
 };
 
 TEST_F(PoolSsh, WorkersBehindItTrainAndAreHungUpOn) {
-  folder_.write("job.toml", test::text_of({.steps = 1000000,  // it is cancelled when all has happened
+  folder_.write("job.toml", test::text_of({.steps = 1000000,  // cancelled at the end of the test
                                            .batch_size = 6,
                                            .virtual_ranks = 3,
                                            .checkpoint_every = 100000,
@@ -106,7 +106,7 @@ TEST_F(PoolSsh, WorkersBehindItTrainAndAreHungUpOn) {
   const pid_t daemon = spawn_program("pool", {"serve", "--dir", folder_ / "pool", "--until-done"}, "daemon");
   const std::string run = "pool/jobs/1/run", there = (folder_ / run).string();
   reach(run, 100);
-  // A connection ends: its worker over there must not go on by itself.
+  // A connection ends: the remote worker must not go on by itself.
   std::string cut;
   EXPECT_TRUE(comes([&] {
     for (const pool::ProcessRecord& p : pool::Store::open_existing(folder_ / "pool").processes())
@@ -120,7 +120,7 @@ TEST_F(PoolSsh, WorkersBehindItTrainAndAreHungUpOn) {
   EXPECT_EQ(ended.code, 0) << ended.err;
   const pool::JobRecord job = *pool::Store::open_existing(folder_ / "pool").job(1);
   EXPECT_EQ(job.failures, 0) << story();
-  // What it has done by then is what a run on this host alone does.
+  // Its result so far is that of a run on this host alone.
   const test::Ended whole = wait(spawn({"run", folder_ / "job.toml", "--run-dir", folder_ / "whole", "--threads", "1",
                                         "--until", std::to_string(job.step)},
                                        "whole"),

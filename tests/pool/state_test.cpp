@@ -1,4 +1,4 @@
-// The rules of a plan, each broken on purpose; and what a change of workers costs.
+// The rules of a plan, each broken on purpose; and the costs of a change of workers.
 #include <gtest/gtest.h>
 
 #include "tools/pool/plan/state.h"
@@ -6,7 +6,7 @@
 namespace elinvar::pool {
 namespace {
 
-// What is said, one sentence a line; "" if nothing is.
+// Returns the sentences, one per line; "" if there are none.
 std::string said(const std::vector<std::string>& sentences) {
   std::string text;
   for (const std::string& sentence : sentences) text += sentence + "\n";
@@ -18,7 +18,7 @@ std::string said(const std::vector<std::string>& sentences) {
   return ::testing::AssertionFailure() << "'" << part << "' is not in: " << said(sentences);
 }
 
-// n workers are n times as fast as one, on any kind but "slow", where they are half as fast.
+// n workers are n times as fast as one, and half as fast on the kind "slow".
 class Even : public Speed {
  public:
   Rate rate(const Allocation& allocation, const WorkerShape& shape) const override {

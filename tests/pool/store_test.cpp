@@ -1,4 +1,4 @@
-// The store of a pool, and what is put into it.
+// The store of a pool.
 #include "tools/pool/store/store.h"
 
 #include <gtest/gtest.h>
@@ -153,7 +153,7 @@ TEST(PoolStore, NumbersAreNotUsedAgain) {
   EXPECT_GT(store.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"}), slot);
 }
 
-// A daemon and a first job may be started in one line of a shell. SQLite by itself fails here at once.
+// A daemon and a first job may be started in one shell line. SQLite alone would fail at once here.
 TEST(PoolStore, WaitsForAnotherThatIsMakingIt) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "pool");
@@ -166,8 +166,8 @@ TEST(PoolStore, WaitsForAnotherThatIsMakingIt) {
   EXPECT_EQ(Store(folder / "pool").add(some_job("x")), 1);
 }
 
-// A process that adds jobs, each with its line of the log and a worker on a new slot, is killed at any moment: all of a
-// transaction is there, or nothing of it.
+// A process that adds jobs, each with its line of the log and a worker on a new slot, is killed at any moment: each
+// transaction is stored completely or not at all.
 TEST(PoolStore, WhoeverIsKilledLeavesWholeTransactions) {
   const TemporaryFolder folder;
   { const Store made(folder / "pool"); }
@@ -205,7 +205,7 @@ TEST(PoolStore, OneThatIsRemovedIsPutBack) {
   Store store(folder / "pool");
   const Id first = store.add(some_job("first"));
   EXPECT_TRUE(store.in_place());
-  for (const char* file : {"pool.db", "pool.db-wal"}) {  // whatever is left beside it
+  for (const char* file : {"pool.db", "pool.db-wal"}) {  // any remaining files
     std::filesystem::remove(folder / "pool" / file);
     std::filesystem::remove(folder / "pool" / "pool.db");
     EXPECT_FALSE(store.in_place());
@@ -235,7 +235,7 @@ TEST(PoolStore, ADamagedOneIsNamed) {
   EXPECT_NE(said.find((folder / "pool" / "pool.db").string() + ": file is not a database"), std::string::npos) << said;
 }
 
-// Such as a daemon finds while it serves: it ends, and says so, for it could only try again for ever.
+// A daemon that finds damage while it serves ends and reports it, because retrying would never help.
 TEST(PoolStore, DamageThatShowsLaterIsNamed) {
   const TemporaryFolder folder;
   {
@@ -246,7 +246,7 @@ TEST(PoolStore, DamageThatShowsLaterIsNamed) {
   }
   {
     std::fstream file(folder / "pool" / "pool.db", std::ios::binary | std::ios::in | std::ios::out);
-    file.seekp(10 * 4096);  // behind what is looked at when it is opened
+    file.seekp(10 * 4096);  // beyond the pages read when it is opened
     file << std::string(std::filesystem::file_size(folder / "pool" / "pool.db") - 10 * 4096, 'x');
   }
   const auto look = [&] {
@@ -260,7 +260,7 @@ TEST(PoolStore, DamageThatShowsLaterIsNamed) {
   EXPECT_NE(message_of<StoreDamage>(look).find("put a copy back"), std::string::npos);
 }
 
-// Whose store was lost.
+// The store was lost.
 TEST(PoolStore, ANewJobTakesUpNoOthersDirectory) {
   const TemporaryFolder folder;
   for (const char* job : {"7", "12", "x", "9999999999999999999999"})

@@ -1,4 +1,4 @@
-// What is put into a pool: jobs and settings, and what is refused.
+// Submission to a pool: accepted jobs and settings, and refusals.
 #include "tools/pool/commands/submission.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ TEST_F(PoolSubmission, RefusesWhatMakesNoSense) {
   EXPECT_NE(refusal(submission()).find("stepz"), std::string::npos);
 }
 
-// Another job's files, by any way to spell it.
+// Another job's files, however the path is written.
 TEST_F(PoolSubmission, RefusesPathsInThePool) {
   std::filesystem::create_directories(folder_ / "pool" / "jobs" / "1");
   std::filesystem::create_directory_symlink(folder_ / "pool", folder_ / "link");

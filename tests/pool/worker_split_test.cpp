@@ -14,8 +14,8 @@ namespace {
 constexpr int kRanks = 8;
 constexpr double kBatch = 64;
 
-// Samples/s of n workers of `width` slots. Each worker adds `exchange` to a step; each thread beyond the first adds
-// `share` of a thread's speed.
+// Returns the samples/s of n workers of `width` slots. Each worker adds `exchange` to a step; each thread beyond the
+// first adds `share` of a thread's speed.
 double truth(int n, int width, double exchange, double share) {
   const double leaves = (kRanks + n - 1) / n / static_cast<double>(kRanks);
   return kBatch / (leaves / (1 + share * (width - 1)) + exchange * (n - 1));
@@ -145,7 +145,7 @@ TEST_F(PoolWorkerSplits, AJobGoesOverToTheBetterOneAndNobodyTakesItsSlots) {
   machines({machine("a", 2)});
   const Id id = submit(6000, 1, 4);
   ticks(30);
-  const Id other = submit(100, 2, 2);  // would take the whole machine, if it were ever free
+  const Id other = submit(100, 2, 2);  // would take the whole machine if that were ever free
   ticks(120);
   EXPECT_EQ(job(id).shape.width, 2) << story();
   EXPECT_EQ(world_.running(id).size(), 1u) << "one worker with both slots\n" << story();

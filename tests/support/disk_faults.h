@@ -1,5 +1,5 @@
 #pragma once
-// What goes wrong with disks, on purpose: a flipped bit, no room, nothing that may be written.
+// Injects disk faults: a flipped bit, a full disk, a read-only folder.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ inline void flip_byte(const std::filesystem::path& path, size_t at) {
   replace_file(path, bytes);
 }
 
-// Lets no file grow beyond `bytes`: what a full disk looks like from here.
+// Imitates a full disk: no file can grow beyond `bytes`.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) {
@@ -35,7 +35,7 @@ class FullDisk {
   rlimit before_{};
 };
 
-// Nothing can be created in the folder, and if root asks.
+// Prevents the creation of files in a folder, even by root.
 class ReadOnly {
  public:
   explicit ReadOnly(const TemporaryFolder& folder, const std::filesystem::path& path) : path_(path) {

@@ -1,5 +1,5 @@
 #pragma once
-// The project's Markdown files, taken apart for tests that hold them to the code and run what they show.
+// Parses the project's Markdown files, for tests that compare them with the code and run their commands.
 #include <string>
 #include <vector>
 
@@ -13,13 +13,13 @@ struct DocumentBlock {
 };
 
 struct Document {
-  std::string path;                // from the root: "tools/docs/elasticity.md"
-  std::string folder;              // of the file, from the root; "" of README.md itself
-  std::vector<std::string> prose;  // the lines outside of fenced blocks; of a line in a block, ""
+  std::string path;                // relative to the root: "tools/docs/elasticity.md"
+  std::string folder;              // the file's folder relative to the root; "" for README.md
+  std::vector<std::string> prose;  // the lines, with those of fenced blocks replaced by ""
   std::vector<DocumentBlock> blocks;
 };
 
-// README.md and every .md file below the folders of the project, in path order.
+// Returns README.md and every .md file below the folders of the project, in path order.
 const std::vector<Document>& documents();
 
 const Document& document(const std::string& path);

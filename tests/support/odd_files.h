@@ -1,5 +1,5 @@
 #pragma once
-// What a path may name besides files and folders.
+// Creates files that are neither regular files nor folders.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -11,10 +11,10 @@
 
 namespace elinvar::test {
 
-// With nobody at its other end.
+// Makes a pipe that no process opens at its other end.
 inline void make_pipe(const std::string& path) { ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0) << path; }
 
-// At which nobody listens.
+// Makes a socket on which no process listens.
 inline void make_socket(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -1,5 +1,5 @@
 #pragma once
-// What tests of fast products share: the devices that have them, and closeness to portable ones.
+// Shared by tests of fast products: the devices that have them, and comparison with portable products.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ class OnTensorCores : public testing::TestWithParam<Device> {
   bool emulated() const { return device_.kind == DeviceKind::emulated; }
   Tensor there(const Tensor& t) const { return t.to(device_); }
 
-  // Close to `expected`, from the same rounded factors: sums differ in the order of their additions alone, and in what
-  // the result is rounded to.
+  // Compares with `expected`, computed from the same rounded factors: only the order of additions and the rounding of
+  // the result differ.
   void expect_close(const char* what, const Tensor& got, const Tensor& expected, double tolerance,
                     DType type = DType::f32) const {
     ASSERT_EQ(to_string(got.shape()), to_string(expected.shape())) << what;

@@ -1,6 +1,6 @@
 #pragma once
-// Devices besides the CPU, whose kernels must give its bits: those of the build, of which a test skips what the machine
-// does not have, and those of the machine.
+// Returns the devices besides the CPU whose kernels must give its bits: those of the build, of which a test skips the
+// ones that the machine lacks, and those of the machine.
 #include <vector>
 
 #include "tensor/stream.h"

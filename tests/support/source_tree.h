@@ -1,5 +1,5 @@
 #pragma once
-// The project's own sources, for tests that read them.
+// Lists the project's own sources, for tests that read them.
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -8,15 +8,15 @@
 namespace elinvar::test {
 
 struct SourceFile {
-  std::string path;    // from the root: "tensor/ops/softmax.cpp"
+  std::string path;    // relative to the root: "tensor/ops/softmax.cpp"
   std::string folder;  // its first part: "tensor"
   std::vector<std::string> lines;
 };
 
-// Every .h, .cpp and .cu below the folders of the project, in path order.
+// Returns every .h, .cpp and .cu file below the folders of the project, in path order.
 const std::vector<SourceFile>& source_tree();
 
-// The path between the quotes or angle brackets of an #include line, else empty.
+// Returns the path between the quotes or angle brackets of an #include line, else "".
 std::string included(const std::string& line);
 
 // Calls visit(file, line number, code) for each line of the files that `wanted` chooses; `code` is without its

@@ -1,5 +1,5 @@
 #pragma once
-// A fresh folder that is removed, with all that is in it, at the end of the scope.
+// A new folder that is removed with its contents at the end of the scope.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -27,7 +27,7 @@ class TemporaryFolder {
   std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
   std::string path() const { return path_.string(); }
 
-  // Writes a file, making its folders; returns its whole path.
+  // Writes a file, makes its folders, and returns its full path.
   std::string write(std::string_view name, std::string_view bytes) const {
     const std::filesystem::path file = path_ / name;
     std::filesystem::create_directories(file.parent_path());
@@ -39,7 +39,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// What an expression throws, if it is of the expected type; another type passes through, and nothing gives "".
+// Returns the message of the exception if it is of type Error, or "" if there is none. Other exceptions pass through.
 template <class Error, class F>
 std::string message_of(F&& call) {
   try {

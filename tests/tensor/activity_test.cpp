@@ -36,7 +36,7 @@ TEST(Activity, IsWatchedAndTimedWhereSomebodyDoes) {
   work();
   EXPECT_EQ(notes.timed, (Names{"+an evaluation", "-", "+an evaluation", "-"}));
   EXPECT_EQ(notes.watched, (Names{"+an evaluation", "+forward", "-forward", "-an evaluation"}));
-  std::jthread(work).join();  // no clock of its own
+  std::jthread(work).join();  // a thread without a clock
   EXPECT_EQ(notes.timed.size(), 4u);
   EXPECT_EQ(notes.watched.size(), 8u);
   activity::watcher = nullptr;
@@ -45,7 +45,7 @@ TEST(Activity, IsWatchedAndTimedWhereSomebodyDoes) {
   EXPECT_EQ(notes.watched.size(), 8u);
 }
 
-// Whoever begins under a clock ends under it.
+// An activity ends on the clock on which it began.
 TEST(Activity, EndsWhereItBegan) {
   Notes first, second;
   activity::clock = &first;

@@ -9,7 +9,7 @@
 
 #include "tensor/base/check.h"
 
-// Sanitizers would end the process where the system's allocator says no.
+// Sanitizers would end the process when the system's allocator refuses.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
 
@@ -22,7 +22,7 @@ TEST(Allocator, BlocksAreAlignedAndHaveSlack) {
        {0, 1, 63, 64, 65, 127, 128, 129, 1000, 4096, 65536, 100'001, 2 << 20, (2 << 20) + 1, 9'000'000}) {
     const std::shared_ptr<void> block = allocator.allocate(bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(block.get()) % 64, 0u) << bytes;
-    std::memset(block.get(), 0x5a, bytes + kSlack);  // an address sanitizer watches
+    std::memset(block.get(), 0x5a, bytes + kSlack);  // checked by the address sanitizer
   }
 }
 
@@ -76,7 +76,7 @@ TEST(Allocator, ReleasingGivesWholePagesBack) {
   EXPECT_EQ(allocator.stats().system_calls, released.system_calls + 1);
 }
 
-// What different sizes have left behind serves a larger one.
+// Freed blocks of several sizes serve a larger one.
 TEST(Allocator, NeighboursJoin) {
   HostAllocator& allocator = HostAllocator::instance();
   allocator.allocate(80 << 20);

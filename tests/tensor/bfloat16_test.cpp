@@ -1,5 +1,5 @@
-// Ops on GPUs that are given bfloat16 (tensor/precision.h) compute what the CPU does from the widened values in
-// float32, and round each result that is bfloat16 once: bit for bit.
+// On GPUs, ops with bfloat16 inputs (tensor/precision.h) compute the CPU's results for the widened values in float32,
+// and round each bfloat16 result once: bit for bit.
 #include <gtest/gtest.h>
 
 #include "tensor/base/check.h"
@@ -29,8 +29,8 @@ class Bfloat16 : public testing::TestWithParam<Device> {
   }
   Tensor there(const Tensor& t) const { return t.to(device_); }
 
-  // `op` of the inputs on the GPU, those in `narrow` rounded to bfloat16, beside the CPU's of what these are. Its
-  // results there have `types`.
+  // Compares `op` of the inputs on the GPU, with those in `narrow` rounded to bfloat16, with the CPU's result for the
+  // same values. The GPU's results must have `types`.
   void expect_rounded(const std::string& name, Tensors inputs, const std::vector<size_t>& narrow,
                       const std::vector<DType>& types, const std::function<Tensors(const Tensors&)>& op) const {
     SCOPED_TRACE(name);
@@ -59,7 +59,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bfloat16);
 
 constexpr DType kNarrow = DType::bf16, kWide = DType::f32;
 
-// The type of results that are bfloat16 on the GPU, where the op is asked for one.
+// The type of results that are bfloat16 on the GPU if the op is called with one.
 DType narrow_on_gpus(const Tensor& x) { return x.device() == Device{} ? kWide : kNarrow; }
 
 template <class... Functions, class F>
@@ -76,7 +76,7 @@ TEST_P(Bfloat16, FunctionsOfOneTensor) {
       return Tensors{unary_backward<Function>(t[0], t[1]), unary_backward<Function>(t[0].clone(), t[1])};
     });
   });
-  // From an odd place on, where accesses of 16 bytes do not begin.
+  // Begins at an odd place, where accesses of 16 bytes cannot begin.
   expect_rounded("odd place", {x.reshape({273})}, {0}, {kNarrow},
                  [](const Tensors& t) { return Tensors{gelu_tanh(t[0].slice(0, 1, 272))}; });
 }
@@ -117,8 +117,8 @@ TEST_P(Bfloat16, FunctionsOfTwoTensors) {
 
 TEST_P(Bfloat16, CopiesRoundToNearestEven) {
   Tensor x = normal({1003}, "x");
-  x.data<float>()[0] = 1.00390625f;  // half way, to the even one below
-  x.data<float>()[1] = 1.01171875f;  // and above
+  x.data<float>()[0] = 1.00390625f;  // a tie, to the even value below
+  x.data<float>()[1] = 1.01171875f;  // a tie, to the even value above
   for (const Tensor& t : {x, x.slice(0, 1, 1003), x.slice(0, 0, 1003, 2)}) {
     EXPECT_TRUE(same_bits(there(x).to(kNarrow).to(Device{}), x.to(kNarrow)));
     EXPECT_TRUE(same_bits(there(t).to(kNarrow).to(kWide).to(Device{}), t.to(kNarrow).to(kWide)));
@@ -152,7 +152,7 @@ TEST_P(Bfloat16, NormsOfRows) {
           return Tensors{g.dx, g.dgamma, g.dbeta};
         });
       narrow.push_back(4);
-      // Added to a residual's gradient: a sum of two gradients, each of x's type.
+      // With a residual's gradient added: the sum of two gradients, each of x's type.
       if (narrow_x)
         expect_rounded(
             "gradient and sum", {x, gamma, beta, dy, normal({70, cols}, "sum")}, narrow, {kNarrow},
@@ -173,7 +173,7 @@ TEST_P(Bfloat16, NormsOfRows) {
   EXPECT_THROW(layer_norm(x, there(normal({8}, "gamma")).to(kNarrow), {}, 1e-5, kNarrow), UsageError);
 }
 
-// Of a float32 stream and what is added to it, and of a stream of bfloat16, whose sum is rounded before its norm.
+// Sums of a float32 stream and an addend, and of a bfloat16 stream, whose sum is rounded before its norm.
 TEST_P(Bfloat16, NormsOfSums) {
   for (const int64_t cols : {1, 40, 201}) {
     const Tensors inputs{normal({70, cols}, "x"), normal({70, cols}, "addend"), normal({cols}, "gamma")};
@@ -250,7 +250,7 @@ TEST_P(Bfloat16, BatchNorm) {
           const BatchNormFactors f = batch_norm_factors(s.mean, s.var, t[1], t[2], 1e-5);
           return Tensors{batch_norm_apply(t[0], f, added ? t[3] : Tensor(), relu)};
         });
-        // y is an input: what the mask reads is rounded before.
+        // y is an input: the mask reads the rounded value.
         const std::vector<DType> types{kWide, kWide, kNarrow, kNarrow};
         expect_rounded("backward", {x, gamma, beta, dy, residual}, {0, 3, 4}, types, [&](const Tensors& t) {
           const BatchStatistics s = batch_statistics(t[0]);

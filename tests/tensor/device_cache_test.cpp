@@ -1,4 +1,4 @@
-// What is kept of a GPU's memory, with a device that only counts.
+// The cache of a GPU's memory, with a device that only counts.
 #include "tensor/device_cache.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-// Addresses as far apart as the device likes, none of which is read.
+// A device that returns addresses with a chosen distance; none of them is read.
 struct Counted {
   size_t most = SIZE_MAX, taken = 0;
   int settled = 0;
@@ -23,7 +23,7 @@ struct Counted {
     return {.take = [this](size_t bytes) -> void* {
               if (taken + bytes > most) return nullptr;
               void* at = reinterpret_cast<void*>(next);
-              next += bytes;  // the next segment may touch this one, and is still another
+              next += bytes;  // the next segment may touch this one, and remains separate
               taken += bytes;
               segments[at] = bytes;
               return at;
@@ -77,7 +77,7 @@ TEST(DeviceCache, SmallBlocksDoNotCutLargePieces) {
   void* small = cache.allocate(100);
   EXPECT_EQ(cache.allocate(32 * kMiB), large);
   EXPECT_NE(small, large);
-  // The next segment begins where this one ends: they stay two.
+  // The next segment begins where this one ends; they stay separate.
   EXPECT_EQ(device.segments.size(), 2u);
   cache.free(small);
   cache.free(large);
@@ -98,7 +98,7 @@ TEST(DeviceCache, WhereThereIsNoMoreWhatIsCachedIsGivenBackFirst) {
   EXPECT_TRUE(device.segments.contains(kept));
   EXPECT_EQ(cache.allocate(10 * kMiB), nullptr);
   EXPECT_EQ(cache.allocate(SIZE_MAX), nullptr);
-  // Close to the end a segment is no larger than it must be.
+  // When memory is nearly exhausted, a segment is no larger than necessary.
   EXPECT_NE(cache.allocate(4 * kMiB), nullptr);
   EXPECT_EQ(device.taken, 100 * kMiB);
   cache.free(more);
@@ -138,7 +138,7 @@ TEST(DeviceCache, BlocksNeverOverlap) {
   EXPECT_EQ(cache.stats().in_use, 0);
   EXPECT_EQ(cache.stats().cached, static_cast<int64_t>(device.taken));
   EXPECT_GT(refused, 0u);
-  // All pieces have joined: whatever the device has can be had in one.
+  // All pieces have joined: all of the device's memory can be allocated as one block.
   EXPECT_NE(cache.allocate(300 * kMiB), nullptr);
 }
 

@@ -1,8 +1,7 @@
-// What the compiler made of the portable kernels for GPUs (NUMERICS.md, rules 3 and 4): in PTX, no approximation, no
-// flush to zero, no float sum by atomics, and no product or sum that is free to become an fma later; in the machine's
-// own instructions, where a disassembler is at hand, none of the functions that are approximations by themselves, and
-// products that read shared memory in fours. Fast attention (attention_fast*.cu) may approximate 2^x and log2, and
-// nothing else.
+// Checks the compiler's output for the portable GPU kernels (NUMERICS.md, rules 3 and 4). PTX must have no
+// approximation, no flush to zero, no float sum by atomics, and no product or sum that may later become an fma. Machine
+// code, if a disassembler is available, must have no approximating functions, and products must read shared memory in
+// fours. Fast attention (attention_fast*.cu) may approximate 2^x and log2, and nothing else.
 #include "tests/places.h"
 #ifdef ELINVAR_PTX_FILES
 #include <gtest/gtest.h>
@@ -46,8 +45,8 @@ TEST(DeviceCode, PtxKeepsEveryRounding) {
   EXPECT_GT(products, 100) << "this is not the code of the kernels";
 }
 
-// The variable ELINVAR_CUOBJDUMP names NVIDIA's disassembler; else it is the one that the build found, or that is on
-// the PATH. Empty if there is none.
+// Returns NVIDIA's disassembler: the one that the variable ELINVAR_CUOBJDUMP names, else the one that the build found
+// or that is on the PATH. Returns "" if there is none.
 std::string disassembler() {
   std::string tool = "cuobjdump";
 #ifdef ELINVAR_CUOBJDUMP
@@ -72,8 +71,8 @@ void each_instruction(const std::string& tool, F f) {
   }
 }
 
-// Flushes to zero are for the PTX to show: here they stand in the compiler's own IEEE division and square root too,
-// where these have met a NaN or an infinity.
+// Only PTX shows flushes to zero: in machine code they also occur in the compiler's own IEEE division and square root,
+// after a NaN or an infinity.
 TEST(DeviceCode, MachineCodeIsWhatTheSourceSays) {
   const std::string tool = disassembler();
   if (tool.empty()) GTEST_SKIP() << "there is no cuobjdump; ELINVAR_CUOBJDUMP names one";

@@ -15,7 +15,7 @@ namespace elinvar {
 namespace {
 
 TEST(Digest, KnownValues) {
-  // The published XXH3-128 of no bytes, seed 0.
+  // The published XXH3-128 of zero bytes with seed 0.
   EXPECT_EQ(digest_bytes(nullptr, 0).hex(), "99aa06d3014798d86001c324468d497f");
 }
 
@@ -103,7 +103,8 @@ TEST(TensorDigest, NaNsAreOne) {
 
 const Device kGpu{DeviceKind::emulated};
 
-// On a GPU the library does not hash: every length that it treats differently, blocks and chunks that end anywhere.
+// GPU code hashes without the library: tests every length that XXH3 treats differently, and blocks and chunks that end
+// anywhere.
 TEST(TensorDigest, IsThatOfTheCpuWhereverTensorsLie) {
   std::mt19937 random(1);
   std::vector<uint8_t> bytes(static_cast<size_t>(2 * kDigestChunkBytes + 100));

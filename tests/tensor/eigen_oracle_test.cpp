@@ -16,11 +16,11 @@ using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowM
 using View = Eigen::Map<const Matrix>;
 using Eigen::Index;
 
-constexpr double kRounding = 1e-13;  // of the largest element
+constexpr double kRounding = 1e-13;  // relative to the largest element
 
 double largest(const Matrix& m) { return m.size() == 0 ? 0 : m.cwiseAbs().maxCoeff(); }
 
-// A contiguous tensor as a matrix of so many columns.
+// Returns a contiguous tensor as a matrix with this many columns.
 View rows_of(const Tensor& x, Index columns) { return View(x.data<double>(), x.numel() / columns, columns); }
 
 void expect_near(const Tensor& found, const Matrix& expected) {

@@ -1,4 +1,4 @@
-// The emulated GPU itself: it must run what is right, and must not be kind to what is wrong.
+// The emulated GPU itself: it must run correct kernels and must expose incorrect ones.
 #ifdef ELINVAR_EMULATION
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace elinvar {
 namespace {
 
-// Each thread leaves its number and reads that of the thread opposite.
+// Each thread writes its number and reads that of the opposite thread.
 std::vector<int> opposite(int threads, bool with_barrier) {
   std::vector<int> seen(static_cast<size_t>(3 * threads), -1);
   emulation::run(3, threads, 4 * static_cast<size_t>(threads), [&] {
@@ -29,7 +29,7 @@ TEST(Emulation, BarriersMakeWritesSeenAndTheirLackShows) {
   EXPECT_NE(opposite(100, false), expected);
 }
 
-// Fifty times around a ring, each round with a barrier on either side.
+// Fifty rounds in a ring, with a barrier before and after each.
 TEST(Emulation, ThreadsKeepTheirStateOverManyBarriers) {
   std::vector<int> at(64);
   emulation::run(1, 64, 4 * 64, [&] {
@@ -98,7 +98,7 @@ TEST(Emulation, MatricesAreDealtOverTheWarp) {
   }
 }
 
-// Each thread copies 16 bytes and reads those of the next.
+// Each thread copies 16 bytes and reads those of the next thread.
 TEST(Emulation, CopiesArriveWhenTheyAreWaitedForByAll) {
   const std::vector<float> from(4 * 64, 2.0f);
   for (const int steps : {0, 1, 2}) {
@@ -119,7 +119,8 @@ TEST(Emulation, CopiesArriveWhenTheyAreWaitedForByAll) {
       if (got[i] != got[i]) ++missing;
       else EXPECT_EQ(got[i], t % 2 == 0 ? 2.0f : 0.0f);
     }
-    EXPECT_EQ(missing, steps == 0 ? 127 : steps == 1 ? 63 : 0);  // the last thread reads what the first waited for
+    // the last thread reads the bytes that the first waited for
+    EXPECT_EQ(missing, steps == 0 ? 127 : steps == 1 ? 63 : 0);
   }
 }
 

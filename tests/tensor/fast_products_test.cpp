@@ -1,6 +1,6 @@
-// Products on tensor cores (tensor/precision.h): on the emulated GPU, whose stand-in for the libraries has bits that
-// are known and whose attention is the kernel's own text; and on a card, where they agree with portable ones as well as
-// their factors' rounding allows, and have the same bits each time.
+// Products on tensor cores (tensor/precision.h). The emulated GPU replaces the libraries by code with known bits and
+// runs the attention kernel itself. On a card, results must agree with portable products within the rounding of the
+// factors, and have the same bits each time.
 #include "tensor/base/check.h"
 #include "tensor/ops/attention.h"
 #include "tensor/ops/conv2d.h"
@@ -24,7 +24,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FastProducts);
 
 Tensor rounded(const Tensor& t) { return t.to(DType::bf16).to(DType::f32); }
 
-// What a factor of that precision keeps of x; of tf32 not to the last bit, as libraries may truncate.
+// Returns x as a factor of this precision sees it. For tf32 the last bit may differ, because libraries may truncate.
 Tensor as_seen(const Tensor& x, Precision precision) { return precision == Precision::bf16 ? rounded(x) : x; }
 // bfloat16 factors are exact here, so only the order of float32 sums differs; tf32 keeps 10 bits of each factor.
 double tolerance_of(Precision precision) { return precision == Precision::bf16 ? 2e-6 : 2e-3; }
@@ -65,12 +65,12 @@ TEST_P(FastProducts, MatricesOfEveryLayout) {
       EXPECT_TRUE(same_bits(got, expected));
     }
   }
-  // As bfloat16 a result is rounded once, and a bias before.
+  // A bfloat16 result is rounded once, after a rounding before the bias.
   const Tensor x = rounded(a), y = rounded(b);
   const auto narrow = [&](const char* what, const Tensor& ta, const Tensor& tb, const Tensor& tbias,
                           const Tensor& expected) {
     const Tensor got = matmul(ta, tb, tbias, Precision::bf16, DType::bf16);
-    expect_close(what, got, expected, 4.1e-3, DType::bf16);  // a rounding is up to 2^-8
+    expect_close(what, got, expected, 4.1e-3, DType::bf16);  // a rounding changes a value by at most 2^-8
     if (!emulated()) return;
     EXPECT_TRUE(same_bits(got.to(Device{}), expected.to(DType::bf16))) << what;
   };
@@ -84,7 +84,7 @@ TEST_P(FastProducts, MatricesOfEveryLayout) {
   narrow("narrow without terms", ta.slice(2, 0, 0), tb.slice(1, 0, 0), tbias,
          matmul(x.slice(2, 0, 0), y.slice(1, 0, 0), seen));
   EXPECT_THROW(matmul(ta, tb, {}, Precision::bf16, DType::f64), UsageError);
-  // Who rounds a factor before gets the same.
+  // A factor that was rounded in advance gives the same bits.
   EXPECT_TRUE(same_bits(matmul(there(a).to(DType::bf16), there(b), {}, Precision::bf16).to(Device{}),
                         matmul(there(a), there(b), {}, Precision::bf16).to(Device{})));
 }
@@ -103,7 +103,7 @@ TEST_P(FastProducts, Convolutions) {
     const ConvGeometry g = conv_geometry(c.x, c.w, c.options);
     const Tensor dy = normal({g.n, g.oh, g.ow, g.o}, "dy");
     for (const Precision precision : kFast) {
-      // Results are rounded to the type of the factors: 2^-8 of bfloat16.
+      // Results are rounded to the type of the factors: 2^-8 for bfloat16.
       const double tolerance = precision == Precision::bf16 ? 4.1e-3 : 2e-3;
       const DType type = precision == Precision::bf16 ? DType::bf16 : DType::f32;
       const Tensor sx = as_seen(x, precision), sw = as_seen(w, precision), sdy = as_seen(dy, precision);
@@ -186,7 +186,7 @@ TEST_P(FastProducts, AttentionOfPartsOfOneTensor) {
                self_attention_backward(rounded(d_o), rounded(qkv), expected, true, 0.0), 6e-3, DType::bf16);
 }
 
-// Large scores, whose weights are one key's alone, and what is not finite.
+// Large scores, where one key has all the weight, and values that are not finite.
 TEST_P(FastProducts, AttentionToOneKeyAndToNaN) {
   const Tensor q = Tensor::full({1, 40, 1, 16}, 30.0), v = normal({1, 40, 1, 16}, "v");
   Tensor k = Tensor::zeros({1, 40, 1, 16});

@@ -1,4 +1,4 @@
-// The fields of a struct, visited in order by their names.
+// Visits the fields of a struct in order, with their names.
 #include "tensor/fields.h"
 
 #include <gtest/gtest.h>

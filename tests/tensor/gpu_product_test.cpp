@@ -1,5 +1,5 @@
 // Products, convolutions and attention on GPUs, run by the CPU or a GPU: every tile and every way to cut k gives the
-// bits of the CPU, and the plan chooses what it is meant to.
+// bits of the CPU, and the planner chooses the intended plans.
 #include <gtest/gtest.h>
 
 #include "tensor/cuda/product_plan.h"
@@ -16,7 +16,7 @@ namespace {
 using test::same_bits;
 
 constexpr GpuExtent kH200{.multiprocessors = 132, .scratch = 256 << 20};
-constexpr GpuExtent kSmall{.multiprocessors = 4, .scratch = 64 << 10};  // the emulated one
+constexpr GpuExtent kSmall{.multiprocessors = 4, .scratch = 64 << 10};  // the emulated GPU
 
 TEST(ProductPlan, LargeProductsTakeTheLargestTileAndAllOfK) {
   const ProductPlan plan = plan_product(4096, 4096, 4096, 1, kH200);
@@ -103,7 +103,7 @@ TEST_P(GpuProducts, OfEveryLayoutInFoursAndNot) {
       }
 }
 
-// Operands that begin in the middle of 16 bytes.
+// Operands that do not begin at a multiple of 16 bytes.
 TEST_P(GpuProducts, OfOperandsThatAreNotAligned) {
   const Tensor a = random({33, 40}, 1), b = random({41, 36}, 2);
   const auto product = [](const Tensor& left, const Tensor& right) {
@@ -148,10 +148,11 @@ struct Heads {
 };
 
 TEST_P(GpuProducts, OfScores) {
-  for (const Heads& c : {Heads{{1, 70, 2, 80}, {1, 90, 1, 80}, true},     // two panels of columns
-                         Heads{{2, 130, 1, 66}, {2, 65, 1, 66}, false},   // not in fours
-                         Heads{{1, 3, 1, 8}, {1, 9000, 1, 8}, true},      // several segments and groups of keys
-                         Heads{{1, 8300, 2, 4}, {1, 3, 1, 4}, false}}) {  // groups of queries, two heads to a key's
+  for (const Heads& c : {Heads{{1, 70, 2, 80}, {1, 90, 1, 80}, true},    // two panels of columns
+                         Heads{{2, 130, 1, 66}, {2, 65, 1, 66}, false},  // not multiples of four
+                         Heads{{1, 3, 1, 8}, {1, 9000, 1, 8}, true},     // several segments and groups of keys
+                         // groups of queries, and two heads per key head
+                         Heads{{1, 8300, 2, 4}, {1, 3, 1, 4}, false}}) {
     const std::string name = to_string(c.q) + " by " + to_string(c.k);
     const Tensor q = random(c.q, 1), k = random(c.k, 2), v = random(c.k, 3), d_o = random(c.q, 4);
     const Tensor q_there = q.to(device_), k_there = k.to(device_), v_there = v.to(device_);

@@ -1,4 +1,4 @@
-// Work that is recorded and replayed: what a replay finds, and what cannot be recorded.
+// Recorded and replayed work: the inputs of a replay, and operations that cannot be recorded.
 #include "tensor/graph.h"
 
 #include <gtest/gtest.h>
@@ -132,7 +132,7 @@ TEST_P(Graphs, WhatCannotBeRecordedIsNamed) {
   const Tensor here = normal({3, 50}, "x"), there = here.to(device_);
   const auto refusal = [&](const std::function<void(Given)>& work) {
     const std::string said = message_of<Failure>([&] { const Graph graph(device_, {.tensors = {here, there}}, work); });
-    // The thread goes on as before.
+    // The thread continues to work after the error.
     EXPECT_TRUE(same_bits(add(there, 1.0).to(Device{}), add(here, 1.0)));
     return said;
   };
@@ -215,7 +215,7 @@ TEST(EmulatedGraphs, AReplayIsOneLaunch) {
   EXPECT_TRUE(same_bits(y.to(Device{}), Tensor::full({5}, 10.0)));
 }
 
-// What a replay leaves where nothing is held is gone before the next.
+// Values that a replay leaves in memory that no tensor holds are gone before the next replay.
 TEST(EmulatedGraphs, WhatAReplayLeavesBehindIsNoInput) {
   Tensor y;
   const void* left = nullptr;

@@ -1,4 +1,4 @@
-// The canonical mathematics against the C library's in float64, and its bits against golden digests: by default over
+// Compares the canonical mathematics with the C library's in float64, and its bits with golden digests: by default over
 // every 4097th float32, with ELINVAR_FULL=1 in the environment over all 2^32 (about twenty minutes).
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ struct Function {
   const char* name;
   Tensor (*canonical)(const Tensor&);
   double (*exact)(double);
-  double ulps;  // the largest error that its header admits
+  double ulps;  // the largest error that the function's header states
   const char* sampled;
   const char* full;
 };
@@ -43,7 +43,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 bool same(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
 
-// The floats with bits step * i, for i from `first` while they are below 2^32, at most kBlock of them.
+// Returns the floats with bits step * i, for i from `first` on while they are below 2^32, at most kBlock of them.
 Tensor floats(uint64_t first, uint64_t step) {
   const uint64_t all = ((uint64_t{1} << 32) + step - 1) / step;
   const auto n = static_cast<int64_t>(std::min<uint64_t>(kBlock, all - first));
@@ -53,7 +53,7 @@ Tensor floats(uint64_t first, uint64_t step) {
   return x;
 }
 
-// With one NaN for all: which NaN comes out is the only thing that targets may disagree on.
+// Replaces every NaN by the same one: targets may disagree only on which NaN they return.
 void add_values(Hasher& hasher, Tensor y) {
   for (float& v : y.span<float>())
     if (std::isnan(v)) v = std::numeric_limits<float>::quiet_NaN();
@@ -66,7 +66,7 @@ double ulp_of(double exact) {
   return std::ldexp(1.0, std::max(exponent, -125) - 24);
 }
 
-// The largest error in units in the last place; infinite where a special value is wrong.
+// Returns the largest error in units in the last place; infinite if a special value is wrong.
 double largest_error(const Function& f, const Tensor& x, const Tensor& y) {
   double largest = 0.0;
   for (int64_t i = 0; i < x.numel(); ++i) {
@@ -119,7 +119,7 @@ TEST_P(Mathematics, EveryFloatHasTheGoldenBits) {
 INSTANTIATE_TEST_SUITE_P(All, Mathematics, ::testing::ValuesIn(kFunctions),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// A lane alone or in company, at any place, gives the same bits: huge angles take another path than small ones.
+// A lane gives the same bits whether alone or with others, at any place: huge angles take another path than small ones.
 TEST(MathematicsLanes, DoNotDisturbEachOther) {
   const std::vector<float> values = {0.5f,       3e30f, -1.0f,  std::numeric_limits<float>::infinity(),
                                      1048577.0f, -0.0f, 1e-40f, -7e20f};

@@ -1,4 +1,4 @@
-// The work that ops tell a recorder of: floating-point operations of products, and bytes of tensors.
+// The work that ops report to a recorder: floating-point operations of products, and bytes of tensors.
 #include <gtest/gtest.h>
 
 #include "tensor/ops/attention.h"
@@ -10,7 +10,7 @@
 namespace elinvar {
 namespace {
 
-// The work of the last op.
+// Records the work of the last op.
 struct Works final : Recorder {
   void begins(const AnyOp&, const TraceValues&) override {}
   void ends(const TraceValues&, const OpWork& done) override { work = done; }
@@ -46,9 +46,9 @@ TEST_F(OpWorkTest, OfConvolutions) {
 
 TEST_F(OpWorkTest, OfAttention) {
   const Tensor q = zeros({2, 3, 4, 8}), kv = zeros({2, 5, 2, 8}), qkv = zeros({2, 3, 3, 4, 8});
-  const double pair = 2 * (2 * 4 * 8);  // a product for one query of all heads and one key
+  const double pair = 2 * (2 * 4 * 8);  // one query of all heads with one key
   const AttentionResult causal = attention(q, kv, kv, true, 0.0);
-  EXPECT_EQ(told_.work.flop, 2 * pair * (3 + 4 + 5));  // the keys that queries see
+  EXPECT_EQ(told_.work.flop, 2 * pair * (3 + 4 + 5));  // the keys visible to the queries
   (void)attention_backward(q, q, kv, kv, causal, true, 0.0);
   EXPECT_EQ(told_.work.flop, 5 * pair * (3 + 4 + 5));
   (void)attention(q, kv, kv, false, 0.0);

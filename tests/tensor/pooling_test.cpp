@@ -1,4 +1,4 @@
-// What max pooling does with ties, signed zeros and NaN.
+// Max pooling of ties, signed zeros and NaN.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ Pooled window(float a, float b, float c, float d) {
   Tensor winner;
   Pooled p{max_pool(x, axis, axis, &winner), {}};
   p.dx = max_pool_backward(Tensor::full(p.y.shape(), 3.0), winner, axis, axis);
-  for (int64_t k = 0; k < kChannels; ++k) {  // every lane alike
+  for (int64_t k = 0; k < kChannels; ++k) {  // all lanes are equal
     const float y = p.y.data<float>()[k], y0 = p.y.data<float>()[0];
     EXPECT_TRUE(y == y0 || (std::isnan(y) && std::isnan(y0)));
     for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(p.dx.data<float>()[i * kChannels + k], p.dx.data<float>()[i * kChannels]);

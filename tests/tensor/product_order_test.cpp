@@ -1,5 +1,4 @@
-// The bits of products are those of the scalar loops that NUMERICS.md's rules 8 and 10 describe, written here as they
-// stand there.
+// Compares the bits of products with scalar loops written exactly as NUMERICS.md's rules 8 and 10 state them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +14,7 @@
 namespace elinvar {
 namespace {
 
-// Rule 8, one term after the other.
+// Rule 8, term by term.
 class Chain {
  public:
   void add(float a, float b) {

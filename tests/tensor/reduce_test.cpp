@@ -1,4 +1,4 @@
-// The order of sums against the text of NUMERICS.md, written down plainly; and exact extrema.
+// Compares the order of sums with a plain implementation of NUMERICS.md's text; and exact extrema.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -113,7 +113,7 @@ TEST(Reduce, SumToUndoesBroadcasting) {
 }
 
 TEST(Reduce, AnEmptyBatchSumsToZero) {
-  Tensor::full({4096}, 7.0);  // memory that is not zero, for the next tensors
+  Tensor::full({4096}, 7.0);  // leaves memory that is not zero for the next tensors
   EXPECT_TRUE(same_bits(column_sum(Tensor::zeros({2, 0, 5})), Tensor::zeros({2, 5})));
   const Tensor x = Tensor::zeros({0, 5});
   for (RowNorm kind : {RowNorm::layer, RowNorm::rms}) {

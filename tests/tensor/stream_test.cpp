@@ -61,7 +61,8 @@ TEST(Stream, HelpersThatSleptWakeUp) {
   }
 }
 
-// The processors that the team's threads may use, while all of them run; `caller` is the one that the caller runs on.
+// Returns the processors that each thread of the team may use, while all of them run; `caller` is the caller's
+// processor.
 std::vector<cpu_set_t> processors_of(CpuStream& stream, int& caller) {
   std::vector<cpu_set_t> masks(static_cast<size_t>(stream.threads()));
   std::atomic<int> here{0};
@@ -78,7 +79,7 @@ TEST(Stream, HelpersKeepOffTheirCallersProcessor) {
   ASSERT_EQ(sched_getaffinity(0, sizeof usable, &usable), 0);
   if (CPU_COUNT(&usable) < 2) GTEST_SKIP() << "one processor";
   CpuStream stream(2);
-  bool kept_off = false;  // once, at least: the system may move the caller meanwhile
+  bool kept_off = false;  // at least once: the system may move the caller meanwhile
   for (int round = 0; round < 100 && !kept_off; ++round) {
     int caller = 0;
     std::vector<cpu_set_t> masks = processors_of(stream, caller);
@@ -117,7 +118,7 @@ TEST(Stream, EqualRangesGoToTheSameThreads) {
   CpuStream stream(3);
   std::vector<std::thread::id> first(3), again(3);
   const auto note = [&](std::vector<std::thread::id>& who) {
-    std::atomic<int> here{0};  // nobody is late: the caller waits for all to start
+    std::atomic<int> here{0};  // no thread is late: the caller waits for all to start
     stream.parallel_for(3, 1, [&](int64_t begin, int64_t) {
       who[static_cast<size_t>(begin)] = std::this_thread::get_id();
       for (++here; here < 3;) std::this_thread::yield();
@@ -190,7 +191,7 @@ TEST(Stream, AnExceptionOfANestedCallArrivesToo) {
   EXPECT_THROW(stream.parallel_for(2, 1, body), Failure);
 }
 
-// Sanitizers need address space of their own.
+// Sanitizers need additional address space.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(StreamDeathTest, ThreadsThatCannotStartAreAFailure) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

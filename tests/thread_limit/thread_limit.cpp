@@ -1,5 +1,5 @@
-// Loaded into a program by LD_PRELOAD, lets each of its processes have at most THREAD_LIMIT threads at a time beside
-// the first, as a limit of the system would.
+// Loaded with LD_PRELOAD, limits each process of a program to THREAD_LIMIT threads at a time besides the first, like a
+// limit of the system.
 #include <dlfcn.h>
 #include <pthread.h>
 

@@ -61,7 +61,7 @@ TEST(Chart, LeavesOutWhatIsNotFiniteOrHasNoLogarithm) {
   EXPECT_NE(chart("x", {{"run", {{1, 5}}}}, kAscii).find('*'), std::string::npos);
 }
 
-// The mean of what falls into a column, however many there are.
+// A column shows the mean of its points, however many there are.
 TEST(Chart, ManyPointsShareColumns) {
   ChartLine line{"run", {}};
   for (int i = 0; i < 100000; ++i) line.points.emplace_back(i, i % 2 == 0 ? 0.0 : 2.0);

@@ -1,4 +1,5 @@
-// What explains a difference and what the contract allows, as `repro diff` reads it from runs that are made up.
+// The causes of differences, and the differences that the contract allows, as `repro diff` derives them from
+// constructed runs.
 #include "tools/repro/comparison.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +15,8 @@ using Json = nlohmann::json;
 
 class Contract : public testing::Test {
  protected:
-  // A run of two steps; `gpus`: the device of the first worker and of each that joined, "" being a CPU; "H200/cuDNN 9"
-  // is an H200 with that library.
+  // Makes a run of two steps. `gpus` has the device of the first worker and of each later one, "" for a CPU;
+  // "H200/cuDNN 9" is an H200 with that library.
   RunRecord run(const std::string& name, const LedgerHeader& header, double loss,
                 const std::vector<std::string>& gpus) {
     const auto environment = [](const std::string& gpu) {
@@ -74,7 +75,7 @@ TEST_F(Contract, PortableBitsAreThoseOfAnyDevice) {
   EXPECT_EQ(compared({}, {"H200"}, {""}).verdict, Verdict::violation);
 }
 
-// What is equal needs no leave to differ.
+// Equal runs need no permission to differ.
 TEST_F(Contract, EqualFastRunsAreEqual) {
   const LedgerHeader fast{.numerics = "fast"};
   const Comparison c = compare(run("a", fast, 2, {"H200"}), run("b", fast, 2, {"A100"}));
@@ -82,7 +83,7 @@ TEST_F(Contract, EqualFastRunsAreEqual) {
   EXPECT_TRUE(c.allows.empty());
 }
 
-// An imported run has its first state as the checkpoint of step 0.
+// An imported run has its first state as checkpoint 0.
 class FirstState : public Contract {
  protected:
   RunRecord begun(const std::string& name, double loss, std::optional<float> weight, uint64_t batch = 1) {

@@ -150,7 +150,7 @@ TEST(Config, DepthIsBounded) {
   EXPECT_EQ(error_of(kSmall, {"model.hidden=" + repeated(50000, "[")}),
             "--set model.hidden:1: arrays and tables are nested deeper than 64 levels");
   EXPECT_EQ(error_of(kSmall, {"run." + dots + "=1"}), "--set run." + dots + "=1: expected table.key=value");
-  // What is in strings and comments, and a depth that is meant, does not count.
+  // Strings, comments and intended nesting do not count.
   const std::string prompt = kSmall + "[tensorboard]\nprompt = ";
   EXPECT_EQ(error_of(prompt + "'''" + repeated(500, ".[\"\n") + "''' # " + repeated(500, ".{") + "\n"), "no error");
   EXPECT_EQ(error_of(prompt + "\"\"\"" + repeated(500, ".[\\\"") + "\"\"\"\"\"\n"), "no error");
@@ -227,7 +227,7 @@ TEST(Config, ValuesOfTheOptimizerAndTheScheduleAreCheckedInPlace) {
   expect_refused("schedule", "gamma = 0", "must be in (0, 1], got 0");
   expect_refused("schedule", "rise = 1", "must be in [0, 1), got 1");
   expect_refused("schedule", "initial_ratio = -0.1", "must be in [0, 1], got -0.1");
-  // A key that is not set stands where its table does, and one whose table is not there in the file.
+  // An error of a key that is not set names the line of its table, or the file if there is no such table.
   EXPECT_EQ(with("[schedule]\nkind = \"step\"\n").find("folder/small.toml:11: schedule.milestones or "), 0u);
   EXPECT_EQ(error_of(kSmall, {"optimizer.momentum=2"}),
             "--set optimizer.momentum: optimizer.momentum must be in [0, 1), got 2");
@@ -252,7 +252,6 @@ TEST(Config, AdaptiveScalingHasItsOwnKeys) {
   EXPECT_EQ(c.run.ramp_steps, 100);
 }
 
-// tools/CONFIG.md has a row for each key of each table, and none besides.
 TEST(Config, FastNumericsHaveAPrecision) {
   EXPECT_EQ(parse_config(kSmall, "small.toml", {"run.numerics=fast"}).run.precision, "bf16");
   const Config c = parse_config(kSmall, "small.toml", {"run.numerics=fast", "run.precision=tf32"});
@@ -268,13 +267,14 @@ TEST(Config, FastNumericsHaveAPrecision) {
   EXPECT_NE(one.hex(), digest(portable).hex());
 }
 
-// Those of runs on file: a key that is new does not end them.
+// Digests of recorded runs: a new key must not change them, or they could not be resumed.
 TEST(Config, DigestsStayWhatTheyWere) {
   EXPECT_EQ(digest(parse_config(kSmall, "small.toml")).hex(), "19345e761ee83713962f4d5ba99dfeb7");
   for (const char* key : {"data.augment_epochs=1", "optimizer.ema_decay=0.5"})
     EXPECT_NE(digest(parse_config(kSmall, "small.toml", {key})).hex(), "19345e761ee83713962f4d5ba99dfeb7") << key;
 }
 
+// tools/CONFIG.md has a row for each key of each table, and no others.
 TEST(Config, TheDocumentNamesEveryKey) {
   const std::string document = read_file(std::string(ELINVAR_SOURCE_DIR) + "/tools/CONFIG.md");
   std::set<std::string> documented, written;

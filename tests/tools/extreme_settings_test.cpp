@@ -1,4 +1,4 @@
-// Every setting of every table, with values that nobody means: each is refused with file, line and key, or it works.
+// Every setting of every table with extreme values: each is refused with file, line and key, or it works.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ const std::vector<std::string> kExtremes = {"-9223372036854775808",
                                             "{a = 1}",
                                             "1979-05-27"};
 
-// One step of the job but for the update.
+// Uses the configuration in all of one step except the update.
 void use(const Config& config) {
   Training training(config, Device{});
   const Cursor at = training.loader.cursor(0);
@@ -89,7 +89,7 @@ void expect_refused_or_working(const std::string& base, const std::vector<std::s
       } catch (const UsageError& error) {
         const std::string said = error.what();
         EXPECT_EQ(said.find("extreme.toml:"), 0u) << what << ": " << said;
-        // It, or one that does not go with it.
+        // The error names this line, or one that contradicts it.
         const auto stands_there = [&](const Line& other) {
           return said.find(fmt::format("extreme.toml:{}: ", other.number)) == 0 &&
                  said.find(other.table + "." + other.key) != std::string::npos;
@@ -110,7 +110,7 @@ TEST(ExtremeSettings, OfAdaptiveScalingAndOfTheRest) {
                      "schedule.kind=step", "schedule.milestones=[5]", "schedule.warmup_steps=0"});
 }
 
-// Those of networks and layers, whose outlines show what would become of them.
+// Extreme values of settings of networks and layers; their outlines show the effect.
 const std::vector<Value> kExtremeValues = {Value{true},
                                            Value{INT64_MIN},
                                            Value{int64_t{-1}},
@@ -140,7 +140,7 @@ Spec outlined(const Spec& spec, const InputInfo& input) {
   return whole;
 }
 
-// Of the spec at `place` within a network.
+// Tries the settings of the spec at `place` within a network.
 void try_settings(const Spec& network, const InputInfo& input, const std::function<Spec&(Spec&)>& place) {
   Spec whole = outlined(network, input);
   for (const auto& [key, setting] : place(whole).settings)
@@ -212,7 +212,7 @@ TEST(ExtremeSettings, ALayersNameIsItsOwn) {
             "my.toml:4: model.layer.name = 'a' is what a layer before it is called");
   EXPECT_EQ(refusal("{kind = 'conv2d', out = 3, name = '1'},\n{kind = 'conv2d', out = 3}"),
             "my.toml:4: model.layer.name = '1' is what a layer before it is called");
-  // Where dots make them one.
+  // Names that become equal through dots.
   EXPECT_EQ(refusal("{kind = 'residual', name = 'a', layer = [{kind = 'batch_norm'}]},\n{kind = 'batch_norm', name = "
                     "'a.layer.0'}"),
             "my.toml:4: model.layer.kind = 'batch_norm': there is a parameter 'a.layer.0.weight' already");

@@ -1,4 +1,4 @@
-// tools/fetch-data, with a list of its own whose files lie in a folder.
+// tools/fetch-data with its own list, whose files are in a folder.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -63,7 +63,7 @@ TEST_F(FetchData, GoesOnWhereADownloadBrokeOff) {
   EXPECT_EQ(fetch("hello").code, 0);
   EXPECT_EQ(read_file(here_ / "data/text/hello.txt"), "hello\n");
   EXPECT_FALSE(fs::exists(here_ / "data/text/hello.txt.part"));
-  // One that was whole, but for its name; and one that is another file's beginning.
+  // One complete file that lacks only its name, and one that is the beginning of another file.
   here_.write("other/text/hello.txt.part", "hello\n");
   EXPECT_EQ(fetch("hello --into other --mirror file:///nowhere").code, 0);
   here_.write("third/text/hello.txt.part", "jel");
@@ -102,7 +102,7 @@ TEST_F(FetchData, NamesTheSetsThatThereAre) {
   EXPECT_NE(unknown.out.find("sets: hello pack wrong gone"), std::string::npos) << unknown.out;
 }
 
-// The list of the project: a line is a set, a file, a checksum of the right length, a URL.
+// The project's list: each line has a set, a file, a checksum of the right length, and a URL.
 TEST(FetchDataSets, AreWellFormed) {
   const std::string text = read_file(std::string(ELINVAR_SOURCE_DIR) + "/tools/fetch-data.sets");
   const std::regex line(R"([a-z0-9-]+ [a-z0-9./-]+ (sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}) https://\S+( [a-z0-9-]+)?)");

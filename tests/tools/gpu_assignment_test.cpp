@@ -1,4 +1,4 @@
-// GPUs of a machine and the workers that `train run` starts there.
+// The GPUs of a machine and the workers that `train run` starts there.
 #include "tools/training/gpu_assignment.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ TEST(GpuAssignment, EachWorkerGetsItsOwnAndWhoComesForOneThatDiedItsGpu) {
   EXPECT_EQ(start(12), "cuda:2");
   alive.erase(11);
   EXPECT_EQ(start(13), "cuda:1");
-  // More than there are, as train ctl scale may ask for, share.
+  // With more workers than GPUs, as train ctl scale may request, workers share.
   EXPECT_EQ(start(14), "cuda:0");
   EXPECT_EQ(start(15), "cuda:1");
   alive = {12, 14, 15};

@@ -1,4 +1,4 @@
-// What somebody hostile, or a disk, gives the train command: it says what is wrong with which file, at once.
+// Hostile or damaged input of the train command: it reports at once what is wrong with which file.
 #include <cmath>
 
 #include "tensor/base/file.h"
@@ -16,7 +16,7 @@ using test::TrainCommand;
 
 class HostileInput : public TrainCommand {
  protected:
-  // Refused within seconds, before there is a run directory.
+  // Checks that the input is refused within seconds, before there is a run directory.
   void expect_refused(const std::vector<std::string>& settings, int code, const std::string& message,
                       const std::string& config = "images.toml") const {
     std::vector<std::string> arguments;
@@ -48,7 +48,7 @@ TEST_F(HostileInput, SettingsThatAskForTooMuch) {
                  "mlp.toml");
 }
 
-// The parameters alone would fit.
+// The parameters alone would fit into memory.
 TEST_F(HostileInput, ANetworkWhoseTrainingStateFitsNoMemory) {
   const double memory = static_cast<double>(machine_memory());
   const auto width = static_cast<int64_t>(std::sqrt(0.7 * memory / sizeof(float)));
@@ -85,7 +85,7 @@ TEST_F(HostileInput, DataThatAreNoFile) {
   expect_refused({}, 2, "pipe.toml is no configuration: it is not a regular file", "pipe.toml");
 }
 
-// What a worker quotes reaches whoever started it.
+// The user sees text that a worker quotes.
 TEST_F(HostileInput, ALabelThatIsNoText) {
   test::TarWriter tar;
   folder_.write("a.tar", tar.member("1.png", "").member("1.cls", "\xFF").finish());

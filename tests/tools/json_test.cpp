@@ -17,7 +17,7 @@
 namespace elinvar::test {
 namespace {
 
-// Arrays or objects within one another.
+// Returns nested arrays or objects.
 std::string nested(int depth, bool objects = false) {
   std::string text, end;
   for (int i = 0; i < depth; ++i) {
@@ -45,7 +45,7 @@ TEST(Json, OfAFileIsAnObject) {
     EXPECT_EQ(message_of<Failure>([&] { read_json_object(path); }), path + " is no JSON object");
 }
 
-// Whatever reads JSON from outside, with a depth at which recursion would exhaust the stack.
+// Every reader of JSON from outside, with a depth at which recursion would exhaust the stack.
 TEST(Json, NoReaderGoesDeeperThanItsStack) {
   const TemporaryFolder folder;
   for (const bool objects : {false, true}) {

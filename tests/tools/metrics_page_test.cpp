@@ -1,4 +1,4 @@
-// Numbers for Prometheus: their text, the server under it, and a job that is looked at while it trains.
+// Metrics for Prometheus: their text, the server, and a job that is queried while it trains.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What is answered to these bytes, at "http://127.0.0.1:PORT..", by a server that may wait for more of them.
+// Returns the answer to these bytes at "http://127.0.0.1:PORT..", from a server that may wait for more of them.
 std::string answer_to(const std::string& url, const std::string& request, bool more = true) {
   const int port = std::stoi(url.substr(std::string("http://127.0.0.1:").size()));
   sockaddr_in address{};
@@ -51,7 +51,7 @@ std::string get(const std::string& url, const std::string& path, const std::stri
 int status_of(const std::string& answer) { return answer.size() > 12 ? std::atoi(answer.c_str() + 9) : 0; }
 std::string body_of(const std::string& answer) { return answer.substr(answer.find("\r\n\r\n") + 4); }
 
-// Samples by name and labels; a failed test where a line is none, or stands apart from the others of its metric.
+// Returns samples by name and labels. Fails the test if a line is malformed or not next to the others of its metric.
 std::map<std::string, double> parse_exposition(const std::string& text) {
   std::map<std::string, double> samples;
   std::set<std::string> types;
@@ -170,7 +170,7 @@ class Crowd {
   void say(const std::string& more) {
     for (const int socket : sockets_) (void)!::send(socket, more.data(), more.size(), MSG_NOSIGNAL);
   }
-  // How many of them the server has let go.
+  // Returns how many of them the server has disconnected.
   int gone() {
     int count = 0;
     char byte = 0;
@@ -201,7 +201,7 @@ TEST(WebServer, NobodyWaitsForWhoSaysNothingOrGoesOnByteByByte) {
     EXPECT_EQ(body_of(get(server.url(), "/metrics")), "hello");
   }
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2));
-  // The whole of a request has a time, whatever comes meanwhile.
+  // The request as a whole has a time limit, even if bytes keep arriving.
   while (dripping.gone() < 50 && Clock::now() - begin < std::chrono::seconds(30)) {
     dripping.say("y");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

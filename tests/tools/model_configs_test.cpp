@@ -1,4 +1,4 @@
-// Every configuration that comes with the project reads without a complaint, and its network builds.
+// Every configuration in the project can be read without a complaint, and its network can be built.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 namespace elinvar {
 namespace {
 
-// What its data would say, without the data.
+// Returns the description of its data without the data.
 InputInfo stand_in(const DataConfig& data) {
   if (data.kind == "text") return {.sample = {data.context}, .classes = 256, .dtype = DType::i32};
   if (data.kind == "mnist") return {.sample = {28, 28, 1}, .classes = 10};

@@ -1,4 +1,4 @@
-// Paths that name something else than was meant: each reader says so at once.
+// Paths that name something other than a file or a folder: each reader reports it at once.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of either kind; a reader that waits for somebody ends the process.
+// Returns the error of either type; a reader that waits ends the process.
 std::string refusal(const std::function<void()>& read) {
   ::alarm(60);
   std::string said = "nothing";
@@ -45,7 +45,7 @@ class OddPaths : public testing::Test {
     fs::create_symlink("loop", folder_ / "loop");
     paths_ = {folder_ / "pipe", folder_ / "socket", folder_ / "loop", "/dev/zero", folder_ / std::string(5000, 'x')};
   }
-  // With each of the paths it throws what names the path.
+  // Checks that `read` throws an error that names the path, for each of the paths.
   void expect_refused(const std::string& what, const std::function<void(const std::string& path)>& read) const {
     for (const std::string& path : paths_) {
       const std::string said = refusal([&] { read(path); });
@@ -65,7 +65,7 @@ TEST_F(OddPaths, OfData) {
                  [](const std::string& path) { for_each_document({.inputs = {path}}, [](const std::string&) {}); });
 }
 
-// Under the names that are looked for.
+// Under the names that the readers look for.
 TEST_F(OddPaths, InFolders) {
   const std::vector<std::pair<const char*, const char*>> files = {{"cifar10", "data_batch_1.bin"},
                                                                   {"image_folder", "cat/1.png"},

@@ -1,5 +1,5 @@
-// train run --profile: the trace is one that Perfetto and chrome://tracing open, the table adds up, and no bit of the
-// run depends on it.
+// train run --profile: Perfetto and chrome://tracing can open the trace, the table adds up, and no bit of the run
+// depends on it.
 #include "tools/training/profiler.h"
 
 #include <gtest/gtest.h>
@@ -19,14 +19,14 @@ namespace fs = std::filesystem;
 using Json = Profiler::Json;
 using test::Ended;
 
-// The rules of the trace event format for what is written here: metadata and complete events, in order of their
-// beginning, nested in each thread, and each process and thread with a name. The names of a process stand together: to
-// Perfetto a thread's name is that of the thread with its number that came up last.
+// Checks the rules of the trace event format for what the profiler writes: metadata and complete events, in order of
+// their beginning, nested in each thread, and a name for each process and thread. The names of a process are adjacent,
+// because Perfetto gives a thread's name to the newest thread with its number.
 void expect_well_formed(const Json& trace) {
   ASSERT_TRUE(trace.at("traceEvents").is_array());
   using Thread = std::pair<int, int>;
   std::set<int> processes, begun;
-  int naming = -1;  // the process whose names these are
+  int naming = -1;  // the process of the current names
   std::set<Thread> named, used;
   std::map<Thread, std::vector<std::pair<int64_t, int64_t>>> open;  // intervals, in nanoseconds
   for (const Json& event : trace["traceEvents"]) {
@@ -123,11 +123,11 @@ TEST(Profiler, ThreadsOfTheTeamAreSaidToBeAtTheOp) {
   for (int i = 0; i < 20; ++i) (void)matmul(a, a);
   profile.finish();
   expect_well_formed(trace);
-  // A helper that comes too late finds its part done, so how many took part is not known.
+  // A helper that comes too late finds its part done, so the number of participants is unknown.
   for (const Json& event : events_of(trace, "activity")) EXPECT_EQ(event["name"], "matmul");
 }
 
-// An activity within another, and ops in each: times are exclusive, and add up to the step.
+// An activity within another, and ops in each: times are exclusive and add up to the step.
 TEST(ProfileTable, TellsWhereAStepsTimeGoes) {
   const auto event = [](const char* name, const char* category, double begin, double time, Json args = nullptr,
                         int thread = 1) {

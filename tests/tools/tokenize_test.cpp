@@ -1,4 +1,4 @@
-// What `tokenize` does, called as the program calls it.
+// The command `tokenize`, called as a program.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A tokenizer.json of the golden vocabulary whose special tokens, from 1000 on, are these.
+// Returns a tokenizer.json of the golden vocabulary with these special tokens, from 1000 on.
 std::string tokenizer_with(const TemporaryFolder& folder, const std::vector<const char*>& specials) {
   Json json = Json::parse(read_file(std::filesystem::path(ELINVAR_SOURCE_DIR) / "tests/golden/tokenizer.json"));
   json["model"]["vocab"].erase("<|endoftext|>");

@@ -1,5 +1,5 @@
-// Ops as objects: what a recorder is told of, what it changes (nothing), and how an op is called from a file. That each
-// op is told of whole is a test of each op row (op_row.h).
+// Ops as objects: the reports to a recorder, which change nothing, and calls of an op from a file. Each op row
+// (op_row.h) tests that its op is reported completely.
 #include "tensor/trace.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ namespace {
 
 using test::same_bits;
 
-// What was told, as text.
+// Records reports as text.
 struct Notes : Recorder {
   void begins(const AnyOp& op, const TraceValues& arguments) override {
     names.push_back(op.name());
@@ -69,7 +69,7 @@ TEST(Trace, OpsWithinAnOpArePartOfIt) {
   const RecordScope recording(notes);
   const Tensor x = numbers({4, 3}).transpose(0, 1);
   (void)tanh(x);             // copies x to a contiguous tensor first
-  (void)Tensor::zeros({2});  // is a fill
+  (void)Tensor::zeros({2});  // a fill
   EXPECT_EQ(notes.names, (std::vector<std::string>{"tanh", "fill"}));
 }
 
@@ -261,7 +261,7 @@ TEST(Reproducer, AFileHoldsTheCallAndBothResults) {
             std::string::npos);
 }
 
-// Files that version 0.1.0 wrote: structs as arguments and results, and a list of them.
+// Files written by version 0.1.0: structs as arguments and results, and a list of them.
 TEST(Reproducer, EarlierFilesAreReadAndDoneAgain) {
   for (const char* op : {"row_norm_backward", "running_mean"}) {
     SCOPED_TRACE(op);

@@ -1,4 +1,4 @@
-// What is done to the files and folders of a run: while it lives, and between a stop and a --resume.
+// Damage to the files and folders of a run: while it lives, and between a stop and a --resume.
 #include <sys/mount.h>
 #include <sys/stat.h>
 
@@ -19,7 +19,7 @@ bool is_there(const fs::path& path) {
   return fs::symlink_status(path, error).type() != fs::file_type::not_found;
 }
 
-void write_over(const fs::path& path, const std::string& text) {  // the same inode, for those that have it open
+void write_over(const fs::path& path, const std::string& text) {  // keeps the inode, for processes that have it open
   std::ofstream(path, std::ios::binary | std::ios::trunc).write(text.data(), static_cast<std::streamsize>(text.size()));
 }
 
@@ -29,7 +29,7 @@ std::string joined(const std::vector<std::string>& lines) {
   return text;
 }
 
-// `text` as `how` leaves it.
+// Returns `text` damaged as `how` says.
 std::string damaged(Dice& dice, const std::string& how, std::string text) {
   std::vector<std::string> lines = lines_of(text);
   const auto size = static_cast<int64_t>(text.size()), count = static_cast<int64_t>(lines.size());
@@ -54,7 +54,7 @@ std::string damaged(Dice& dice, const std::string& how, std::string text) {
 
 }  // namespace
 
-// Something that is in the run directory is away, or another thing is in its place.
+// Removes or replaces something in the run directory.
 void Torture::harm(const std::string& target, const std::string& how) {
   const fs::path path = target.empty() ? run(name_) : run(name_) / target;
   if (!is_there(path)) return;
@@ -74,12 +74,12 @@ void Torture::harm(const std::string& target, const std::string& how) {
     if (target.empty() && has_finished(aside)) taken_.over = true;
     return;
   }
-  // At once, so that it is known whether the job had finished before.
+  // At once, so that it is known whether the job had already finished.
   const fs::path removed = folder_ / (name_ + "-removed");
   fs::rename(path, removed, ignored);
   if (target.empty() && has_finished(removed)) taken_.over = true;
   fs::remove_all(removed, ignored);
-  for (int i = 0; i < 5 && is_there(path); ++i) fs::remove_all(path, ignored);  // the job may have made it anew
+  for (int i = 0; i < 5 && is_there(path); ++i) fs::remove_all(path, ignored);  // the job may have made it again
   if (how == "file") write_over(path, "");
   else if (how == "folder") fs::create_directory(path, ignored);
   else if (how == "link") fs::create_symlink("/nowhere/at/all", path, ignored);
@@ -99,7 +99,7 @@ void Torture::restore() {
   }
 }
 
-// A disk of its own for the run: with little room from the start, or filled by somebody else at some step, for a while
+// A separate disk for the run: with little room from the start, or filled by another process at some step, for a while
 // or until the job has ended.
 void Torture::disk(Dice& dice, Phase& phase) {
   const bool first = disk_.empty(), small = dice.chance(0.5);
@@ -145,7 +145,7 @@ void Torture::directories(Dice& dice, Phase& phase) {
   const int64_t step = dice.number(kSteps);
   tell(fmt::format("'{}' {} at step {}", target, how, step));
   phase.deeds.push_back({.step = step, .seconds = dice.real(0.05), .act = [this, target, how] { harm(target, how); }});
-  // Nobody can go on from what is gone for ever; what it costs, the next start says.
+  // A run cannot continue from what is lost for good; the next start names the loss.
   taken_.names = {target.empty() ? name_ : fs::path(target).filename().string()};
   if (target.starts_with("checkpoints")) taken_.names.insert({"checkpoints", "checkpoint"});
   taken_.ledger = target.empty() || target == "ledger.jsonl" || target == "digests.jsonl";

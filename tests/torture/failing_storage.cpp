@@ -1,26 +1,23 @@
-// A library to preload (LD_PRELOAD) that lets calls of the C library fail as storage fails, in whatever program it is
-// loaded into, and lets the clock of the day jump. What is to fail is told by the environment:
+// A library for LD_PRELOAD that makes calls of the C library fail as storage fails, in any program, and makes the time
+// of day jump. The environment sets what fails:
 //
-//   ELINVAR_FAILING   rules, parted by ';', each of "key=value" parted by ',':
-//     call=A+B+..     of which calls, or "any": open, write, sync, rename, link, unlink, mkdir, truncate, map, read,
-//     look
+//   ELINVAR_FAILING   rules separated by ';', each a list of "key=value" separated by ',':
+//     call=A+B+..     the calls, or "any": open, write, sync, rename, link, unlink, mkdir, truncate, map, read, look
 //                     (stat and opendir), lock, thread, spawn
 //     error=N         errno; 0: nothing fails, calls are only counted
-//     short=1         instead: read and write do a part of what they were asked for
-//     from=N          the Nth such call is the first to fail (1 unless told),
-//     count=N         and so many fail, 0 (unless told): all from then on,
-//     seconds=S       or all within so many seconds of the first that does
-//     chance=P        of those only so many in a thousand (1000 unless told)
-//     under=PREFIX    only calls on paths that begin so; threads and processes have no path
-//     name=TEXT       only on paths that have this in them
-//     only=WORD       only in processes whose first argument this is: run, join, coordinate, serve
-//     own=1           each process counts by itself
-//   ELINVAR_FAILING_COUNTS   a file of 64 bytes a rule, in which all processes count: calls, failures, and when the
-//   first
-//                            failed
-//   ELINVAR_CLOCK     seed,period,hours: each `period` milliseconds the time of day is off by another amount, up to so
-//   many
-//                     hours forth or back
+//     short=1         instead: read and write process a part of the bytes
+//     from=N          the Nth such call is the first to fail (default 1)
+//     count=N         number of failures; 0 (default): all from then on
+//     seconds=S       or all within S seconds of the first failure
+//     chance=P        fails P of a thousand of those calls (default 1000)
+//     under=PREFIX    only calls on paths with this prefix; threads and processes have no path
+//     name=TEXT       only calls on paths that contain this text
+//     only=WORD       only in processes with this first argument: run, join, coordinate, serve
+//     own=1           each process counts separately
+//   ELINVAR_FAILING_COUNTS   a file of 64 bytes per rule, in which all processes count: calls, failures, and the time
+//                            of the first failure
+//   ELINVAR_CLOCK     seed,period,hours: every `period` milliseconds the time of day gets another offset of up to
+//                     `hours` hours in either direction
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -43,7 +40,7 @@ namespace {
 constexpr int kMostRules = 8;
 
 struct Counts {
-  std::atomic<int64_t> calls, failures, first;  // the last in nanoseconds, 0: none has failed
+  std::atomic<int64_t> calls, failures, first;  // the last in nanoseconds; 0: none has failed
   int64_t unused[5];
 };
 static_assert(sizeof(Counts) == 64 && std::atomic<int64_t>::is_always_lock_free);
@@ -144,7 +141,7 @@ bool concerns(const Rule& rule, const char* call, const char* path) {
 
 enum class Fate { as_ever, fails, is_short };
 
-// What becomes of a call on this path; nullptr: it is on none. `fails` has set errno.
+// Returns the fate of a call on this path, which may be null. `fails` has set errno.
 Fate fate(const char* call, const char* path) {
   if (!ready) return Fate::as_ever;
   for (int i = 0; i < rule_count; ++i) {
@@ -197,8 +194,8 @@ F next(F, const char* symbol) {
 
 }  // namespace
 
-// HOOK(result of failure, result type, symbol, (parameters), (arguments), fate): another function of this name, which
-// asks for its fate first. Labels of the assembler keep the names apart from what headers declare.
+// HOOK(result of failure, result type, symbol, (parameters), (arguments), fate) defines a function of this name that
+// first asks for its fate. Assembler labels separate the names from the declarations in headers.
 #define HOOK(failure, result, symbol, parameters, arguments, what)                                \
   extern "C" __attribute__((visibility("default"))) result hook_##symbol parameters asm(#symbol); \
   extern "C" result hook_##symbol parameters {                                                    \
@@ -210,7 +207,7 @@ F next(F, const char* symbol) {
   HOOK(failure, result, symbol, parameters, arguments, what)       \
   HOOK(failure, result, symbol##64, parameters, arguments, what)
 
-// The mode is passed on whether it was given or not, as the system call has it.
+// The mode is passed on whether or not it was given, as in the system call.
 BOTH(-1, int, open, (const char* path, int flags, unsigned mode), (path, flags, mode), fate("open", path))
 BOTH(-1, int, openat, (int at, const char* path, int flags, unsigned mode), (at, path, flags, mode),
      fate_at("open", at, path))
@@ -240,14 +237,14 @@ HOOK(-1, int, flock, (int file, int operation), (file, operation), fate_of("lock
 BOTH(MAP_FAILED, void*, mmap, (void* at, size_t size, int protection, int flags, int file, long offset),
      (at, size, protection, flags, file, offset), file >= 0 ? fate_of("map", file) : Fate::as_ever)
 
-// These tell by their result, not by errno.
+// These return the error instead of setting errno.
 HOOK(errno, int, pthread_create, (void* thread, const void* attributes, void* (*call)(void*), void* argument),
      (thread, attributes, call, argument), fate("thread", nullptr))
 HOOK(errno, int, posix_spawn,
      (int* pid, const char* path, const void* actions, const void* attributes, char* const* argv, char* const* words),
      (pid, path, actions, attributes, argv, words), fate("spawn", nullptr))
 
-// With a part of what was asked for, at least a byte.
+// Processes a part of the bytes, at least one.
 #define PART(symbol, call, parameters, arguments, part)                                            \
   extern "C" __attribute__((visibility("default"))) ssize_t hook_##symbol parameters asm(#symbol); \
   extern "C" ssize_t hook_##symbol parameters {                                                    \
@@ -271,7 +268,7 @@ PARTS(pread, "read", (int file, void* bytes, size_t count, long offset), (file, 
 
 namespace {
 
-// By how many seconds the time of day is off now.
+// Returns the present offset of the time of day in seconds.
 int64_t off() {
   if (clock_period == 0) return 0;
   const uint64_t bits = mixed(static_cast<uint64_t>(clock_seed + monotonic() / 1000000 / clock_period));

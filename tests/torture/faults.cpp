@@ -20,9 +20,9 @@ namespace {
 
 struct Call {
   const char* name;
-  std::vector<int> errors;  // 0: it does a part of what it was asked for
+  std::vector<int> errors;  // 0: the call processes a part of the bytes
 };
-// What storage answers at times; those that read and write are interrupted as well.
+// Errors that storage may return; calls that read and write are also interrupted.
 const std::vector<Call>& storage_calls() {
   static const std::vector<Call> calls = {{"open", {ENOSPC, EMFILE, EACCES, EIO, EINTR, EROFS}},
                                           {"write", {ENOSPC, EIO, EINTR, EDQUOT, 0, 0}},
@@ -43,7 +43,7 @@ constexpr int kMostRules = 8, kBytesARule = 64;
 
 fs::path library() { return program_beside("libfailing_storage.so"); }
 
-// Of rule i: calls and failures.
+// Returns the calls and failures of rule i.
 std::pair<int64_t, int64_t> counts(const std::string& file, int i) {
   const std::string bytes = read_file(file);
   int64_t numbers[2];
@@ -79,7 +79,7 @@ int64_t Torture::failures_counted() const {
   return all;
 }
 
-// How many of each call there are, so that all of them can be hit.
+// Counts the calls of each kind, so that each of them can be made to fail.
 void Torture::count_calls() {
   if (!calls_.empty()) return;
   const std::vector<Call>& calls = storage_calls();
@@ -113,7 +113,7 @@ std::string Torture::rule_of(Dice& dice) {
   }
   if (dice.chance(0.4)) rule += ",only=" + dice.pick<std::string>({"run", "run", "join"});
   rule += fmt::format(",from={}", dice.between(1, most));
-  const int64_t span = error == EINTR ? 0 : dice.number(10);  // nothing is interrupted for ever
+  const int64_t span = error == EINTR ? 0 : dice.number(10);  // an interruption must not last for ever
   if (span < 5) rule += ",count=1";
   else if (span < 6) rule += fmt::format(",count={}", dice.between(2, 20));
   else if (span < 8) rule += fmt::format(",seconds={:.2f}", 0.05 + dice.real(dice.chance(0.3) ? 6 : 0.5));
@@ -125,8 +125,8 @@ void Torture::storage(Dice& dice, Phase& phase) {
   for (int64_t i = dice.chance(0.7) ? 1 : dice.between(2, 3); i > 0; --i) add_failing(phase.launch, rule_of(dice));
 }
 
-// Each process by itself, and not the first four threads: two that are only tried, and two of ZeroMQ's, which aborts
-// where it is not given what was there a moment before.
+// Each process separately, and not its first four threads: two that are only tried, and two of ZeroMQ, which aborts if
+// they cannot be started.
 void Torture::threads(Dice& dice, Phase& phase) {
   const std::string call = dice.pick<std::string>({"thread", "thread", "spawn"});
   const int64_t from = call == "thread" ? dice.between(5, 14) : dice.between(1, 3);

@@ -1,5 +1,5 @@
 #pragma once
-// The schedules of torture: what a seed stands for, and how it is done to a tiny job.
+// The schedules of torture: a seed determines one, which is carried out on a tiny job.
 #include <cstdint>
 #include <initializer_list>
 #include <map>
@@ -14,7 +14,7 @@ namespace elinvar::test {
 class Dice {
  public:
   explicit Dice(uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15 + 1) {}
-  // From 0 to below `below`; the same on every machine, which the standard's distributions are not.
+  // Returns a number in [0, below); the same on every machine, unlike with the standard's distributions.
   int64_t number(int64_t below) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(below)); }
   int64_t between(int64_t least, int64_t most) { return least + number(most - least + 1); }
   double real(double most) { return most * static_cast<double>(random_() >> 11) / 9007199254740992.0; }
@@ -31,16 +31,16 @@ class Dice {
 class Torture : public TortureJob {
  protected:
   ~Torture() override { take_disk_away(); }
-  static const std::vector<std::string>& kinds();  // that can be done here
+  static const std::vector<std::string>& kinds();  // those possible on this machine
 
-  // Does to a job what kind and seed stand for, and lets it end. What was wrong, or "".
+  // Carries out the schedule of this kind and seed, and lets the job end. Returns what was wrong, or "".
   std::string torture(const std::string& kind, uint64_t seed);
-  const std::string& story() const { return story_; }    // of the last one, in words
-  void take_disk_away();                                 // if it had one of its own
-  int64_t faults() const { return faults_ + struck(); }  // that were done in all
+  const std::string& story() const { return story_; }    // the newest schedule, in words
+  void take_disk_away();                                 // if it has a separate one
+  int64_t faults() const { return faults_ + struck(); }  // total number of faults
 
  private:
-  // One start of the job, and what happens to it.
+  // One start of the job, and its disturbances.
   struct Phase {
     Launch launch = {};
     std::vector<Deed> deeds = {};
@@ -53,7 +53,7 @@ class Torture : public TortureJob {
   void threads(Dice& dice, Phase& phase);
   void directories(Dice& dice, Phase& phase);
   void disk(Dice& dice, Phase& phase);
-  std::string damage(Dice& dice, const std::string& name);  // to files of a run that has stopped
+  std::string damage(Dice& dice, const std::string& name);  // of files of a stopped run
   std::string pool(Dice& dice);                             // a whole schedule
 
   std::string rule_of(Dice& dice);
@@ -72,10 +72,10 @@ class Torture : public TortureJob {
   void tell(const std::string& what) { story_ += (story_.empty() ? "" : "; ") + what; }
 
   std::string name_, story_;
-  std::string disk_;  // where one is mounted; "": none
+  std::string disk_;  // mount point; "": none
   Taken taken_;
   int64_t faults_ = 0;
-  std::map<std::string, int64_t> calls_;  // of an undisturbed run of two workers
+  std::map<std::string, int64_t> calls_;  // calls in an undisturbed run of two workers
   std::vector<std::pair<std::filesystem::path, std::filesystem::path>> moved_;
 };
 

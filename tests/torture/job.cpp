@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr double kLongest = 60;  // seconds, of a job that takes one alone and undisturbed
+constexpr double kLongest = 60;  // seconds, for a job that takes one second undisturbed
 constexpr int kKept = 3;         // checkpoints
 
 constexpr const char* kRaw[] = {
@@ -65,7 +65,7 @@ std::string raw_words_in(const std::string& text) {
   return "";
 }
 
-std::string text_of_file(const fs::path& path) {  // "" for what cannot be read
+std::string text_of_file(const fs::path& path) {  // "" if it cannot be read
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return "";
   std::ostringstream text;
@@ -164,7 +164,7 @@ pid_t TortureJob::launch(const std::string& name, std::vector<std::string> words
   return child;
 }
 
-// Each process that is left, with what its threads are at.
+// Returns each remaining process with the activity of its threads.
 std::string TortureJob::left_processes() const {
   std::string text;
   for (const Process& process : processes()) {
@@ -181,7 +181,7 @@ std::string TortureJob::left_processes() const {
   return text;
 }
 
-// What comes through pipes whose reader goes away after a line.
+// Reads from pipes whose reader leaves after a line.
 void TortureJob::read_lines() {
   std::erase_if(read_, [](int file) {
     char text[64];
@@ -202,13 +202,13 @@ std::string TortureJob::watch(const std::string& name, pid_t child, int* code) {
     pid_t ended = 0;
     while ((ended = ::waitpid(-1, &status, WNOHANG)) > 0)
       if (ended == child) *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (ended < 0) return "";  // orphans of the job have become children of this process, and all of them have ended
+    if (ended < 0) return "";  // orphans of the job become children of this process, and all of them have ended
     read_lines();
     int64_t step = looked_at_;
     if (now() > looked + (deeds_.empty() ? 0.05 : 0)) {
       looked = now();
       step = steps_in(text_of_file(folder_ / name / "ledger.jsonl"));
-      seen_ = std::max(seen_, std::min(step, looked_at_));  // twice: a write that fails is taken back
+      seen_ = std::max(seen_, std::min(step, looked_at_));  // read twice, because a failed write is undone
       looked_at_ = step;
     }
     for (size_t i = 0; i < deeds_.size();) {
@@ -235,8 +235,8 @@ std::string TortureJob::watch(const std::string& name, pid_t child, int* code) {
   }
 }
 
-// Those of the undisturbed run; or, where somebody has taken the file away and the job has said that the first lines
-// are missing, the last ones of them.
+// Returns whether the digests are those of the undisturbed run or, if the file was removed and the job has reported
+// that the first lines are missing, the last of them.
 bool TortureJob::digests_are_right(const std::string& name, const std::string& err) const {
   const std::string own = text_of_file(folder_ / name / "digests.jsonl"), whole = digests("whole");
   if (own == whole) return true;
@@ -299,7 +299,7 @@ std::string TortureJob::live(const std::string& name, const Launch& launched, st
   return standing(name, taken);
 }
 
-// Of the run directory now that nobody writes: nothing that was promised is lost, nothing in it is wrong.
+// Checks the run directory after the last write: no confirmed data are missing, and nothing in it is wrong.
 std::string TortureJob::standing(const std::string& name, const Taken& taken) {
   const fs::path path = folder_ / name;
   const std::string ledger = whole_lines_of(text_of_file(path / "ledger.jsonl"));
@@ -315,7 +315,7 @@ std::string TortureJob::standing(const std::string& name, const Taken& taken) {
     const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (event.is_object() && event.value("event", "") == "checkpoint") promised.insert(event.at("step").get<int64_t>());
   }
-  // All but those that newer ones have made dispensable, whether these were announced before the end or not.
+  // All checkpoints except those that newer ones replace, whether or not these were announced before the end.
   const CheckpointStore store(path / "checkpoints");
   for (const int64_t step : store.steps()) promised.insert(step);
   int good = 0;

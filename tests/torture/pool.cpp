@@ -1,5 +1,5 @@
-// A pool among enemies: its daemon is killed, stopped, robbed of its disk, its jobs lose processes and folders. What is
-// left must be clear to the next daemon, and each job must end as the undisturbed one or be failed with a reason.
+// A pool under attack: its daemon is killed, stopped and deprived of its disk, and its jobs lose processes and folders.
+// The next daemon must understand what is left, and each job must end as the undisturbed one or fail with a reason.
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -97,7 +97,7 @@ void Torture::happen_to_pool(Dice& dice, pid_t* daemon, int64_t jobs) {
   }
 }
 
-// When the last daemon has served all to the end.
+// Judges the pool after the last daemon has served all jobs to the end.
 std::string Torture::judge_pool(int64_t jobs) {
   for (const auto& entry : fs::recursive_directory_iterator(run(name_)))
     if (entry.path().extension() == ".log" || entry.path().filename() == "events.jsonl")
@@ -111,7 +111,7 @@ std::string Torture::judge_pool(int64_t jobs) {
     if (!status.is_object()) return fmt::format("no status of job {}: {}{}", job, ended.out, ended.err);
     const std::string state = status.value("state", "");
     if (state == "failed" && taken_.names.contains(id) && !status.value("reason", "").empty()) continue;
-    if (state == "finished" && taken_.names.contains(id + " over")) continue;  // nobody looks after it any more
+    if (state == "finished" && taken_.names.contains(id + " over")) continue;  // it is no longer supervised
     if (state != "finished") return fmt::format("job {} is {}: {}", job, state, status.value("reason", ""));
     for (const char* file : {"ledger.jsonl", "digests.jsonl"})
       if (text_of_file(run(name_) / "jobs" / id / "run" / file) != text_of_file(run("pooled") / file))
@@ -120,9 +120,8 @@ std::string Torture::judge_pool(int64_t jobs) {
   return "";
 }
 
-// Whether those that are not over are jobs whose files were removed, and their coordinators say what is missing. The
-// pool tries jobs without a checkpoint that can be read again, more and more seldom; those without a ledger have
-// failed.
+// Returns whether the unfinished jobs are those whose files were removed, and their coordinators name what is missing.
+// The pool retries jobs without a readable checkpoint, less and less often; those without a ledger have failed.
 bool Torture::refuse_clearly(int64_t jobs) const {
   for (int64_t job = 1; job <= jobs; ++job) {
     const fs::path folder = run(name_) / "jobs" / std::to_string(job);

@@ -1,8 +1,8 @@
-// Hostile things, by random seeds, done to real jobs (tools/torture).
-//   ELINVAR_TORTURE        how many schedules, of the seeds from
-//   ELINVAR_TORTURE_SEED   this one on,
-//   ELINVAR_TORTURE_KIND   of this kind alone; "list" prints the kinds,
-//   ELINVAR_TORTURE_KEEP   and where runs of those that fail are kept
+// Attacks on real jobs, by random seeds (tools/torture).
+//   ELINVAR_TORTURE        the number of schedules
+//   ELINVAR_TORTURE_SEED   the first seed
+//   ELINVAR_TORTURE_KIND   the only kind; "list" prints the kinds
+//   ELINVAR_TORTURE_KEEP   the folder in which failed runs are kept
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -25,7 +25,7 @@ std::string from_environment(const char* name, const std::string& otherwise) {
 
 class TortureJob : public test::Torture {
  protected:
-  // Does what kind and seed stand for; a failed test, and files that are kept, if something is wrong afterwards.
+  // Carries out the schedule of this kind and seed. Fails the test and keeps files if something is wrong afterwards.
   bool passes(const std::string& kind, uint64_t seed) {
     const std::string wrong = torture(kind, seed), name = fmt::format("{}-{}", kind, seed);
     const std::string folder = from_environment("ELINVAR_TORTURE_KEEP", "");
@@ -43,7 +43,7 @@ class TortureJob : public test::Torture {
   }
 };
 
-// The signal that the system sends besides would end the coordinator, and each of those that take over.
+// The system also sends a signal, which would end the coordinator and each that takes over.
 TEST_F(TortureJob, AFileThatMayNotGrowIsAnError) {
   const test::Launch launch{.options = {"--workers", "2"}, .limits = {{RLIMIT_FSIZE, 20000}}};
   EXPECT_EQ(live("run", launch, {}, {}), "");

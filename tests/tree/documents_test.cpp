@@ -1,5 +1,5 @@
-// What the documents say of the tree: links, paths, headers, constants, excerpts of code, and the programs' messages.
-// (tests/jobs/documents_test.cpp runs their commands.)
+// Checks the documents' statements about the tree: links, paths, headers, constants, excerpts of code, and the
+// programs' messages. tests/jobs/documents_test.cpp runs their commands.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The name that a heading has in links: lower case, blanks as hyphens, without punctuation.
+// Returns the name of a heading in links: lower case, blanks as hyphens, without punctuation.
 std::string anchor_of(const std::string& heading) {
   std::string name;
   for (const char c : heading.substr(heading.find_first_not_of("# "))) {
@@ -44,7 +44,7 @@ std::set<std::string> anchors(const std::string& path) {
   return names;
 }
 
-const std::regex kLink(R"(\]\(([^)#:]*)(#([^)]*))?\))");  // (path#anchor) of this tree
+const std::regex kLink(R"(\]\(([^)#:]*)(#([^)]*))?\))");  // (path#anchor) within this tree
 
 TEST(Documents, LinksLeadSomewhere) {
   for (const Document& from : documents())
@@ -69,8 +69,8 @@ TEST(Documents, EachIsLinkedFromAnother) {
   for (const Document& each : documents()) EXPECT_TRUE(linked.count(each.path)) << "nothing links to " << each.path;
 }
 
-// Paths of the tree, in backticks or not: those that begin with a folder of the project, or in backticks with one
-// beside the document.
+// Paths of the tree: those that begin with a folder of the project, and in backticks also those relative to the
+// document.
 TEST(Documents, PathsThatAreNamedExist) {
   const std::regex from_root(
       R"((^|[^\w/.-])((tensor|autograd|nn|data|comm|elastic|models|tools|tests|cmake|examples)/[\w./-]*\w))");
@@ -112,13 +112,14 @@ TEST(Documents, ExcerptsOfCodeAreInTheCode) {
   EXPECT_GT(found, 0);
 }
 
-// Each message of troubleshooting.md, a table's first cell in backticks, is in the code; ".." stands for what varies.
+// Each message in troubleshooting.md (a table's first cell in backticks) is in the code; ".." matches the variable
+// parts.
 TEST(Documents, MessagesAreThoseOfThePrograms) {
   std::string code;
   for (const SourceFile& file : source_tree())
     if (file.folder != "tests")
       for (const std::string& line : file.lines) code += without_indent(line) + "\n";
-  code = std::regex_replace(code, std::regex("\"\n\""), "");  // text that is cut to fit into a line
+  code = std::regex_replace(code, std::regex("\"\n\""), "");  // joins string literals that are split over lines
   code = std::regex_replace(code, std::regex(R"(\\")"), "\"");
   const std::regex row("^\\| `([^`]+)` \\|");
   int found = 0;

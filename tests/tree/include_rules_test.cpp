@@ -1,4 +1,4 @@
-// The layer diagram of README.md, as includes and as link edges.
+// Compares the layer diagram of README.md with includes and link edges.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::vector<std::string> lines_of(const std::string& document) {
   return lines;
 }
 
-// The arrows of the diagram: chains "a ──► b ──► c", and branches "├──► d" of the first folder above them.
+// Returns the arrows of the diagram: chains "a ──► b ──► c", and branches "├──► d" of the first folder above them.
 const Edges& arrows() {
   static const Edges edges = [] {
     Edges read;
@@ -50,14 +50,14 @@ const Edges& arrows() {
   return edges;
 }
 
-// What a folder may use: itself and whatever the arrows reach.
+// Returns the folders that a folder may use: itself and all that the arrows reach.
 std::set<std::string> reachable(const std::string& folder) {
   std::set<std::string> seen{folder};
   for (const std::string& next : arrows().at(folder)) seen.merge(reachable(next));
   return seen;
 }
 
-// Folders that each folder includes.
+// Returns the folders that each folder includes.
 Edges includes() {
   Edges edges;
   for (const SourceFile& file : source_tree())
@@ -70,7 +70,7 @@ Edges includes() {
   return edges;
 }
 
-// Folders that each library is linked with: written at configure time from the targets themselves.
+// Returns the folders with which each library is linked, written at configure time from the targets themselves.
 Edges links() {
   Edges edges;
   std::ifstream in(ELINVAR_LINKS_FILE);
@@ -109,7 +109,7 @@ TEST(IncludeRules, WhatIsIncludedIsLinked) {
   }
 }
 
-// The folders within a top folder, lowest first: lines "    elastic: step ledger .." of the code tour.
+// Returns the folders within a top folder, lowest first, from lines "    elastic: step ledger .." of the code tour.
 std::map<std::string, std::vector<std::string>> layers_within() {
   std::map<std::string, std::vector<std::string>> layers;
   const std::regex listed("^    ([a-z]+):( [a-z]+)+$");
@@ -122,7 +122,7 @@ std::map<std::string, std::vector<std::string>> layers_within() {
   return layers;
 }
 
-// The second part of a path: "protocol" of "elastic/protocol/member.h"; "" where there is no third.
+// Returns the second part of a path: "protocol" for "elastic/protocol/member.h"; "" if there is no third.
 std::string second_folder(const std::string& path) {
   const size_t first = path.find('/'), second = path.find('/', first + 1);
   return second == std::string::npos ? "" : path.substr(first + 1, second - first - 1);
@@ -151,7 +151,7 @@ TEST(IncludeRules, FoldersWithinFoldersAreLayers) {
   }
 }
 
-// What other programs train with is free of command lines and of the commands that use it.
+// The library with which other programs train is independent of command lines and of the commands that use it.
 TEST(IncludeRules, TheTrainingLibraryKnowsNoCommands) {
   const std::regex command(
       "^(CLI/.*|tools/(launch|train|repro|pool|bench|tokenize)/.*|tools/cli/"

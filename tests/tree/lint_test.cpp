@@ -1,4 +1,4 @@
-// Rules of tensor/NUMERICS.md and of the house that a compiler does not check.
+// Rules of tensor/NUMERICS.md and of the project that a compiler does not check.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ TEST(Lint, NothingHiddenDecidesAResult) {
          "randomness is Philox with an explicit key (tensor/philox.h)");
 }
 
-// fmt does not compile under nvcc, so it stays out of all that a .cu file includes.
+// fmt does not compile under nvcc, so no header that a .cu file includes may use it.
 TEST(Lint, HeadersForDeviceCodeAreFreeOfFmt) {
   std::map<std::string, const SourceFile*> by_path;
   for (const SourceFile& file : source_tree()) by_path[file.path] = &file;
@@ -86,7 +86,7 @@ TEST(Lint, NothingThatOurCompilersLack) {
          "g++ 12 or clang 14 does not have it");
 }
 
-// A broken invariant, and what leaves the body of a thread, have nobody to be thrown to.
+// No caller could catch a broken invariant, or an exception that leaves the body of a thread.
 TEST(Lint, LibrariesNeverExitAndNeverPrint) {
   const std::set<std::string> last_words = {"tensor/base/check.cpp", "tensor/base/threads.cpp"};
   forbid(R"(std::(exit|quick_exit|_Exit|cout|cerr|clog)\b|[^n]printf\s*\()",
@@ -117,7 +117,7 @@ TEST(Lint, HeadersAreGuardedAndDocumented) {
 TEST(Lint, LinesFitIn120Columns) {
   for (const SourceFile& file : source_tree())
     for (size_t i = 0; i < file.lines.size(); ++i) {
-      // A character of UTF-8 begins with a byte that is not 10xxxxxx.
+      // A UTF-8 character begins with a byte that is not 10xxxxxx.
       const auto columns = std::ranges::count_if(file.lines[i], [](char c) { return (c & 0xC0) != 0x80; });
       EXPECT_LE(columns, 120) << file.path << ":" << i + 1;
     }

@@ -30,7 +30,7 @@ RankGradient make_leaf(uint64_t state, int64_t step, int vrank, int vranks, cons
     samples = batch * (vrank + 1) / vranks - batch * vrank / vranks;
     key = mix(key ^ mix(static_cast<uint64_t>(scaling_state.samples * 1000 + samples)));
   }
-  // A short batch has no samples for this one.
+  // In a short batch this virtual rank has no samples.
   if (scaling_state.batch > 0 ? samples == 0 : key % 7 == 0) return {};
   RankGradient leaf;
   leaf.gradients = {Tensor::from(std::vector<float>{number(key), number(key + 1), number(key + 2)}, {3}),

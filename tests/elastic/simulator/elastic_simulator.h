@@ -1,8 +1,8 @@
 #pragma once
-// A whole elastic job in one thread, on a clock of its own: the coordinator's and the members' real decision code
-// (elastic/protocol/coordinator.h, elastic/protocol/member.h), real reductions of tiny tensors, and a network, disk and
-// fate that are made up from a seed. A run of it is a schedule of joins, drains, kills, stalls, cuts and coordinators
-// that die; what must hold at every moment is checked, and it must end as an undisturbed run does.
+// Simulates a whole elastic job in one thread with its own clock: the real decision code of coordinator and members
+// (elastic/protocol/coordinator.h, elastic/protocol/member.h), real reductions of tiny tensors, and a network, a disk
+// and faults that a seed determines. A schedule consists of joins, drains, kills, stalls, cuts and dying coordinators.
+// The simulator checks the protocol's invariants throughout, and that the run ends like an undisturbed one.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,46 +16,46 @@ struct Schedule {
   int initial_workers = 2;
   int min_workers = 1;
   int faults = 4;
-  // With adaptive scaling the run is as long as `steps` of the first batch would be.
+  // With adaptive scaling the run has as many samples as `steps` batches of the first size.
   bool adaptive = false;
-  // Every so many updates are audited, and so many times a bit flips in what is. With lasting faults it may be one of a
-  // worker's state, or one of each audited leaf that this worker computes.
+  // Updates between audits, and the number of bits that flip in audited data. A lasting fault damages a worker's state,
+  // or each audited rank gradient that the worker computes.
   int64_t audit_every = 0;
   int flips = 0;
   bool lasting_faults = false;
-  // Of so many of a hundred workers each is a GPU that can be in a group, and most agree on the library.
+  // Percentage of workers that are GPUs able to be in a group; most of them have the same library.
   int gpus = 0;
-  std::vector<double> leaf_seconds = {};  // of the first workers; of others it is random
-  double hang_at = -1;                    // one of them hangs then; -1: none
-  // The coordinator dies so early that there may be no generation yet, and nobody resumes; a worker may stop then. With
-  // 2 the same happens again after everybody was killed and the run goes on.
+  std::vector<double> leaf_seconds = {};  // times of the first workers; other workers' times are random
+  double hang_at = -1;                    // time at which a worker hangs; -1: never
+  // 1: the coordinator dies so early that there may be no generation yet, and the run is not resumed; a worker may stop
+  // then. 2: the same happens again after all processes were killed and the run continues.
   int orphaned = 0;
   bool kills = true, stalls = true, cuts = true, hangs = true, drains = true, joins = true, coordinator_dies = true,
        stops = true, drops = true;
 };
 
 struct SimulationResult {
-  std::string violation;  // "": everything held
-  double seconds = 0;     // of simulated time
+  std::string violation;  // the violated invariant, or ""
+  double seconds = 0;     // simulated time
   int64_t messages = 0;
   int generations = 0;
-  int batch_changes = 0;           // that came to pass
-  int opened = 0;                  // leaves that were given gradient by gradient,
-  int interrupted = 0;             // how often a fence had fallen into one when it went on,
-  int killed_beside = 0;           // how often a member died so that one would,
-  int lost_open = 0;               // and messages of such leaves that were lost
-  int flips = 0, caught = 0;       // bits that flipped, and workers that were evicted for it
-  int replays = 0, undecided = 0;  // of a checkpoint by a worker, and runs that ended since nobody could tell
-  int abandoned = 0;               // workers that left for lack of a coordinator, and saw the run directory
-  int stopped = 0;                 // how often a person stopped the run,
-  int refused = 0;                 // and what was saved of a state that members do not agree on
-  double hang_lasted = 0;          // until it was evicted
-  int in_group = 0;                // reductions of a member by its group of GPUs,
-  int new_groups = 0, shrunk_groups = 0, kept_groups = 0;  // groups that came into use, and how they had been made,
-  int not_formed = 0;                                      // how often a member could not be in one,
-  int aborted_groups = 0;                                  // and was in one that it dropped in the middle of a step
-  std::vector<int> virtual_ranks;  // of the members of the last generation, in the order of their ids
-  std::vector<std::string> log;    // what happened, for a person who has to find out why
+  int batch_changes = 0;           // changes of the batch that took effect
+  int opened = 0;                  // rank gradients put tensor by tensor
+  int interrupted = 0;             // tensors put after a fence interrupted the rank gradient
+  int killed_beside = 0;           // members killed to cause such an interruption
+  int lost_open = 0;               // messages lost while a rank gradient was open
+  int flips = 0, caught = 0;       // bits that flipped, and workers evicted for them
+  int replays = 0, undecided = 0;  // replays of a worker from a checkpoint, and runs that ended undecided
+  int abandoned = 0;               // workers that left without a coordinator although they saw the run directory
+  int stopped = 0;                 // stops by a person
+  int refused = 0;                 // parts not saved because members disagree on the state
+  double hang_lasted = 0;          // seconds until the hanging worker was evicted
+  int in_group = 0;                // reductions that a member made in its group of GPUs
+  int new_groups = 0, shrunk_groups = 0, kept_groups = 0;  // groups that came into use, by origin
+  int not_formed = 0;                                      // failures of a member to be in a group
+  int aborted_groups = 0;                                  // groups that a member dropped in the middle of a step
+  std::vector<int> virtual_ranks;  // virtual ranks of each member of the last generation, in the order of their ids
+  std::vector<std::string> log;    // events, for debugging
 };
 
 SimulationResult simulate(const Schedule& schedule);

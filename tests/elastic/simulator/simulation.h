@@ -1,6 +1,6 @@
 #pragma once
-// The inside of the simulator (tests/elastic/simulator/elastic_simulator.h): one simulated job, whose parts are in
-// files of their own.
+// The implementation of the simulator (tests/elastic/simulator/elastic_simulator.h): one simulated job, with its parts
+// in separate files.
 #include <fmt/format.h>
 
 #include <deque>
@@ -33,7 +33,7 @@ class Simulation {
 
   static constexpr int64_t kBucketElements = 2, kCheckpointEvery = 3, kDigestEvery = 2;
 
-  // What is going to be damaged, once: a leaf, a sum, or the state; or each audited leaf.
+  // The target of the next damage, which happens once; `always` damages each audited rank gradient.
   enum class Flip { none, leaf, sum, state, always };
 
   struct Event {
@@ -47,12 +47,12 @@ class Simulation {
     PeerId peer = 0;
     bool alive = true;
     bool far = false;          // on the other side of a network that is cut in two
-    double stalled_until = 0;  // a stopped process: it does nothing until then
-    double cut_until = 0;      // what it sends and is sent arrives only then
+    double stalled_until = 0;  // a stopped process does nothing until then
+    double cut_until = 0;      // messages to and from it are delayed until then
     virtual ~Node() = default;
   };
 
-  // Those that make up one communicator of GPUs, and what they are at in it (simulation_groups.cpp).
+  // The members of one GPU communicator and their transfers (simulation_groups.cpp).
   class Communicator;
   struct Piece {
     GpuPiece piece;
@@ -60,9 +60,9 @@ class Simulation {
   };
   struct Room {
     std::string name;
-    std::vector<PeerId> members;  // 0: has not come
+    std::vector<PeerId> members;  // 0: not arrived yet
     std::set<PeerId> formed;
-    std::map<std::pair<int, int>, std::deque<Piece>> sends, receives;  // from one to another
+    std::map<std::pair<int, int>, std::deque<Piece>> sends, receives;  // by sender and receiver
   };
   // A worker's thread that forms groups (elastic/session/group_former.h).
   struct Former {
@@ -72,51 +72,51 @@ class Simulation {
     };
     std::map<int64_t, Formed> formed;  // by generation
     int64_t oldest = 0, forming = 0;
-    int64_t attempt = 0;  // whatever belongs to an earlier one has been given up
+    int64_t attempt = 0;  // work of earlier attempts has been given up
   };
 
   struct Process : Node {
     std::unique_ptr<Member> member;
-    std::optional<NcclSupport> nccl;  // what it says of that; none: it is no GPU
+    std::optional<NcclSupport> nccl;  // its NCCL support; null: it is not a GPU
     Former former;
-    bool polls = false;  // its group,
+    bool polls = false;  // it polls its group
     double group_since = -1;
-    int64_t group_progress = 0;  // and where that has been since then
-    std::optional<Watch> watch;  // once there was a coordinator to introduce itself to
+    int64_t group_progress = 0;  // the group's progress at `group_since`
+    std::optional<Watch> watch;  // set once it has introduced itself to a coordinator
     bool sees_directory = true;
     uint64_t state = 1;
-    std::optional<Message> saved;  // what it told of the last checkpoint
-    size_t history = 0;            // of references_
+    std::optional<Message> saved;  // its report on the last checkpoint
+    size_t history = 0;            // index in references_
     bool left = false;
-    bool busy = false;  // computing, so that the loop goes on by itself
-    bool hung = false;  // or never will, though heartbeats go on
+    bool busy = false;  // it is computing, after which the loop goes on by itself
+    bool hung = false;  // the computation never ends, though heartbeats go on
     double busy_since = 0, idle_since = 0;
-    bool open = false;        // its leaf is on its way gradient by gradient
-    bool loses = false;       // the next message to another worker,
-    bool loses_open = false;  // or the next of an open leaf
+    bool open = false;        // it is putting a rank gradient tensor by tensor
+    bool loses = false;       // loses the next message to another worker
+    bool loses_open = false;  // loses the next message of an open rank gradient
     Flip flip = Flip::none;
-    bool damaged = false;  // something has flipped,
-    bool corrupt = false;  // its state, and is still wrong
-    bool replays = false;  // its state is on the way to what it should be
+    bool damaged = false;  // a bit has flipped
+    bool corrupt = false;  // its state has a flipped bit
+    bool replays = false;  // it is rebuilding its state in a replay
     double leaf_seconds = 0.05;
   };
 
   struct Checkpoint {
     int parts = 0;
-    std::map<int, uint64_t> states;  // of each part,
-    bool attested = false;           // and of the whole, in the words of each worker
+    std::map<int, uint64_t> states;  // the state of each part
+    bool attested = false;           // each worker reports the whole state too
   };
 
-  // A coordinator's process; what it has not written down dies with it.
+  // A coordinator's process; anything not written to the directory dies with it.
   struct Head final : Node, CoordinatorWorld {
     explicit Head(Simulation& simulation) : sim(simulation) {}
     Simulation& sim;
     int64_t term = 0;
-    int asked = 0;  // workers, for the job
+    int asked = 0;  // number of workers that asked for the job
     std::unique_ptr<Coordinator> coordinator;
     double beat_at = 0;
     std::map<int64_t, std::string> waiting;
-    std::map<int64_t, uint64_t> states;  // that members agree on
+    std::map<int64_t, uint64_t> states;  // states that members agreed on
     std::map<std::pair<int64_t, int64_t>, Checkpoint> saving;
 
     bool create(const Generation& g) override { return sim.create(g); }
@@ -155,7 +155,8 @@ class Simulation {
   void at(double time, std::function<void()> what) { events_.push({std::max(time, now_), order_++, std::move(what)}); }
   std::string where();
 
-  // The network (simulation_network.cpp): in order between two processes, with a delay of its own for each message.
+  // The network (simulation_network.cpp): delivers in order between two processes, with a random delay for each
+  // message.
   Node* node(PeerId peer);
   void send(PeerId from, PeerId to, Message message);
   void deliver(PeerId to, const Message& message, double sent);
@@ -178,8 +179,8 @@ class Simulation {
   std::optional<bool> is_good(const Head& h, int64_t step, const Checkpoint& c) const;
   void settle(Head& h);
 
-  // Adaptive scaling (simulation_scaling.cpp). What comes after the end of the ledger may come about in another way
-  // when the run goes on without those that had been at work; who has not heard of that is still in the history before.
+  // Adaptive scaling (simulation_scaling.cpp). Steps after the ledger's end may be made differently if the run
+  // continues without the workers that made them. A worker that has not heard of this is still in the previous history.
   const Reference& reference(const Process& p) const { return *references_[p.history]; }
   uint64_t state_after(const Process& p, int64_t step) const;
   void begin_history(const Generation& generation);
@@ -230,7 +231,7 @@ class Simulation {
   void judged(const nlohmann::json& found);
   void replay(Process& p);
 
-  // Fate (simulation_fate.cpp).
+  // Faults (simulation_fate.cpp).
   template <class Nodes>
   Node* any_of(const Nodes& nodes) {
     std::vector<Node*> alive;
@@ -253,8 +254,8 @@ class Simulation {
   std::mt19937_64 random_;
   ScalingOptions scaling_;
   AuditOptions audit_;
-  std::vector<std::unique_ptr<Reference>> references_;  // the last one is what the ledger tells
-  std::map<int64_t, size_t> histories_;                 // by the number that records have for them
+  std::vector<std::unique_ptr<Reference>> references_;  // the last one follows the ledger
+  std::map<int64_t, size_t> histories_;                 // by the number in records
   SimulationResult result_;
   double now_ = 0;
   int64_t order_ = 0;
@@ -265,13 +266,14 @@ class Simulation {
   std::map<PeerId, std::unique_ptr<Process>> workers_;
   std::set<std::pair<PeerId, PeerId>> connected_;
   std::map<std::pair<PeerId, PeerId>, double> last_arrival_, broken_;
-  double whole_from_ = 0;  // until then the network is cut in two,
-  int directory_cut_ = 0;  // and the directory can be seen by 0: both sides, 1: the near one, 2: the far one
+  double whole_from_ = 0;  // the network is cut in two until then
+  int directory_cut_ = 0;  // side that sees the directory during a cut; 0: both, 1: the near one, 2: the far one
   bool kills_beside_open_ = false;
   std::map<std::string, std::shared_ptr<Room>> rooms_;
-  std::map<std::pair<int64_t, int64_t>, bool> planes_;                 // of a generation's step: is it its group's?
-  std::map<std::pair<int64_t, int64_t>, const Room*> transferred_by_;  // and by which,
-  int64_t named_ = 0;                                                  // of so many that had a name
+  std::map<std::pair<int64_t, int64_t>, bool> planes_;  // by generation and step: whether its group makes the step
+  // by generation and step: the room of the group that made it
+  std::map<std::pair<int64_t, int64_t>, const Room*> transferred_by_;
+  int64_t named_ = 0;  // number of named groups
   std::string wrong_in_group_;
 
   // The run directory.

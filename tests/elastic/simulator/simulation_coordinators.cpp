@@ -1,11 +1,11 @@
-// The simulator: coordinators' processes, and the run directory that they share.
+// The simulator: coordinators' processes, and their shared run directory.
 #include "tests/elastic/simulator/simulation.h"
 
 #include <algorithm>
 
 namespace elinvar {
 
-Simulation::Head* Simulation::head() {  // the newest that lives
+Simulation::Head* Simulation::head() {  // the newest coordinator that lives
   for (auto it = heads_.rbegin(); it != heads_.rend(); ++it)
     if (it->second->alive) return it->second.get();
   return nullptr;
@@ -57,7 +57,7 @@ void Simulation::tick(Head& h) {
   at(std::max(now_ < busy ? busy : due, now_ + kTick), [this, &h] { tick(h); });
 }
 
-// It looks only now and then whether it has a successor.
+// The coordinator checks only now and then whether it has a successor.
 void Simulation::beat(Head& h) {
   if (now_ < h.beat_at) return;
   h.beat_at = now_ + kBeat;
@@ -78,11 +78,11 @@ void Simulation::flush(Head& h) {
   if (!h.coordinator->job().ending || !h.alive) return;
   const auto& ending = *h.coordinator->job().ending;
   if (ending.what != "finished") {
-    // Workers that it does not know of may go on without it; if nobody does, a person resumes.
+    // Workers that it does not know of may go on without it; if none does, a person resumes.
     const bool stopped = ending.what == "stopped";
     const auto says = [&](const char* text) { return ending.reason.find(text) != std::string::npos; };
     const bool alone = says("no worker is left") || says("no worker sees the run directory");
-    const bool faulty = result_.flips > 0 && says("the audit of update");  // judged() has looked at it
+    const bool faulty = result_.flips > 0 && says("the audit of update");  // checked by judged()
     const bool differ = result_.flips > 0 && says("have different states");
     const bool deserted = says("while all who have the state are silent");
     if (ending.what != "superseded" && !stopped && !alone && !faulty && !differ && !deserted)
@@ -161,7 +161,7 @@ void Simulation::checkpoint_part(Head& h, const Message& m, const messages::Save
   settle(h);
 }
 
-// Nothing: that is not known yet.
+// Returns nothing while it is not known yet.
 std::optional<bool> Simulation::is_good(const Head& h, int64_t step, const Checkpoint& c) const {
   if (static_cast<int>(c.states.size()) < c.parts) return std::nullopt;
   const uint64_t first = c.states.begin()->second;

@@ -1,4 +1,4 @@
-// The simulator: what happens to its processes.
+// The simulator: faults of its processes.
 #include "tests/elastic/simulator/simulation.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ void Simulation::hang(Process& p) {
   log(fmt::format("hang {}", p.peer));
 }
 
-// Another member dies while this one's leaf is open, and the leaf lasts until the fence has come: that a fence falls
-// into one is then no matter of chance.
+// Kills another member while this one's rank gradient is open, and keeps it open until the fence arrives, so that some
+// fences certainly interrupt an open rank gradient.
 void Simulation::kill_beside(Process& p) {
   for (const auto& [peer, other] : workers_) {
     if (peer == p.peer || !other->alive || !other->member->position().active()) continue;
@@ -30,8 +30,8 @@ void Simulation::kill_beside(Process& p) {
   }
 }
 
-// Nothing passes between the two sides. The run directory is on both, or on one of them only: then who is on the
-// other sees nothing of it, and a coordinator there waits for it.
+// Cuts the network in two. Both sides see the run directory, or only one does: then workers on the other side do not
+// see it, and a coordinator there waits for it.
 void Simulation::partition(double seconds) {
   whole_from_ = now_ + seconds;
   directory_cut_ = pick(3);
@@ -39,7 +39,7 @@ void Simulation::partition(double seconds) {
   for (const auto& [term, h] : heads_)
     if (h->alive && directory_cut_ > 0 && (directory_cut_ == 1) == h->far) stall(*h, seconds);
   if (pick(2) == 0) return;
-  // It lasts so long that connections end.
+  // A long cut ends connections.
   const double when = now_ + uniform(0.2, 1) * seconds;
   for (const auto& [from, to] : connected_)
     if (node(from)->far != node(to)->far) at(when + uniform(0, 0.2), [this, from = from, to = to] { lose(from, to); });
@@ -73,8 +73,8 @@ void Simulation::fault() {
     case 5:
       if (s_.stalls && worker) stall(*worker, uniform(0.05, 5));
       break;
-    case 6:  // and somebody resumes at once,
-    case 7:  // or nobody: a worker takes over
+    case 6:  // a person resumes at once
+    case 7:  // it is not resumed: a worker takes over
       if (!s_.coordinator_dies || !coordinator) break;
       die(*coordinator, "coordinator dies");
       if (pick(2) == 0)
@@ -98,7 +98,7 @@ void Simulation::fault() {
       if (!s_.drops || !worker) break;
       (pick(2) == 0 ? workers_.at(worker->peer)->loses : workers_.at(worker->peer)->loses_open) = true;
       break;
-    case 12:  // the connection alone breaks, in one of its directions
+    case 12:  // only one direction of a connection breaks
       if (s_.cuts && worker && coordinator) {
         log(fmt::format("the connection between {} and {} breaks", worker->peer, coordinator->peer));
         if (pick(2) == 0) lose(worker->peer, coordinator->peer);
@@ -108,7 +108,7 @@ void Simulation::fault() {
     case 11:
       if (s_.hangs && worker) hang(*workers_.at(worker->peer));
       break;
-    case 14:  // a person wants a checkpoint, or an end for now
+    case 14:  // a person asks for a checkpoint, or stops the run
       if (!s_.stops || !head() || now_ < head()->stalled_until) break;
       log("a person asks");
       if (pick(2) == 0) head()->coordinator->ask_checkpoint(now_);
@@ -118,7 +118,7 @@ void Simulation::fault() {
   }
 }
 
-// A person starts the job, or goes on with it after everyone is gone.
+// A person starts the job, or resumes it after all processes are gone.
 void Simulation::resume() {
   start_coordinator();
   for (int i = 0; i < s_.initial_workers; ++i) add_worker();
@@ -142,11 +142,11 @@ void Simulation::look_after() {
   at(now_ + 0.5, [this] { look_after(); });
 }
 
-// No more faults: from here on the job must come to its end.
+// No more faults: from here on the job must end.
 void Simulation::mend() {
   kills_beside_open_ = false;
   if (!head()) return at(now_ + 1, [this] { mend(); });
-  // One that hung alone, a person kills.
+  // A person kills a worker that hangs alone.
   for (const auto& [peer, p] : workers_)
     if (p->alive && p->hung) die(*p, "kill");
   for (int i = 0; i < s_.min_workers; ++i) add_worker();

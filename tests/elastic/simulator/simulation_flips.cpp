@@ -1,4 +1,4 @@
-// The simulator: bits that flip in what is audited, and who is blamed for that.
+// The simulator: flips bits in audited data and checks which workers are blamed.
 #include <algorithm>
 #include <bit>
 
@@ -11,7 +11,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-// No damage is like another: two that are would be no difference.
+// Every damage is different: two equal ones would not differ in an audit.
 void flip_bits(std::vector<Tensor>& tensors, uint32_t bits, uint64_t which) {
   Tensor damaged = tensors[which % tensors.size()].clone();
   float& element = damaged.data<float>()[which / 8 % static_cast<uint64_t>(damaged.numel())];
@@ -40,14 +40,14 @@ void Simulation::damaged(Process& p, const char* what, int64_t step) {
 
 uint32_t Simulation::next_damage() const { return static_cast<uint32_t>(result_.flips) + 1; }
 
-// Nobody could tell if there is only one worker, or if others get their state from this one.
+// A lasting fault cannot be found if there is only one worker, or if others get their state from this one.
 bool Simulation::may_last(const Process& p) const {
   return p.member->position().members() > 1 && std::all_of(workers_.begin(), workers_.end(), [](const auto& entry) {
            return !entry.second->alive || entry.second->member->position().active();
          });
 }
 
-// Whether all others at work are wrong for good. If it were wrong, too, nobody could tell (PROTOCOL.md, "Audit").
+// Whether all other members have lasting faults. If this one had one too, no audit could tell (PROTOCOL.md, "Audit").
 bool Simulation::is_the_last_right(const Process& p) const {
   bool others = false;
   for (const auto& [peer, q] : workers_) {
@@ -69,7 +69,7 @@ RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const Scal
     do {
       p.state = mix(p.state ^ p.peer);
       leaf = make_leaf(p.state, step, vrank, s_.vranks, scaling_state);
-    } while (leaf.gradients.empty());  // two of which would be the same
+    } while (leaf.gradients.empty());  // empty gradients would be equal
     p.corrupt = true;
     damaged(p, "the state", step);
     return leaf;
@@ -83,7 +83,8 @@ RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const Scal
   return leaf;
 }
 
-// The state that an update has just made, and so what is saved of it. Only where it is digested is it sure to be found.
+// Flips a bit in the state that an update has just made, and thus in what is saved of it. It is certain to be found
+// only if that state is digested.
 void Simulation::flip_state(Process& p, int64_t step) {
   const bool seen = audited(audit_, step) && (due(step, kCheckpointEvery) || due(step, kDigestEvery));
   if (p.flip != Flip::state || !seen || p.member->position().known_steps() == step || !p.member->position().active() ||
@@ -103,12 +104,12 @@ void Simulation::spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>
   damaged(p, "a sum", step);
 }
 
-// What lasts is not found where nobody is left to compare with, nor would a state that others get.
+// A lasting fault is not found if no member is left to compare with, nor if others receive the damaged state.
 void Simulation::end_what_lasts(Process& p) {
   if (p.alive && (p.corrupt || p.flip == Flip::always)) die(p, "a fault that nobody could find ends");
 }
 
-// What coordinators say of audits.
+// Checks the coordinators' verdicts.
 void Simulation::judged(const Json& found) {
   if (!found.contains("workers")) return;
   bool any = false;
@@ -127,7 +128,7 @@ void Simulation::judged(const Json& found) {
   result_.undecided += found.at("verdict") == "undecided";
 }
 
-// From the newest checkpoint to the state again; a machine that is at fault comes to another one.
+// Replays from the newest checkpoint; a faulty machine reaches another state.
 void Simulation::replay(Process& p) {
   const int64_t from = p.member->audit().begin_replay(), to = p.member->position().completed;
   if (from > 0 && !sees_directory(p)) return later(p, 0.01, [](Process&) {});

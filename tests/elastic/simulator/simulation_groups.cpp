@@ -1,6 +1,6 @@
-// The simulator: groups of GPUs. Their communicators, which carry tensors between workers in simulated time, and fail
-// and hang; the thread of each worker that forms them; and that all go the same way (PROTOCOL.md, "What always holds",
-// 9).
+// The simulator: groups of GPUs. Has their communicators, which carry tensors in simulated time, and fail and hang;
+// each worker's thread that forms groups; and the check that all members make a step in the same way (PROTOCOL.md,
+// "What always holds", 9).
 #include <algorithm>
 #include <cstring>
 
@@ -11,13 +11,13 @@ namespace elinvar {
 
 namespace {
 
-constexpr double kFormed = 1.5, kShrunk = 0.7, kTransferred = 2.5;  // how long that may take, in seconds
+constexpr double kFormed = 1.5, kShrunk = 0.7, kTransferred = 2.5;  // maximum durations in seconds
 constexpr double kPoll = 0.01;
 
 }  // namespace
 
-// A piece meets its other half when both ends have begun, if the network is whole between them. Who is dead, or has let
-// go of the group, is met no more; some of the others are told so, some are left waiting.
+// A piece is transferred once both ends have begun, if the network between them is whole. A member that is dead or has
+// left the group takes no part; some of the others are told so, others keep waiting.
 class Simulation::Communicator final : public NcclCommunicator {
  public:
   Communicator(Simulation& sim, PeerId self, int me, std::shared_ptr<Room> room)
@@ -103,7 +103,7 @@ class Simulation::Communicator final : public NcclCommunicator {
   int me_;
   std::shared_ptr<Room> room_;
   bool under_way_ = false, failed_ = false, breaks_ = false, looked_ = false, is_told_ = false;
-  int missing_ = 0;  // pieces
+  int missing_ = 0;  // missing pieces
   double done_at_ = 0;
 };
 
@@ -138,12 +138,12 @@ void Simulation::serve_groups(Process& p) {
   }
 }
 
-// By a thread, a little later.
+// Destroys the group in another thread, a little later.
 void Simulation::let_go(Former::Formed&& over) {
   if (over.group) at(now_ + uniform(0, 0.05), [group = std::move(over.group)] {});
 }
 
-// By that thread: a stopped process does nothing, one whose loop hangs does.
+// Runs in that thread: not while the process is stopped, but also while its loop hangs.
 void Simulation::beside(PeerId peer, int64_t attempt, double delay, std::function<void(Process&)> what) {
   at(now_ + delay, [=, this] {
     Process& p = *workers_.at(peer);
@@ -186,7 +186,7 @@ void Simulation::form(Process& p, const GroupRequest& request) {
   });
 }
 
-// All wait until the last has come, unless somebody has given it up meanwhile: then until they do.
+// All wait until the last member has arrived or one has given up.
 void Simulation::come(Process& p, int64_t attempt, const GroupRequest& request, const std::string& name) {
   std::shared_ptr<Room>& room = rooms_[name];
   if (!room) room = std::make_shared<Room>();
@@ -205,11 +205,11 @@ void Simulation::come(Process& p, int64_t attempt, const GroupRequest& request, 
            [=, this, here = room](Process& q) { formed(q, request, here); });
 }
 
-// At some of them, and not at others.
+// The group forms at some members and not at others.
 void Simulation::formed(Process& p, const GroupRequest& request, const std::shared_ptr<Room>& room) {
   Former& f = p.former;
   const int64_t generation = request.generation;
-  if (f.forming != generation) return;  // it was too late
+  if (f.forming != generation) return;  // too late
   if (faulty() && pick(15) == 0) return not_formed(p, request, "its end of the group fails");
   const auto me = static_cast<int>(std::ranges::find(room->members, p.peer) - room->members.begin());
   auto group = GpuGroup::of(std::make_unique<Communicator>(*this, p.peer, me, room),
@@ -249,7 +249,7 @@ void Simulation::used_group(const std::string& made) {
   ++(made == "new" ? result_.new_groups : made == "shrunk" ? result_.shrunk_groups : result_.kept_groups);
 }
 
-// --- What must hold: of a step in a generation.
+// --- Invariants of a step in a generation.
 
 void Simulation::goes(Process& p) {
   p.group_since = -1;
@@ -263,7 +263,7 @@ void Simulation::goes(Process& p) {
             first->second ? "through its host" : "does, too, and others through their hosts");
 }
 
-// What is wrong is said later: who calls this takes whatever is thrown for a fault of the group.
+// Records a violation for later: the caller takes any exception for a failure of the group.
 void Simulation::transfers(const Process& p, const Room& room) {
   const int64_t generation = p.member->position().number(), step = p.member->position().completed;
   const Room* const by = transferred_by_.try_emplace({generation, step}, &room).first->second;

@@ -5,7 +5,7 @@
 
 namespace elinvar {
 
-constexpr int64_t kReadAgain = 8;  // each of so many messages goes through the form that the transport carries
+constexpr int64_t kReadAgain = 8;  // one message in this many is encoded and decoded as for the transport
 
 Simulation::Node* Simulation::node(PeerId peer) {
   for (const auto& [term, head] : heads_)
@@ -43,7 +43,7 @@ void Simulation::deliver(PeerId to, const Message& message, double sent) {
   if (!target || !target->alive) return;
   const auto broken = broken_.find({message.sender, to});
   if (broken != broken_.end() && sent <= broken->second) return;
-  // A process that was cut off or died while this was on its way takes it along, as a broken connection does.
+  // If a process was cut off or died meanwhile, its messages in transit are lost, as with a broken connection.
   if (now_ < std::max(target->stalled_until, target->cut_until)) {
     at(std::max(target->stalled_until, target->cut_until) + 1e-5,
        [this, to, message, sent] { deliver(to, message, sent); });
@@ -62,7 +62,7 @@ void Simulation::deliver(PeerId to, const Message& message, double sent) {
   } else {
     p.member->receive(message);
     const auto* start = message.as<messages::Start>();
-    // One of a coordinator that is no more is not obeyed.
+    // A start from a replaced coordinator is not obeyed.
     if (s_.adaptive && start && p.member->position().number() == start->record.number)
       p.history = histories_.at(start->record.scaling->history);
   }
@@ -81,7 +81,7 @@ void Simulation::act(PeerId self, std::vector<Action> actions) {
 void Simulation::die(Node& dead, const std::string& how) {
   dead.alive = false;
   log(fmt::format("{} {}", how, dead.peer));
-  // What a killed process said last may be lost with it.
+  // The last messages of a killed process may be lost with it.
   const bool silently = (how == "kill" || how == "coordinator dies") && pick(2) == 0;
   for (const auto& [from, to] : connected_)
     if (from == dead.peer && silently) broken_[{from, to}] = now_;
@@ -89,7 +89,7 @@ void Simulation::die(Node& dead, const std::string& how) {
     if (to == dead.peer) at(now_ + uniform(0.001, 0.03), [this, from = from, to = to] { lose(from, to); });
 }
 
-// The connection from one to the other ends, and with it what is on its way.
+// Ends the connection from one to the other and loses its messages in transit.
 void Simulation::lose(PeerId watcher, PeerId peer) {
   Node* n = node(watcher);
   if (!n || !n->alive || !connected_.contains({watcher, peer})) return;

@@ -1,4 +1,4 @@
-// The simulator: what must hold of batches where they may change.
+// The simulator: invariants of the batch under adaptive scaling.
 #include <algorithm>
 
 #include "tests/elastic/simulator/simulation.h"
@@ -26,7 +26,7 @@ void Simulation::begin_history(const Generation& g) {
   if (histories_.contains(number)) return;
   const auto known = static_cast<int64_t>(ledger_.size());
   if (saved_step_ > known) violate("a checkpoint of step {} with {} in the ledger", saved_step_, known);
-  // Beyond the last step there is one that changes nothing.
+  // The round after the last step changes nothing.
   const int64_t shared = std::min(std::max(known, g.first_step), references_.back()->steps());
   if (!records_.empty()) references_.push_back(std::make_unique<Reference>(*references_.back(), shared));
   histories_[number] = references_.size() - 1;
@@ -43,7 +43,7 @@ CoordinatorWorld::Recorded Simulation::recorded() const {
   return recorded;
 }
 
-// Whoever completes a step completes it at the scaling state of the first who did, and that one had a reason.
+// All workers that complete a step must do so at the scaling state of the first, which must follow from the records.
 void Simulation::agree(const Process& p, int64_t step, const ScalingState& scaling_state) {
   Reference& reference = *references_[p.history];
   if (step < reference.steps()) {

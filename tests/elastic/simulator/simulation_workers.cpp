@@ -32,7 +32,7 @@ void Simulation::add_worker() {
   heartbeat(peer);
 }
 
-// It asks at the newest coordinator; a person tries again until one is there.
+// The worker asks the newest coordinator; a person tries again until there is one.
 void Simulation::join(PeerId peer) {
   at(now_ + uniform(0.01, 0.1), [this, peer] {
     Process& p = *workers_.at(peer);
@@ -55,7 +55,7 @@ void Simulation::follow(Process& p, int64_t term) {
 void Simulation::introduce(Process& p, int64_t term) {
   const PeerId coordinator = heads_.at(term)->peer;
   connected_.insert({p.peer, coordinator});
-  // Nobody listens there any more.
+  // The coordinator is dead.
   if (!heads_.at(term)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
   p.member->introduce(coordinator, {.endpoint = "sim", .nccl = p.nccl.value_or(NcclSupport{})});
   flush(p);
@@ -139,11 +139,11 @@ void Simulation::flush(Process& p) {
   }
 }
 
-// A part is written, or on its way, for a while.
+// Writing or sending a part takes a while.
 void Simulation::deliver_part(PeerId peer, PeerId to, double delay, const Message& m) {
   at(now_ + delay, [this, peer, to, m] {
     Process& from = *workers_.at(peer);
-    if (!from.alive && !from.left) return;  // who leaves finishes what it writes
+    if (!from.alive && !from.left) return;  // a leaving worker finishes what it writes
     if (now_ < from.stalled_until) return deliver_part(peer, to, from.stalled_until - now_ + 1e-4, m);
     if (to == 0 && (!from.saved || from.saved->step <= m.step)) from.saved = m;
     send(peer, to == 0 ? from.member->position().coordinator : to, m);
@@ -152,7 +152,7 @@ void Simulation::deliver_part(PeerId peer, PeerId to, double delay, const Messag
 
 // --- The main thread: the training loop.
 
-// Runs something after a while, unless the worker is gone by then; while it is stopped, later.
+// Runs `what` after a delay, or later if the worker is stopped; never if the worker is gone by then.
 void Simulation::later(Process& p, double delay, std::function<void(Process&)> what) {
   if (!p.busy) p.busy_since = now_;
   p.busy = true;
@@ -168,7 +168,7 @@ void Simulation::later(Process& p, double delay, std::function<void(Process&)> w
   });
 }
 
-// The training loop, as far as it can go now.
+// Runs the training loop as far as it can go now.
 void Simulation::advance(Process& p) {
   if (!p.alive || p.busy || now_ < p.stalled_until) return;
   Member& m = *p.member;
@@ -233,7 +233,7 @@ void Simulation::advance(Process& p) {
   later(p, 0, [](Process&) {});
 }
 
-// The other gradients of a leaf, `left` of them, one after another.
+// Puts the remaining `left` gradients one after another.
 void Simulation::put(Process& p, int64_t step, int vrank, const RankGradient& leaf, size_t left) {
   if (p.member->position().fenced()) ++result_.interrupted;
   if (left == 0) {
