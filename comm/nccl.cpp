@@ -26,18 +26,9 @@ FoundNccl find_nccl(Device device) {
       case DeviceKind::cpu:
         return {.why_not = "it computes on the CPU"};
       case DeviceKind::cuda:
-#ifdef ELINVAR_NCCL
         return {.nccl = cuda_nccl(device.index)};
-#else
-        return {.why_not =
-                    "it was built without NCCL: nccl.h was not found (install libnccl-dev, then configure anew)"};
-#endif
       case DeviceKind::emulated:
-#ifdef ELINVAR_EMULATION
         return {.nccl = emulated_nccl()};
-#else
-        break;
-#endif
     }
   } catch (const Failure& failure) {
     return {.why_not = failure.what()};

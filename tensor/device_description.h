@@ -14,6 +14,7 @@ struct DeviceDescription {
   size_t memory = 0;  // bytes
 };
 DeviceDescription describe(Device device);
+DeviceDescription describe_cuda(int index);
 
 std::string why_no_gpu();  // why no GPU can be used: the build, the driver, or no device
 

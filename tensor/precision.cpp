@@ -4,8 +4,6 @@
 
 namespace elinvar {
 
-FastProducts fast_products_of_cuda(int index);  // cuda/
-
 Tensor factor(const char* op, const Tensor& t, Precision precision) {
   if (precision == Precision::portable) {
     check_float(op, t);
@@ -21,9 +19,7 @@ Tensor factor(const char* op, const Tensor& t, Precision precision) {
 
 FastProducts fast_products(Device device) {
   if (device.kind == DeviceKind::emulated) return {.by = "stand-ins"};
-#ifdef ELINVAR_CUDA
   if (device.kind == DeviceKind::cuda) return fast_products_of_cuda(device.index);
-#endif
   return {.missing = "a CPU has no tensor cores"};
 }
 

@@ -37,6 +37,7 @@ struct FastProducts {
   std::string by = {}, missing = {};
 };
 FastProducts fast_products(Device device);
+FastProducts fast_products_of_cuda(int index);
 
 [[noreturn]] void refuse_fast_products();
 

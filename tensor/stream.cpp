@@ -216,22 +216,13 @@ std::string to_string(Device device) {
 }
 
 Device parse_device(const std::string& text) {
-#ifdef ELINVAR_CUDA
   const int gpus = gpu_count<Cuda>();
-#else
-  const int gpus = 0;
-#endif
   if (text == "cpu" || (text == "auto" && gpus == 0)) return {};
-#ifdef ELINVAR_EMULATION
-  if (text == "emulated") return {DeviceKind::emulated};
-#endif
+  if (text == "emulated" && gpu_count<Emulated>() > 0) return {DeviceKind::emulated};
   const std::string number = text.starts_with("cuda:") ? text.substr(5) : "0";
   const bool known = text == "auto" || text == "cuda" || text.starts_with("cuda:");
   check(known && !number.empty() && number.size() <= 2 && number.find_first_not_of("0123456789") == std::string::npos,
         "--device: auto, cpu, cuda or cuda:NUMBER expected, got '{}'", text);
-#ifndef ELINVAR_CUDA
-  check(false, "--device {}: this build has no CUDA; leave the option out to use the CPU", text);
-#endif
   check(gpus > 0, "--device {}: no GPU was found ({}); leave the option out to use the CPU", text, why_no_gpu());
   const int index = std::stoi(number);
   check(index < gpus, "--device {}: this machine has {} GPU{}, counted from 0", text, gpus, gpus == 1 ? "" : "s");

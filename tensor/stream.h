@@ -84,17 +84,9 @@ decltype(auto) on(Device device, F&& f) {
     case DeviceKind::cpu:
       return f(cpu_stream());
     case DeviceKind::cuda:
-#ifdef ELINVAR_CUDA
       return f(gpu_stream<Cuda>(device.index));
-#else
-      break;
-#endif
     case DeviceKind::emulated:
-#ifdef ELINVAR_EMULATION
       return f(gpu_stream<Emulated>(device.index));
-#else
-      break;
-#endif
   }
   refuse(device);
 }

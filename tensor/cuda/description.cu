@@ -26,7 +26,7 @@ DeviceDescription describe_cuda(int index) {
   return description;
 }
 
-std::string why_no_cuda() {
+std::string why_no_gpu() {
   int count = 0, driver = 0, runtime = 0;
   const cudaError_t answer = cudaGetDeviceCount(&count);
   static_cast<void>(cudaGetLastError());

@@ -9,13 +9,7 @@
 
 namespace elinvar {
 
-int gpus_here() {
-#ifdef ELINVAR_CUDA
-  return gpu_count<Cuda>();
-#else
-  return 0;
-#endif
-}
+int gpus_here() { return gpu_count<Cuda>(); }
 
 GpuAssignment::GpuAssignment(std::string device, int workers, std::function<int()> gpus)
     : device_(std::move(device)), count_(std::move(gpus)) {

@@ -9,11 +9,8 @@
 
 #include "tensor/base/check.h"
 #include "tensor/isa.h"
+#include "tensor/profiler_range.h"
 #include "tools/peak/peak.h"
-
-#ifdef ELINVAR_NVTX
-#include <nvtx3/nvToolsExt.h>
-#endif
 
 namespace elinvar {
 namespace {
@@ -51,17 +48,6 @@ void wait_for(Device device) {
   on(device, [](auto& stream) {
     if constexpr (requires { stream.synchronize(); }) stream.synchronize();
   });
-}
-
-void push_range([[maybe_unused]] const char* name) {
-#ifdef ELINVAR_NVTX
-  nvtxRangePushA(name);
-#endif
-}
-void pop_range() {
-#ifdef ELINVAR_NVTX
-  nvtxRangePop();
-#endif
 }
 
 Json name_event(const char* what, int pid, int tid, const std::string& name) {
