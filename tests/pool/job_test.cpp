@@ -12,7 +12,7 @@
 #include "tests/jobs/small_job.h"
 #include "tests/jobs/train_process.h"
 #include "tools/cli/program_beside.h"
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/store/store.h"
 
 namespace elinvar {

@@ -7,6 +7,7 @@
 #include "tools/pool/policies/advisor.h"
 #include "tools/pool/profiling/job_models.h"
 #include "tools/pool/profiling/prediction_error.h"
+#include "tools/pool/profiling/trials.h"
 
 namespace elinvar::pool {
 namespace {

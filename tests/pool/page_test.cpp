@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "tests/support/temporary_folder.h"
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/page/page.h"
 #include "tools/pool/page/view.h"
 

@@ -17,7 +17,7 @@
 #include "tests/jobs/small_job.h"
 #include "tests/jobs/train_process.h"
 #include "tests/places.h"
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/store/store.h"
 
 namespace elinvar {

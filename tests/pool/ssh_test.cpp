@@ -14,7 +14,7 @@
 #include "tensor/base/file.h"
 #include "tests/jobs/small_job.h"
 #include "tests/jobs/train_process.h"
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/store/store.h"
 
 namespace elinvar {

@@ -5,7 +5,7 @@
 
 #include "tensor/base/check.h"
 #include "tests/pool/scene.h"
-#include "tools/pool/policies/advisor.h"
+#include "tools/pool/profiling/trials.h"
 #include "tools/pool/sim/simulate.h"
 
 namespace elinvar::pool {

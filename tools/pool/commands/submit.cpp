@@ -1,5 +1,5 @@
 // `pool submit`: adds a job to the store; the daemon starts it when there is room.
-#include "tools/pool/commands/submission.h"
+#include "tools/pool/store/submission.h"
 
 #include <CLI/CLI.hpp>
 #include <cmath>

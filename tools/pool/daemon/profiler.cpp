@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "tensor/base/check.h"
-#include "tools/pool/policies/advisor.h"
-#include "tools/pool/policies/offer.h"
+#include "tools/pool/profiling/trials.h"
 #include "tools/pool/profiling/rescale_costs.h"
 
 namespace elinvar::pool {

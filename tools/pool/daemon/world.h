@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/daemon/run_status.h"
 #include "tools/pool/store/store.h"
 

@@ -6,7 +6,6 @@
 
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
-#include "tools/pool/policies/offer.h"
 #include "tools/pool/profiling/prediction_error.h"
 #include "tools/pool/profiling/rescale_costs.h"
 #include "tools/training/progress.h"

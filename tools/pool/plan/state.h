@@ -9,10 +9,11 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "tools/pool/plan/allocation.h"
 
 namespace elinvar::pool {
 
@@ -38,9 +39,6 @@ struct WorkerShape {
   bool recompute = false;  // activations are computed twice, which takes time and saves memory
   auto operator<=>(const WorkerShape&) const = default;
 };
-
-using Allocation = std::map<std::string, int>;  // workers of each kind; no kind with 0
-int workers(const Allocation& allocation);
 
 // What is known about a job's speed. rate() is 0 if the job cannot run like this, for example for lack of memory.
 struct Rate {          // samples per second

@@ -27,17 +27,6 @@ Allocation first_of(const Allocation& allocation, int n, const Job& job) {
 
 }  // namespace
 
-int count_of(const Allocation& allocation, const std::string& kind) {
-  const auto found = allocation.find(kind);
-  return found == allocation.end() ? 0 : found->second;
-}
-
-std::string text_of(const Allocation& allocation) {
-  std::string text;
-  for (const auto& [kind, n] : allocation) text += fmt::format("{}{} {}", text.empty() ? "" : " + ", n, kind);
-  return text.empty() ? "nothing" : text;
-}
-
 Offer::Offer(const Pool& pool, Running running)
     : pool_(pool),
       running_(running),

@@ -73,10 +73,4 @@ class Offer {
   std::vector<Allocation> most_;  // if waits_ is set: the slots of each kind that each job may have
 };
 
-// Returns the number of workers of a kind.
-int count_of(const Allocation& allocation, const std::string& kind);
-
-// "3 V100 + 1 T4"
-std::string text_of(const Allocation& allocation);
-
 }  // namespace elinvar::pool

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "tools/pool/policies/advisor.h"
+#include "tools/pool/profiling/trials.h"
 
 namespace elinvar::pool {
 namespace {

@@ -6,8 +6,8 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/config/config.h"
-#include "tools/pool/daemon/rehearsal.h"
 #include "tools/pool/sim/dice.h"
+#include "tools/pool/sim/rehearsal.h"
 #include "tools/pool/sim/simulate.h"
 
 namespace elinvar::pool {

@@ -73,7 +73,7 @@ struct ProcessRecord {
   Id id = 0, job = 0;
   bool coordinator = false;
   std::vector<Id> slots = {};  // of a worker
-  // See tools/pool/daemon/process.h. "": it is being started, or was when the daemon died.
+  // See tools/pool/hosts/process.h. "": it is being started, or was when the daemon died.
   std::string handle = {};
   double started = 0, leaving = 0, ended = 0;                  // 0: not yet
   double leave_by = kNever;                                    // when a worker that is `leaving` is killed

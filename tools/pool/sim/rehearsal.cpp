@@ -1,11 +1,11 @@
-#include "tools/pool/daemon/rehearsal.h"
+#include "tools/pool/sim/rehearsal.h"
 
 #include <chrono>
 #include <thread>
 
 #include "tensor/base/check.h"
 #include "tools/cli/program_beside.h"
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/page/view.h"
 
 namespace elinvar::pool {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "tensor/base/scratch_folder.h"
-#include "tools/pool/commands/submission.h"
+#include "tools/pool/store/submission.h"
 #include "tools/pool/daemon/live_world.h"
 #include "tools/training/interrupt.h"
 

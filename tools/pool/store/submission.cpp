@@ -1,4 +1,4 @@
-#include "tools/pool/commands/submission.h"
+#include "tools/pool/store/submission.h"
 
 #include <algorithm>
 
