@@ -20,7 +20,7 @@ class SchedulerParts : public InventoryScene {
     job.steps = 1000;
     job.max_workers = 2;
     job.batch = 10;
-    job_ = store_.add(job);
+    job_ = store_.jobs.add(job);
     options_.replan = 10;
     options_.speed = [](const JobRecord&, const std::vector<Measurement>&) {
       struct Even final : Speed {
@@ -51,7 +51,7 @@ class SchedulerParts : public InventoryScene {
   }
   size_t lines(const std::string& what) const {
     size_t count = 0;
-    for (const LogLine& line : store_.history(0, 1000)) count += line.what == what;
+    for (const LogLine& line : store_.log.last(0, 1000)) count += line.what == what;
     return count;
   }
 

@@ -103,7 +103,7 @@ Job Planner::job(const JobRecord& j, double now) const {
   // A running job always has something left.
   job.total = std::max(work_of_all(all, batch, overheads.validations), job.done + batch);
   job.since = j.since;
-  job.measured = store_.measurements(j.id);
+  job.measured = store_.measurements.of(j.id);
   job.speed = options_.speed(j, job.measured);
   job.shape = reshapes(j) ? decision(j.id)->shape : j.shape;
   job.slots = slots_of(j, now);
@@ -140,10 +140,10 @@ void Planner::plan_if_due(std::vector<JobRecord>& jobs, bool answered, double no
   try {
     plan = options_.policy(pool);
   } catch (const std::exception& error) {
-    return store_.log(now, 0, "plan", fmt::format("the policy fails, and nothing changes: {}", error.what()));
+    return store_.log.add(now, 0, "plan", fmt::format("the policy fails, and nothing changes: {}", error.what()));
   }
   if (const std::vector<std::string> wrong = violations(pool, plan); !wrong.empty())
-    return store_.log(now, 0, "plan", "a plan that breaks the rules is not carried out: " + wrong.front());
+    return store_.log.add(now, 0, "plan", "a plan that breaks the rules is not carried out: " + wrong.front());
   std::set<Id> decided;
   for (size_t i = 0; i < plan.decisions.size(); ++i) {
     accept(pool, pool.jobs[i], plan.decisions[i], jobs, now);
@@ -177,14 +177,15 @@ void Planner::accept(const Pool& pool, const Job& job, const Decision& decision,
     std::set<std::string> hosts;
     for (const Id id : decision.slots) hosts.insert(inventory_.find(id)->record.host);
     const size_t slots = decision.slots.size();
-    store_.log(now, job.id, waits ? "waits" : "plan",
-               waits ? decision.reason : fmt::format("{} slot{}: {}", slots, slots == 1 ? "" : "s", decision.reason),
-               fmt::format("{}", fmt::join(hosts, " ")));
+    store_.log.add(
+        now, job.id, waits ? "waits" : "plan",
+        waits ? decision.reason : fmt::format("{} slot{}: {}", slots, slots == 1 ? "" : "s", decision.reason),
+        fmt::format("{}", fmt::join(hosts, " ")));
   }
   for (JobRecord& record : jobs)
     if (record.id == job.id && record.state == JobRecord::State::waiting && waits && record.reason != decision.reason) {
       record.reason = decision.reason;
-      store_.save(record);
+      store_.jobs.save(record);
     }
   if (waits) planned.reshaping = false;
   planned.decision = decision;

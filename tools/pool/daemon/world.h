@@ -7,7 +7,7 @@
 
 #include "tools/pool/hosts/process.h"
 #include "tools/pool/daemon/run_status.h"
-#include "tools/pool/store/store.h"
+#include "tools/pool/store/job_records.h"
 
 namespace elinvar::pool {
 

@@ -84,9 +84,9 @@ class Measurer {
       goes_to(n / 2);
     }
     stops();
-    rehearsal_.store().ask_cancel(job_);
+    rehearsal_.store().jobs.ask_cancel(job_);
     rehearsal_.until(
-        "the end of the first job", [&] { return rehearsal_.store().job(job_)->over(); }, kLongest);
+        "the end of the first job", [&] { return rehearsal_.store().jobs.find(job_)->over(); }, kLongest);
     for (const int workers : {1, n}) ends(workers);
     return result();
   }
@@ -106,7 +106,7 @@ class Measurer {
   }
 
   std::vector<ProcessRecord> workers() {
-    std::vector<ProcessRecord> found = rehearsal_.store().processes();
+    std::vector<ProcessRecord> found = rehearsal_.store().processes.present();
     std::erase_if(found, [](const ProcessRecord& p) { return p.coordinator; });
     return found;
   }
@@ -115,7 +115,7 @@ class Measurer {
     rehearsal_.until(
         fmt::format("{} workers of {}", n, name()),
         [&] {
-          const JobRecord job = *rehearsal_.store().job(job_);
+          const JobRecord job = *rehearsal_.store().jobs.find(job_);
           if (job.over()) fail("{}: {}", job.name, job.reason);
           const RunStatus& status = rehearsal_.status(job_);
           return status.workers == n && std::ssize(workers()) == n && status.measured_seconds >= options_.seconds &&
@@ -140,19 +140,19 @@ class Measurer {
   void stops() {
     wanted_ = 0;
     rehearsal_.until(
-        "a stop", [&] { return rehearsal_.store().processes().empty(); }, kLongest);
+        "a stop", [&] { return rehearsal_.store().processes.present().empty(); }, kLongest);
   }
 
   // Runs a short job to its end, to measure its last validation and its finish.
   void ends(int n) {
     const double step = step_seconds(read_steps(rehearsal_.run_directory(job_))).at(n);
-    const JobRecord first = *rehearsal_.store().job(job_);
+    const JobRecord first = *rehearsal_.store().jobs.find(job_);
     const int64_t least = parse_config(first.config, first.name, first.overrides).schedule.warmup_steps + 1;
     const Id id = submit(std::max(least, kLeastSteps + static_cast<int64_t>((kBegins + options_.seconds) / step)));
     wanted_ = n;
     rehearsal_.until(
-        "the end of a job", [&] { return rehearsal_.store().job(id)->over(); }, kLongestEnd);
-    const JobRecord job = *rehearsal_.store().job(id);
+        "the end of a job", [&] { return rehearsal_.store().jobs.find(id)->over(); }, kLongestEnd);
+    const JobRecord job = *rehearsal_.store().jobs.find(id);
     if (job.state != JobRecord::State::finished) fail("{} is {}: {}", job.name, name_of(job.state), job.reason);
     validations_.push_back(job.validations.samples);
     finishes_.push_back(job.costs.finish);
@@ -162,13 +162,13 @@ class Measurer {
     return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
   }
 
-  std::string name() { return rehearsal_.store().job(job_)->name; }
+  std::string name() { return rehearsal_.store().jobs.find(job_)->name; }
 
   Measured result() {
-    const JobRecord job = *rehearsal_.store().job(job_);
+    const JobRecord job = *rehearsal_.store().jobs.find(job_);
     const std::vector<StepRecord> steps = read_steps(rehearsal_.run_directory(job_));
     const std::map<int, double> seconds = step_seconds(steps);
-    RescaleCosts costs = measured_costs(steps, seconds, rescale_events(rehearsal_.store().processes_of(job_)));
+    RescaleCosts costs = measured_costs(steps, seconds, rescale_events(rehearsal_.store().processes.of(job_)));
     costs.finish = std::max(1e-3, mean(finishes_));
     const int64_t every = parse_config(job.config, job.name, job.overrides).run.checkpoint_every;
     costs.checkpoint_every =
@@ -202,8 +202,8 @@ Measured measure(const fs::path& config, const MeasureOptions& options) {
 std::vector<Measured> learned(const Store& store) {
   std::map<std::string, Measured> found;
   JobModels models(store);
-  for (const JobRecord& job : store.jobs(/*over_too=*/true)) {
-    const std::vector<Measurement> speeds = store.measurements(job.id);
+  for (const JobRecord& job : store.jobs.all()) {
+    const std::vector<Measurement> speeds = store.measurements.of(job.id);
     if (std::none_of(speeds.begin(), speeds.end(), [](const Measurement& m) { return m.rate > 0; })) continue;
     const Overheads overheads = models.overheads(job);
     found[job.name] =
