@@ -1,6 +1,6 @@
 #pragma once
 // The parts of a scheduler in a fake world, with one job and two slots of a host, for tests of single parts. The policy
-// gives the job the slots in `give_`.
+// gives the job the slots in `give_`, in the shape `shape_`.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -35,7 +35,7 @@ class SchedulerParts : public InventoryScene {
       pool_ = pool;
       Plan plan;
       for (const Job& j : pool.jobs)
-        plan.decisions.push_back({.job = j.id, .slots = give_, .shape = {}, .reason = "a test wants it"});
+        plan.decisions.push_back({.job = j.id, .slots = give_, .shape = shape_, .reason = "a test wants it"});
       return plan;
     };
   }
@@ -57,6 +57,7 @@ class SchedulerParts : public InventoryScene {
 
   Id job_ = 0;
   std::vector<Id> give_;
+  WorkerShape shape_;
   Pool pool_;  // of the newest plan
   int plans_ = 0;
   SchedulerOptions options_;

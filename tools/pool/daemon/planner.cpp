@@ -12,6 +12,8 @@ namespace {
 
 constexpr double kFirstAnswers = 60;  // seconds that the first plan waits for all sources to answer
 
+bool combinable(const SlotRecord& slot) { return slot.device == "cpu"; }  // a worker has one GPU
+
 }  // namespace
 
 std::vector<std::vector<Id>> places_of(const Decision& decision) {
@@ -46,17 +48,16 @@ bool Planner::reshapes(const JobRecord& j) const {
   return reshaping(j.id) && decided != nullptr && !decided->slots.empty();
 }
 
-// Returns the shapes that a job's workers can have: with and without recomputation, and with several CPU slots if a
-// host has them (a worker has one GPU).
+// Returns the shapes that a job's workers can have: with and without recomputation, and with several slots if a host
+// has combinable ones.
 std::vector<WorkerShape> Planner::shapes_of(const JobRecord& job, double now) const {
   std::map<std::pair<std::string, std::string>, int> of_host;
   int widest = 1;
   for (const auto& [id, state] : inventory_.slots()) {
     const SlotRecord& s = state.record;
-    if (!placement_.usable(id, now) ||
+    if (!placement_.usable(id, now) || !combinable(s) ||
         (!job.kinds.empty() && std::find(job.kinds.begin(), job.kinds.end(), s.kind) == job.kinds.end()))
       continue;
-    if (s.device != "cpu") return {{.width = 1, .recompute = false}, {.width = 1, .recompute = true}};
     widest = std::max(widest, ++of_host[{s.source + " " + s.host, s.kind}]);
   }
   std::vector<WorkerShape> shapes;
@@ -123,7 +124,8 @@ Pool Planner::pool(const std::vector<JobRecord>& jobs, double now) const {
                             .kind = slot.record.kind,
                             .host = slot.record.host,
                             .since = slot.record.since,
-                            .until = slot.until});
+                            .until = slot.until,
+                            .combinable = combinable(slot.record)});
   for (const JobRecord& j : jobs)
     if (!j.cancel && (j.stopping == 0 || reshapes(j)) && now >= j.retry_at) pool.jobs.push_back(job(j, now));
   return pool;

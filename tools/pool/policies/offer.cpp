@@ -35,7 +35,11 @@ Offer::Offer(const Pool& pool, Running running)
       must_(pool.jobs.size(), false) {
   std::unordered_map<Id, const Slot*> usable;
   for (const Slot& slot : pool.slots)
-    if (!slot.expiring(pool.now)) usable[slot.id] = &slot, ++total_[slot.kind];
+    if (!slot.expiring(pool.now)) {
+      usable[slot.id] = &slot;
+      ++total_[slot.kind];
+      if (!slot.combinable) single_.insert(slot.kind);
+    }
   for (const auto& [kind, n] : total_) kinds_.push_back(kind);
   free_ = total_;
   for (size_t i = 0; i < pool.jobs.size(); ++i) {
@@ -89,12 +93,18 @@ int Offer::slots(const std::string& kind) const { return count_of(total_, kind);
 
 int Offer::free(const std::string& kind) const { return count_of(free_, kind); }
 
+bool Offer::suits(const Allocation& allocation, const WorkerShape& shape) const {
+  return shape.width == 1 || std::none_of(allocation.begin(), allocation.end(),
+                                          [&](const auto& entry) { return single_.contains(entry.first); });
+}
+
 bool Offer::allowed(size_t i, const Allocation& allocation, const WorkerShape& shape) const {
   const Job& job = pool_.jobs[i];
   const int n = workers(allocation);
   if (n == 0) return !must_[i];
   if (n < job.min_workers || n > job.max_workers) return false;
   if (std::find(job.shapes.begin(), job.shapes.end(), shape) == job.shapes.end()) return false;
+  if (!suits(allocation, shape)) return false;
   for (const auto& [kind, count] : slots_of(allocation, shape)) {
     if (!job.allows(kind) || count > slots(kind)) return false;
     if (waits_ && pool_.jobs[*waits_].allows(kind) && count > count_of(most_[i], kind)) return false;

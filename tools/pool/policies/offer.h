@@ -5,6 +5,7 @@
 // Policies work with numbers: slots of one kind are interchangeable, and a job that gets more or fewer of them keeps
 // those that it has, so no plan moves a worker from one slot to another of its kind.
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ class Offer {
   }                                                   // workers that it has, without those on going slots
   bool must(size_t job) const { return must_[job]; }  // it may not be left without slots
 
+  // Whether workers on slots of these kinds can have this shape.
+  bool suits(const Allocation& allocation, const WorkerShape& shape) const;
   // allowed(): whether the rules permit this allocation, whatever other jobs have. fits(): whether there are also
   // enough free slots.
   bool allowed(size_t job, const Allocation& allocation, const WorkerShape& shape) const;
@@ -65,6 +68,7 @@ class Offer {
   const Pool& pool_;
   const Running running_;
   std::vector<std::string> kinds_;
+  std::set<std::string> single_;  // kinds of which a worker has one slot
   Allocation total_, free_;
   std::vector<Grant> grants_;
   std::vector<Allocation> present_;

@@ -62,7 +62,7 @@ Option Utility::option(size_t i, const Allocation& allocation) const {
   Option best{allocation, job.shapes.front(), -kNever};
   for (const WorkerShape& shape : job.shapes)
     if (shape.width == 1 || (shape == job.shape && job.running()))
-      if (speed(i, allocation, shape) > 0)
+      if (offer_.suits(allocation, shape) && speed(i, allocation, shape) > 0)
         if (Option option = this->option(i, allocation, shape); option.utility > best.utility) best = std::move(option);
   return best;
 }
