@@ -75,5 +75,15 @@ TEST_F(PoolPlanner, AGpuThatJoinsLeavesAWideWorkerItsShape) {
   EXPECT_EQ(pool_.jobs[0].shapes.size(), 4u) << "the widest worker has the two CPU slots of a host";
 }
 
+// The job may have two workers, and has one of two slots.
+TEST_F(PoolPlanner, WantsSlotsForWorkersAsWideAsPlanned) {
+  give_ = ids();
+  planner_.plan_if_due(lifecycle_.jobs(), true, 2);
+  EXPECT_EQ(planner_.wanted(), 0);
+  shape_ = {.width = 2};
+  planner_.plan_if_due(lifecycle_.jobs(), true, 20);
+  EXPECT_EQ(planner_.wanted(), 2);
+}
+
 }  // namespace
 }  // namespace elinvar::pool

@@ -153,9 +153,9 @@ void Planner::plan_if_due(std::vector<JobRecord>& jobs, bool answered, double no
   }
   for (auto& [job, planned] : planned_)
     if (!decided.contains(job)) planned.decision.reset();
-  int room = 0;
-  for (const Job& job : pool.jobs) room += job.max_workers;
-  wanted_ = std::max(0, room - static_cast<int>(pool.slots.size()));
+  int usable = 0;  // slots, if each job had all its workers, as wide as planned
+  for (size_t i = 0; i < pool.jobs.size(); ++i) usable += pool.jobs[i].max_workers * plan.decisions[i].shape.width;
+  wanted_ = std::max(0, usable - static_cast<int>(pool.slots.size()));
 }
 
 void Planner::accept(const Pool& pool, const Job& job, const Decision& decision, std::vector<JobRecord>& jobs,
