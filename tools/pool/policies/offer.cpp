@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
-#include <set>
 #include <unordered_map>
 
 #include "tensor/base/check.h"
@@ -165,28 +163,6 @@ std::optional<Grant> Offer::least(size_t i) const {
       return Grant{allocation, shape, "starts with its minimum, of several kinds"};
   }
   return {};
-}
-
-bool Offer::at_stake(const Job& job) const {
-  if (job.deadline == kNever) return false;
-  double best = 0;
-  for (const std::string& kind : job.kinds.empty() ? kinds_ : job.kinds)
-    best = std::max(best, job.speed->rate({{kind, job.fixed_workers}}, job.shapes.front()).samples);
-  return best > 0 && pool_.now + 1.2 * job.seconds_left(best) > job.deadline;
-}
-
-std::vector<size_t> Offer::order() const {
-  std::vector<size_t> order(pool_.jobs.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::vector<bool> urgent;
-  for (const Job& job : pool_.jobs) urgent.push_back(at_stake(job));
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    const Job &left = pool_.jobs[a], &right = pool_.jobs[b];
-    if (left.priority != right.priority) return left.priority > right.priority;
-    if (urgent[a] != urgent[b]) return bool(urgent[a]);
-    return left.submitted < right.submitted;
-  });
-  return order;
 }
 
 Plan Offer::plan(std::string note, double gap) const {

@@ -32,9 +32,8 @@ class Offer {
   int slots(const std::string& kind) const;                         // usable slots of the kind
   int free(const std::string& kind) const;                          // not granted yet
   const Grant& grant(size_t job) const { return grants_[job]; }
-  const Allocation& present(size_t job) const {
-    return present_[job];
-  }                                                   // workers that it has, without those on going slots
+  // Workers that it has, without those on going slots.
+  const Allocation& present(size_t job) const { return present_[job]; }
   bool must(size_t job) const { return must_[job]; }  // it may not be left without slots
 
   // Whether workers on slots of these kinds can have this shape.
@@ -52,12 +51,6 @@ class Offer {
   // Returns the job's minimum in the first worker shape and kind in which it fits; in several kinds if no single one
   // has enough free slots (with kStay: enough slots in all).
   std::optional<Grant> least(size_t job) const;
-
-  // Returns the jobs sorted by priority, then by whether their deadline is at stake, then by submission.
-  std::vector<size_t> order() const;
-
-  // Whether the job would miss or nearly miss its deadline with the workers that its user would request.
-  bool at_stake(const Job& job) const;
 
   Plan plan(std::string note = "", double gap = 0) const;
 
