@@ -35,7 +35,7 @@ void ProcessTable::poll(double now, const std::function<bool(Id)>& exists,
     if (!state.running) {
       p.ended = now;
       p.code = state.code;
-      store_.processes.save(p);
+      store_.transaction([&] { store_.processes.save(p); });
       ended(p);
     } else if (now >= p.leave_by || !std::all_of(p.slots.begin(), p.slots.end(), exists)) {
       world_.kill(p.handle);
@@ -54,7 +54,7 @@ std::string ProcessTable::launch(ProcessRecord process, const Command& command, 
     process.ended = now;
     process.code = kUnknownExit;
   }
-  store_.processes.save(process);
+  store_.transaction([&] { store_.processes.save(process); });
   if (process.ended == 0) processes_.emplace(process.id, process);
   return trouble;
 }

@@ -29,8 +29,9 @@ class ProcessRecords {
  public:
   explicit ProcessRecords(SQLite::Database& db) : db_(db) {}
 
-  Id add(const ProcessRecord& process);  // returns its id; several statements: call it within a transaction
-  void save(const ProcessRecord& process);
+  // Both are several statements: call them within a transaction, unless save() is for a process that has not ended.
+  Id add(const ProcessRecord& process);     // returns its id
+  void save(const ProcessRecord& process);  // frees the slots of a process that has ended
   // In the order of their ids.
   std::vector<ProcessRecord> present() const;   // those that have not ended
   std::vector<ProcessRecord> of(Id job) const;  // including those that have ended
