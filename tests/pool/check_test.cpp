@@ -164,16 +164,16 @@ class WarmStart : public testing::Test {
 };
 
 TEST_F(WarmStart, AJobBeginsWithWhatTheOneBeforeItTaught) {
-  const Id first = store_.add(job("a", {"run.name=x"}));
+  const Id first = store_.jobs.add(job("a", {"run.name=x"}));
   for (const int n : {4, 2, 1})
-    store_.measure(first, n,
-                   {.workers = {{"cpu-1", n}}, .shape = {}, .seconds = 20, .rate = 100.0 * n / (1 + 0.02 * n)});
-  const Id second = store_.add(job("a", {"run.name=y", "run.steps=7"})), other = store_.add(job("b"));
+    store_.measurements.record(
+        first, n, {.workers = {{"cpu-1", n}}, .shape = {}, .seconds = 20, .rate = 100.0 * n / (1 + 0.02 * n)});
+  const Id second = store_.jobs.add(job("a", {"run.name=y", "run.steps=7"})), other = store_.jobs.add(job("b"));
   JobModels models(store_);
-  const Rate warm = models.of(*store_.job(second), {})->rate({{"cpu-1", 2}}, {});
+  const Rate warm = models.of(*store_.jobs.find(second), {})->rate({{"cpu-1", 2}}, {});
   EXPECT_NEAR(warm.samples, 200 / 1.04, 0.05 * 200);  // predictions are used if they are within 5 %
   EXPECT_LT(warm.error, 0.3);
-  const Rate cold = models.of(*store_.job(other), {})->rate({{"cpu-1", 2}}, {});
+  const Rate cold = models.of(*store_.jobs.find(other), {})->rate({{"cpu-1", 2}}, {});
   EXPECT_EQ(cold.error, 1);
 }
 
@@ -181,15 +181,15 @@ TEST_F(WarmStart, AJobBeginsWithWhatTheOneBeforeItTaught) {
 TEST_F(WarmStart, IsATableToo) {
   JobRecord job = this->job("a");
   job.name = "net";
-  const Id id = store_.add(job);
+  const Id id = store_.jobs.add(job);
   EXPECT_TRUE(learned(store_).empty()) << "nothing was measured";
-  store_.measure(id, 1, {.workers = {{"cpu-1", 2}}, .shape = {}, .seconds = 20, .rate = 100});
-  store_.measure(id, 2, {.workers = {{"cpu-1", 2}}, .shape = {}, .seconds = 20, .rate = 110});
-  store_.measure(id, 3, {.workers = {{"cpu-1", 1}}, .shape = {.width = 2}, .seconds = 20, .rate = 130});
-  job = *store_.job(id);
+  store_.measurements.record(id, 1, {.workers = {{"cpu-1", 2}}, .shape = {}, .seconds = 20, .rate = 100});
+  store_.measurements.record(id, 2, {.workers = {{"cpu-1", 2}}, .shape = {}, .seconds = 20, .rate = 110});
+  store_.measurements.record(id, 3, {.workers = {{"cpu-1", 1}}, .shape = {.width = 2}, .seconds = 20, .rate = 130});
+  job = *store_.jobs.find(id);
   job.costs.join = 7;
   job.validations.samples = 50;
-  store_.save(job);
+  store_.jobs.save(job);
   const Table table = parse_table(table_of(learned(store_)).dump(), "a test");
   const Model& model = table.at("net");
   EXPECT_EQ(model.costs.join, 7);
@@ -200,12 +200,12 @@ TEST_F(WarmStart, IsATableToo) {
 }
 
 TEST_F(WarmStart, WhatRanOutOfMemoryIsRememberedToo) {
-  const Id first = store_.add(job("a"));
-  store_.measure(first, 1, {.workers = {{"cpu-1", 1}}, .shape = {}, .seconds = 20, .rate = 100});
-  store_.measure(first, -1, {.workers = {{"gpu", 1}}, .shape = {}, .seconds = 0, .rate = 0});
-  const Id second = store_.add(job("a"));
+  const Id first = store_.jobs.add(job("a"));
+  store_.measurements.record(first, 1, {.workers = {{"cpu-1", 1}}, .shape = {}, .seconds = 20, .rate = 100});
+  store_.measurements.record(first, -1, {.workers = {{"gpu", 1}}, .shape = {}, .seconds = 0, .rate = 0});
+  const Id second = store_.jobs.add(job("a"));
   JobModels models(store_);
-  const auto speed = models.of(*store_.job(second), {});
+  const auto speed = models.of(*store_.jobs.find(second), {});
   EXPECT_EQ(speed->rate({{"gpu", 2}}, {}).samples, 0);
   EXPECT_GT(speed->rate({{"gpu", 2}}, {1, true}).samples, 0);
   EXPECT_GT(speed->rate({{"cpu-1", 2}}, {}).samples, 0);

@@ -6,6 +6,7 @@
 
 #include "tools/pool/policies/fixed.h"
 #include "tools/pool/policies/policies.h"
+#include "tools/pool/policies/priority.h"
 #include "tools/pool/sim/dice.h"
 #include "tools/pool/sim/random_pool.h"
 
@@ -177,7 +178,7 @@ TEST(PoolFairness, NobodyWaitsForNothingNorBehindALowerPriority) {
       // Slots are reserved for a job that is due.
       if (std::any_of(due.begin(), due.end(), [&](size_t i) { return plan.decisions[i].slots.empty(); })) continue;
       std::vector<size_t> before;  // waiting jobs
-      for (const size_t i : offer.order()) {
+      for (const size_t i : by_priority(offer)) {
         const Job& job = seen.jobs[i];
         if (!plan.decisions[i].slots.empty()) continue;
         const bool behind = fixed && queues(seen, before, job, policy.plan == queue);

@@ -117,7 +117,7 @@ void FakeWorld::advance(double seconds) {
     }
   }
   for (auto& [job, run] : runs_) {
-    const std::optional<JobRecord> record = store_.job(job);
+    const std::optional<JobRecord> record = store_.jobs.find(job);
     std::vector<Process*> present = members(job);
     if (now_ >= run.takeover && !present.empty()) {
       run.coordinator = true;

@@ -38,15 +38,15 @@ class History : protected Scene {
     world_.die_after(-1);
     source_->silent = false;
     source_->there = {machine("always", 8)};
-    for (int i = 0; i < 3000 && !store_.jobs(false).empty(); ++i) {
+    for (int i = 0; i < 3000 && !store_.jobs.open().empty(); ++i) {
       tick(2);
       ASSERT_NO_FATAL_FAILURE(look());
     }
     for (const Id id : jobs_) EXPECT_TRUE(job(id).over()) << "job " << id << " starves";
     for (int i = 0; i < 20; ++i) tick(2);
-    EXPECT_TRUE(store_.processes().empty()) << "processes are left";
+    EXPECT_TRUE(store_.processes.present().empty()) << "processes are left";
     // A line "plan" without a job reports a plan that was not carried out.
-    for (const LogLine& line : store_.history(0, 1 << 20))
+    for (const LogLine& line : store_.log.last(0, 1 << 20))
       EXPECT_FALSE(line.what == "plan" && line.job == 0) << line.reason;
   }
   using Scene::story;
@@ -77,7 +77,7 @@ class History : protected Scene {
     if (!jobs_.empty()) {
       if (roll(0.03)) world_.kill_coordinator(some_job());
       if (roll(0.01)) world_.kill_all_of(some_job());
-      if (roll(0.005)) store_.ask_cancel(some_job());
+      if (roll(0.005)) store_.jobs.ask_cancel(some_job());
     }
     if (roll(0.06)) world_.die_after(number(12));
     source_->silent = roll(0.05);
@@ -87,7 +87,7 @@ class History : protected Scene {
     std::map<Id, Id> worker_on;
     std::map<Id, int> staying;
     std::set<std::pair<Id, std::string>> on_file;
-    for (const ProcessRecord& p : store_.processes()) {
+    for (const ProcessRecord& p : store_.processes.present()) {
       if (p.coordinator) continue;
       on_file.emplace(p.job, p.name());
       if (p.leaving == 0) ++staying[p.job];

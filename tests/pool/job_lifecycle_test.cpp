@@ -54,7 +54,7 @@ TEST_F(PoolJobLifecycle, AConfigurationThatNoWorkerAcceptsFailsAtOnce) {
   EXPECT_EQ(job(id).state, State::failed) << story();
   EXPECT_NE(job(id).reason.find("there is no folder data/nowhere"), std::string::npos) << job(id).reason;
   ticks(10);
-  EXPECT_TRUE(store_.processes().empty());
+  EXPECT_TRUE(store_.processes.present().empty());
 }
 
 TEST_F(PoolJobLifecycle, AJobWhoseLedgerIsLostFailsAtOnce) {
@@ -143,7 +143,7 @@ class PoolJobStates : public test::SchedulerParts {
     launch(/*coordinator=*/true);
     launch(/*coordinator=*/false);
     job().state = State::running;
-    store_.save(job());
+    store_.jobs.save(job());
   }
   JobRecord& job() { return lifecycle_.jobs().at(0); }
   void look(double now) {
@@ -157,7 +157,7 @@ TEST_F(PoolJobStates, ProgressAndWorkersGoOnFile) {
   world_.advance(10);
   look(11);
   EXPECT_EQ(job().state, State::running);
-  EXPECT_GT(store_.job(job().id)->step, 0);
+  EXPECT_GT(store_.jobs.find(job().id)->step, 0);
   EXPECT_TRUE(processes_.workers_of(job().id)[0]->registered);
 }
 
@@ -180,7 +180,7 @@ TEST_F(PoolJobStates, EachFailureWithoutProgressWaitsLonger) {
 TEST_F(PoolJobStates, TimesOnFileThatLieAheadAreSetRight) {
   job().since = 5000;
   job().retry_at = 5000;
-  store_.save(job());
+  store_.jobs.save(job());
   lifecycle_.clock_was_set_back();
   lifecycle_.load(100);
   EXPECT_EQ(job().since, 100);

@@ -12,7 +12,7 @@
 #include "tests/jobs/small_job.h"
 #include "tests/jobs/train_process.h"
 #include "tools/cli/program_beside.h"
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/store/store.h"
 
 namespace elinvar {
@@ -108,11 +108,11 @@ TEST_F(PoolJob, SlotsAreDividedAsTheJobBeforeWasFastest) {
   ASSERT_EQ(pool({"submit", folder_ / "job.toml"}).code, 0);
   {
     pool::Store store(folder_ / "pool");
-    store.measure(1, 1, {.workers = {{"cpu-1", 2}}, .shape = {}, .seconds = 60, .rate = 100});
-    store.measure(1, 2, {.workers = {{"cpu-1", 1}}, .shape = {.width = 2}, .seconds = 60, .rate = 300});
-    pool::JobRecord before = *store.job(1);
+    store.measurements.record(1, 1, {.workers = {{"cpu-1", 2}}, .shape = {}, .seconds = 60, .rate = 100});
+    store.measurements.record(1, 2, {.workers = {{"cpu-1", 1}}, .shape = {.width = 2}, .seconds = 60, .rate = 300});
+    pool::JobRecord before = *store.jobs.find(1);
     before.state = pool::JobRecord::State::finished;
-    store.save(before);
+    store.jobs.save(before);
   }
   ASSERT_EQ(pool({"submit", folder_ / "job.toml"}).code, 0);
   const test::Ended daemon = wait(serve("daemon", {"--until-done"}), "daemon");
@@ -158,10 +158,10 @@ exec ')" + train + R"(' "$@"
   std::string its_own;
   {
     pool::Store store(folder_ / "pool");
-    for (const pool::ProcessRecord& p : store.processes()) {
+    for (const pool::ProcessRecord& p : store.processes.present()) {
       if (p.coordinator) continue;
       dies = static_cast<pid_t>(std::stol(p.handle));
-      for (const pool::SlotRecord& s : store.slots())
+      for (const pool::SlotRecord& s : store.slots.present())
         if (s.id == p.slots.at(0)) its_own = s.device;
     }
   }
@@ -223,7 +223,8 @@ TEST_F(PoolJob, AJobThatLosesItsLedgerFailsAtOnceAndSaysWhy) {
   reach(run_of(1), 1500);  // after a checkpoint
   kill(first, SIGKILL);
   wait(first, "first");
-  for (const elinvar::pool::ProcessRecord& p : elinvar::pool::Store::open_existing(folder_ / "pool").processes())
+  for (const elinvar::pool::ProcessRecord& p :
+       elinvar::pool::Store::open_existing(folder_ / "pool").processes.present())
     elinvar::pool::kill_process(p.handle);
   fs::remove(folder_ / run_of(1).string() / "ledger.jsonl");
   EXPECT_EQ(wait(serve("next", {"--until-done"}), "next", std::chrono::seconds(60)).code, 0);

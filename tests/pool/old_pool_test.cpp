@@ -32,7 +32,7 @@ class OldPool : public testing::Test {
 
 TEST_F(OldPool, IsReadAsItWas) {
   const Store store = Store::open_existing(folder_ / "pool");
-  const std::vector<JobRecord> jobs = store.jobs(/*over_too=*/true);
+  const std::vector<JobRecord> jobs = store.jobs.all();
   ASSERT_EQ(jobs.size(), 5u);
   EXPECT_EQ(jobs[0].state, State::finished);
   EXPECT_EQ(jobs[0].digest, "2710b25cb5db52b52cd028c9011298d5");
@@ -43,17 +43,17 @@ TEST_F(OldPool, IsReadAsItWas) {
   EXPECT_EQ(jobs[1].shape, WorkerShape{});
   EXPECT_EQ(jobs[2].state, State::waiting);
   EXPECT_EQ(jobs[3].state, State::cancelled);
-  const std::vector<Measurement> measured = store.measurements(2);
+  const std::vector<Measurement> measured = store.measurements.of(2);
   ASSERT_EQ(measured.size(), 3u);
   EXPECT_EQ(measured[1].workers, (Allocation{{"cpu-1", 2}}));
   EXPECT_DOUBLE_EQ(measured[1].predicted, 41280.931912344625742);
   EXPECT_DOUBLE_EQ(measured[1].predicted_error, 0.08287920659010306057);
-  const std::vector<ProcessRecord> processes = store.processes();
+  const std::vector<ProcessRecord> processes = store.processes.present();
   ASSERT_EQ(processes.size(), 4u);
   EXPECT_EQ(processes[1].name(), "w4");
   EXPECT_TRUE(processes[1].registered);
   EXPECT_EQ(processes[1].slots.size(), 1u);
-  EXPECT_EQ(store.history(0, 1000).size(), 29u);
+  EXPECT_EQ(store.log.last(0, 1000).size(), 29u);
   EXPECT_NE(jobs_table(pool_view(store, 1795540800, 3600)).find("narrow"), std::string::npos);
   EXPECT_NE(pool_metrics(store).find("elinvar_pool_job_steps{job=\"2\",name=\"long\"}"), std::string::npos);
 }
@@ -73,14 +73,14 @@ TEST_F(OldPool, GoesOnToTheEndOfItsJobs) {
                                     const std::vector<Measurement>& measured) { return models.of(job, measured); },
                        .overheads = [&](const JobRecord& job) { return models.overheads(job); }});
   double now = 1795540800;
-  for (int i = 0; i < 600 && !store.jobs(/*over_too=*/false).empty(); ++i) {
+  for (int i = 0; i < 600 && !store.jobs.open().empty(); ++i) {
     world.advance(1);
     scheduler.tick(now += 1);
   }
   for (const Id id : {2, 3, 5})
-    EXPECT_EQ(store.job(id)->state, State::finished) << log_text(log_view(store.history(0, 100)));
-  EXPECT_EQ(store.job(1)->digest, "2710b25cb5db52b52cd028c9011298d5");
-  EXPECT_EQ(store.slots(/*gone_too=*/true).size(), 2u) << "its slots were known again";
+    EXPECT_EQ(store.jobs.find(id)->state, State::finished) << log_text(log_view(store.log.last(0, 100)));
+  EXPECT_EQ(store.jobs.find(1)->digest, "2710b25cb5db52b52cd028c9011298d5");
+  EXPECT_EQ(store.slots.all().size(), 2u) << "its slots were known again";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "tools/pool/policies/advisor.h"
 #include "tools/pool/profiling/job_models.h"
 #include "tools/pool/profiling/prediction_error.h"
+#include "tools/pool/profiling/trials.h"
 
 namespace elinvar::pool {
 namespace {
@@ -106,27 +107,27 @@ TEST(PoolBesides, IsKnownFromAJobLikeIt) {
   Store store(":memory:");
   JobRecord job;
   job.config = "a";
-  const Id first = store.add(job);
-  JobRecord seen = *store.job(first);
+  const Id first = store.jobs.add(job);
+  JobRecord seen = *store.jobs.find(first);
   seen.validations.samples = 50;
   seen.costs.start = 3;
   seen.costs.finish = 0.5;
   seen.costs.join = 7;
-  store.save(seen);
+  store.jobs.save(seen);
   job.validations.every = 7;
-  const Id second = store.add(job);
+  const Id second = store.jobs.add(job);
   job.config = "b";
-  const Id other = store.add(job);
+  const Id other = store.jobs.add(job);
   JobModels models(store);
-  const Overheads like = models.overheads(*store.job(second));
+  const Overheads like = models.overheads(*store.jobs.find(second));
   EXPECT_EQ(like.validations.samples, 50);
   EXPECT_EQ(like.validations.every, 7);
   EXPECT_EQ(like.costs.start, 3);
   EXPECT_EQ(like.costs.finish, 0.5);
   EXPECT_EQ(like.costs.join, 7);
   EXPECT_EQ(like.costs.leave, RescaleCosts{}.leave) << "nobody has seen one";
-  EXPECT_EQ(models.overheads(*store.job(other)).costs.start, RescaleCosts{}.start);
-  EXPECT_EQ(models.overheads(*store.job(other)).validations.samples, 0);
+  EXPECT_EQ(models.overheads(*store.jobs.find(other)).costs.start, RescaleCosts{}.start);
+  EXPECT_EQ(models.overheads(*store.jobs.find(other)).validations.samples, 0);
 }
 
 TEST(PoolPredictionError, TellsErrorsAndWhatTrialsTook) {
@@ -206,7 +207,7 @@ TEST_F(PoolPromises, ArePutToTheTest) {
     machines({machine("a", slots)});
     ticks(60);
   }
-  const std::vector<std::vector<Measurement>> measured = store_.measurements_of_all();
+  const std::vector<std::vector<Measurement>> measured = store_.measurements.all();
   const PredictionErrors f = prediction_errors(measured);
   EXPECT_GE(f.all.count, 3u) << story();
   EXPECT_EQ(f.all.count, count("speed", id)) << story();

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "tests/support/temporary_folder.h"
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/page/page.h"
 #include "tools/pool/page/view.h"
 
@@ -19,11 +19,11 @@ class PoolPage : public testing::Test {
     job.name = "one";
     job.submitted = wall_clock();
     job.steps = 100;
-    const Id id = store_.add(job);
-    const Id slot = store_.add(
+    const Id id = store_.jobs.add(job);
+    const Id slot = store_.slots.add(
         SlotRecord{.source = "here", .host = "localhost", .kind = "cpu-1", .device = "cpu", .since = wall_clock()});
-    store_.add(ProcessRecord{.job = id, .slots = {slot}, .started = wall_clock()});
-    store_.log(wall_clock(), id, "plan", "1 slot: </script> because", "localhost");
+    store_.processes.add(ProcessRecord{.job = id, .slots = {slot}, .started = wall_clock()});
+    store_.log.add(wall_clock(), id, "plan", "1 slot: </script> because", "localhost");
     page_.emplace(folder_ / "pool", 0);
     const std::string url = page_->url();
     port_ = std::stoi(url.substr(url.rfind(':') + 1));
@@ -76,11 +76,12 @@ TEST_F(PoolPage, IsDrawnByABrowser) {
   const std::string browser = "/usr/bin/chromium";
   if (!std::filesystem::exists(browser)) GTEST_SKIP() << "there is no " << browser;
   for (const double predicted : {104.0, 96.0, 110.0})
-    store_.measure(1, static_cast<int64_t>(predicted),
-                   {.workers = {{"cpu-1", 1}}, .shape = {}, .seconds = 20, .rate = 100, .predicted = predicted});
-  JobRecord job = *store_.job(1);
+    store_.measurements.record(
+        1, static_cast<int64_t>(predicted),
+        {.workers = {{"cpu-1", 1}}, .shape = {}, .seconds = 20, .rate = 100, .predicted = predicted});
+  JobRecord job = *store_.jobs.find(1);
   job.shape.width = 2;
-  store_.save(job);
+  store_.jobs.save(job);
   const ProgramOutput page =
       run_program({browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                    "--user-data-dir=" + (folder_ / "browser").string(), "--virtual-time-budget=10000",

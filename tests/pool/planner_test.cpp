@@ -60,5 +60,30 @@ TEST_F(PoolPlanner, AnExcludedHostIsNotInThePool) {
   EXPECT_EQ(pool_.slots.size(), 2u);
 }
 
+// The fake host's CPU slots can be one worker, also while the pool has GPUs.
+TEST_F(PoolPlanner, AGpuThatJoinsLeavesAWideWorkerItsShape) {
+  give_ = ids();
+  shape_ = {.width = 2};
+  planner_.plan_if_due(lifecycle_.jobs(), true, 2);
+  source_->there.push_back({.host = "b", .kind = "H200", .device = "cuda", .slots = 4});
+  refresh(3);
+  planner_.plan_if_due(lifecycle_.jobs(), true, 20);
+  EXPECT_EQ(lines("plan"), 1u) << "the decision stays, and no plan breaks the rules";
+  EXPECT_EQ(planner_.decision(job_)->shape.width, 2);
+  ASSERT_EQ(pool_.slots.size(), 6u);
+  for (const Slot& slot : pool_.slots) EXPECT_EQ(slot.combinable, slot.kind == "cpu-1");
+  EXPECT_EQ(pool_.jobs[0].shapes.size(), 4u) << "the widest worker has the two CPU slots of a host";
+}
+
+// The job may have two workers, and has one of two slots.
+TEST_F(PoolPlanner, WantsSlotsForWorkersAsWideAsPlanned) {
+  give_ = ids();
+  planner_.plan_if_due(lifecycle_.jobs(), true, 2);
+  EXPECT_EQ(planner_.wanted(), 0);
+  shape_ = {.width = 2};
+  planner_.plan_if_due(lifecycle_.jobs(), true, 20);
+  EXPECT_EQ(planner_.wanted(), 2);
+}
+
 }  // namespace
 }  // namespace elinvar::pool

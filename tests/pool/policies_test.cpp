@@ -27,7 +27,9 @@ TEST(Policies, KeepTheRulesInRandomPools) {
   int running = 0, due = 0;
   for (int seed = 0; seed < count; ++seed) {
     Dice dice(static_cast<uint64_t>(seed), "sizes");
-    const Pool pool = random_pool(static_cast<uint64_t>(seed), 1 + dice.below(40), dice.below(12), 1 + dice.below(3));
+    Pool pool = random_pool(static_cast<uint64_t>(seed), 1 + dice.below(40), dice.below(12), 1 + dice.below(3));
+    // In every other pool one kind is of GPUs.
+    for (Slot& slot : pool.slots) slot.combinable = seed % 2 == 0 || slot.kind != "kind-0";
     ASSERT_TRUE(violations(pool).empty()) << "seed " << seed;
     due += !due_jobs(pool).empty();
     for (const NamedPolicy& policy : policies()) {
@@ -326,6 +328,25 @@ TEST(Offers, WhoseDeadlineIsAtStakeGoesFirst) {
     pool.jobs[1].costs.finish = 0.2 * 250000;
     EXPECT_EQ(sizes(policy.plan(pool)), (Sizes{0, 4})) << policy.name;
   }
+}
+
+// A job in a wide shape on CPUs may go to a GPU, but only in a shape of one slot per worker.
+TEST(Offers, AWideShapeIsForCombinableSlots) {
+  Pool pool = pool_of(4, {job_of(1, 1, 4, 2)});
+  for (Slot& slot : pool.slots) slot.host = "a";
+  pool.slots.push_back({.id = 9, .kind = "GPU", .host = "b", .combinable = false});
+  pool.slots.push_back({.id = 10, .kind = "GPU", .host = "b", .combinable = false});
+  const std::string cpu = pool.slots[0].kind;
+  const WorkerShape narrow{}, wide{.width = 2};
+  pool.jobs[0].shapes = {narrow, wide};
+  pool.jobs[0].shape = wide;
+  pool.jobs[0].slots = {1, 2};
+  const Offer offer(pool);
+  EXPECT_TRUE(offer.allowed(0, {{cpu, 2}}, wide));
+  EXPECT_TRUE(offer.allowed(0, {{"GPU", 2}, {cpu, 1}}, narrow));
+  EXPECT_FALSE(offer.allowed(0, {{"GPU", 1}}, wide));
+  EXPECT_FALSE(offer.allowed(0, {{"GPU", 1}, {cpu, 1}}, wide));
+  EXPECT_EQ(Utility(offer).option(0, {{"GPU", 2}}).shape, narrow);
 }
 
 TEST(Offers, SlotsThatAreGoingAreGivenUp) {

@@ -15,8 +15,8 @@ class PoolProcesses : public testing::Test {
   PoolProcesses() {
     JobRecord job;
     job.steps = 1000;
-    job_ = store_.add(job);
-    slot_ = store_.add(SlotRecord{.source = "fake", .host = "a", .kind = "cpu-1", .device = "cpu"});
+    job_ = store_.jobs.add(job);
+    slot_ = store_.slots.add(SlotRecord{.source = "fake", .host = "a", .kind = "cpu-1", .device = "cpu"});
   }
   std::string launch(bool coordinator) {
     return table_.launch(
@@ -55,7 +55,7 @@ TEST_F(PoolProcesses, AreOnFileFromTheirStartToTheirEnd) {
   EXPECT_EQ(ended_[0].code, 3);
   EXPECT_EQ(ended_[1].code, 137);
   EXPECT_FALSE(table_.occupied(slot_));
-  EXPECT_TRUE(store_.processes().empty());
+  EXPECT_TRUE(store_.processes.present().empty());
 }
 
 TEST_F(PoolProcesses, AreKilledWhereTheyDoNotLeaveOrTheirSlotsAreGone) {
@@ -85,7 +85,7 @@ TEST_F(PoolProcesses, OneThatCannotBeStartedHasEnded) {
       [](const ProcessRecord&) -> std::vector<std::string> { throw Failure("a is gone"); }, 1);
   EXPECT_EQ(trouble, "a is gone");
   EXPECT_TRUE(table_.workers_of(job_).empty());
-  EXPECT_TRUE(store_.processes().empty());
+  EXPECT_TRUE(store_.processes.present().empty());
 }
 
 }  // namespace

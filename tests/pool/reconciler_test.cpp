@@ -52,12 +52,12 @@ TEST_F(PoolReconciler, CancelStopsAJobForGood) {
   machines({machine("a", 1)});
   const Id runs = submit(100000, 1, 1), waits = submit(100000, 1, 1);
   ticks(10);
-  store_.ask_cancel(runs);
-  store_.ask_cancel(waits);
+  store_.jobs.ask_cancel(runs);
+  store_.jobs.ask_cancel(waits);
   ticks(10);
   EXPECT_EQ(job(runs).state, State::cancelled) << story();
   EXPECT_EQ(job(waits).state, State::cancelled) << story();
-  EXPECT_TRUE(store_.processes().empty()) << story();
+  EXPECT_TRUE(store_.processes.present().empty()) << story();
 }
 
 // The daemon is killed just after it has started a process, before it could record it.
@@ -164,11 +164,11 @@ TEST_F(PoolReconciliation, NothingGivenIsAStopWithACheckpoint) {
   for (double now = 1; now < 8; ++now) reconcile(now);
   give_ = {};
   reconcile(8);
-  EXPECT_GT(store_.job(job_)->stopping, 0);
+  EXPECT_GT(store_.jobs.find(job_)->stopping, 0);
   for (double now = 9; now < 14; ++now) reconcile(now);
   EXPECT_EQ(workers(), 0u);
-  EXPECT_EQ(store_.job(job_)->state, State::waiting);
-  EXPECT_EQ(store_.job(job_)->failures, 0);
+  EXPECT_EQ(store_.jobs.find(job_)->state, State::waiting);
+  EXPECT_EQ(store_.jobs.find(job_)->failures, 0);
 }
 
 TEST_F(PoolReconciliation, NoWorkerIsStartedOnAHostThatBacksOff) {

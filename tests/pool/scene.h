@@ -63,7 +63,7 @@ class Scene {
     job.submitted = now_;
     job.batch = 10;
     job.steps = steps;
-    return store_.add(job);
+    return store_.jobs.add(job);
   }
   void tick(double seconds = 1) {
     now_ += seconds;
@@ -73,11 +73,11 @@ class Scene {
   void ticks(int count) {
     for (int i = 0; i < count; ++i) tick();
   }
-  JobRecord job(Id id) const { return *store_.job(id); }
-  std::string story() const { return log_text(log_view(store_.history(0, 400))); }
+  JobRecord job(Id id) const { return *store_.jobs.find(id); }
+  std::string story() const { return log_text(log_view(store_.log.last(0, 400))); }
   size_t count(const std::string& what, Id id = 0) const {
     size_t n = 0;
-    for (const LogLine& line : store_.history(id, 1 << 20)) n += line.what == what;
+    for (const LogLine& line : store_.log.last(id, 1 << 20)) n += line.what == what;
     return n;
   }
 

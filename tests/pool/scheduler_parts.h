@@ -1,6 +1,6 @@
 #pragma once
 // The parts of a scheduler in a fake world, with one job and two slots of a host, for tests of single parts. The policy
-// gives the job the slots in `give_`.
+// gives the job the slots in `give_`, in the shape `shape_`.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -20,7 +20,7 @@ class SchedulerParts : public InventoryScene {
     job.steps = 1000;
     job.max_workers = 2;
     job.batch = 10;
-    job_ = store_.add(job);
+    job_ = store_.jobs.add(job);
     options_.replan = 10;
     options_.speed = [](const JobRecord&, const std::vector<Measurement>&) {
       struct Even final : Speed {
@@ -35,7 +35,7 @@ class SchedulerParts : public InventoryScene {
       pool_ = pool;
       Plan plan;
       for (const Job& j : pool.jobs)
-        plan.decisions.push_back({.job = j.id, .slots = give_, .shape = {}, .reason = "a test wants it"});
+        plan.decisions.push_back({.job = j.id, .slots = give_, .shape = shape_, .reason = "a test wants it"});
       return plan;
     };
   }
@@ -51,12 +51,13 @@ class SchedulerParts : public InventoryScene {
   }
   size_t lines(const std::string& what) const {
     size_t count = 0;
-    for (const LogLine& line : store_.history(0, 1000)) count += line.what == what;
+    for (const LogLine& line : store_.log.last(0, 1000)) count += line.what == what;
     return count;
   }
 
   Id job_ = 0;
   std::vector<Id> give_;
+  WorkerShape shape_;
   Pool pool_;  // of the newest plan
   int plans_ = 0;
   SchedulerOptions options_;

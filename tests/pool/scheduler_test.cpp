@@ -25,7 +25,7 @@ TEST_F(PoolScheduler, TrainsAJobToItsEnd) {
   EXPECT_EQ(job(id).step, 100);
   EXPECT_EQ(job(id).digest, "d1");
   EXPECT_EQ(world_.starts(id), 1);
-  EXPECT_TRUE(store_.processes().empty()) << story();
+  EXPECT_TRUE(store_.processes.present().empty()) << story();
 }
 
 TEST_F(PoolScheduler, SharesSlotsAndGivesThemBack) {
@@ -71,7 +71,7 @@ TEST_F(PoolScheduler, WantOfMemoryIsAMeasurement) {
   world_.words_of_dead = "train: out of memory: asked for 100 bytes\n";
   world_.kill_worker();
   ticks(1);
-  const std::vector<Measurement> measured = store_.measurements(id);
+  const std::vector<Measurement> measured = store_.measurements.of(id);
   ASSERT_FALSE(measured.empty());
   EXPECT_EQ(measured.front().rate, 0);
   EXPECT_EQ(measured.front().workers, (Allocation{{"cpu-1", 1}}));
@@ -100,7 +100,7 @@ TEST_F(PoolScheduler, APredictionIsKeptUntilItCanBeCompared) {
   ticks(60);
   machines({machine("a", 2), machine("b", 2)});
   ticks(60);
-  const std::vector<Measurement> measured = store_.measurements(id);
+  const std::vector<Measurement> measured = store_.measurements.of(id);
   ASSERT_EQ(measured.size(), 2u) << story();
   EXPECT_EQ(measured[0].predicted, 0) << "nothing was known then";
   // From one size the model can only extrapolate; the advisor's tests check its accuracy.
@@ -110,7 +110,7 @@ TEST_F(PoolScheduler, APredictionIsKeptUntilItCanBeCompared) {
   // Another daemon reads the job's present size: this is no prediction, and the earlier prediction stands.
   serve();
   ticks(60);
-  const std::vector<Measurement> after = store_.measurements(id);
+  const std::vector<Measurement> after = store_.measurements.of(id);
   ASSERT_EQ(after.size(), 2u) << story();
   EXPECT_GT(after[1].seconds, measured[1].seconds);
   EXPECT_EQ(after[1].predicted, measured[1].predicted);
@@ -192,7 +192,7 @@ TEST_F(PoolScheduler, AClockThatIsSetBackHoldsUpNobody) {
   ticks(30);
   EXPECT_FALSE(world_.running(second).empty()) << "the first one's turn is over\n" << story();
   // A worker that was told to leave earlier, and does not, is killed in time.
-  store_.ask_cancel(id);
+  store_.jobs.ask_cancel(id);
   now_ += 1e6;
   tick();
   now_ -= 1e6;

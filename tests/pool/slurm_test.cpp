@@ -17,7 +17,7 @@
 #include "tests/jobs/small_job.h"
 #include "tests/jobs/train_process.h"
 #include "tests/places.h"
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/store/store.h"
 
 namespace elinvar {
@@ -90,7 +90,7 @@ class PoolSlurm : public testing::Test, protected test::TrainRuns {
   // Returns the fraction of all steps that is made.
   double progress() {
     double done = 0;
-    const std::vector<pool::JobRecord> jobs = pool::Store::open_existing(folder_ / "pool").jobs(/*over_too=*/true);
+    const std::vector<pool::JobRecord> jobs = pool::Store::open_existing(folder_ / "pool").jobs.all();
     for (const pool::JobRecord& job : jobs)
       done += static_cast<double>(job.step) / static_cast<double>(std::max<int64_t>(1, job.steps));
     return done / static_cast<double>(jobs.size());
@@ -223,15 +223,15 @@ minutes = 60
   for (const Ordinary& job : ordinary) waits.push_back(job.began() - job.submitted);
   const pool::Store store = pool::Store::open_existing(folder_ / "pool");
   double harvested = 0, worked = 0;
-  for (const pool::SlotRecord& s : store.slots(true)) harvested += (s.gone > 0 ? s.gone : end) - s.since;
-  for (const pool::ProcessRecord& p : store.processes(true))
+  for (const pool::SlotRecord& s : store.slots.all()) harvested += (s.gone > 0 ? s.gone : end) - s.since;
+  for (const pool::ProcessRecord& p : store.processes.all())
     if (!p.coordinator && p.ended > 0) worked += (p.ended - p.started) * static_cast<double>(p.slots.size());
   const std::string history =
       wait(spawn_program("pool", {"history", "--dir", folder_ / "pool", "--lines", "10000"}, "history"), "history").out;
   for (size_t i = 0; i < names.size(); ++i) {
     const std::string run = "pool/jobs/" + std::to_string(i + 1) + "/run";
     EXPECT_EQ(ledger(run), ledger("whole-" + names[i])) << names[i] << "\n" << history;
-    const pool::JobRecord job = *store.job(static_cast<pool::Id>(i + 1));
+    const pool::JobRecord job = *store.jobs.find(static_cast<pool::Id>(i + 1));
     fmt::print("{}: {} steps in {:.0f} s, digest {}, {}\n", names[i], job.step, job.ended - job.submitted,
                job.digest.substr(0, 16),
                ledger(run) == ledger("whole-" + names[i]) ? "equal to the undisturbed run's" : "DIFFERENT");

@@ -12,7 +12,7 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tests/support/temporary_folder.h"
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/hosts/slurm.h"
 
 namespace elinvar::pool {

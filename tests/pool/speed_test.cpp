@@ -9,6 +9,7 @@
 #include "tools/pool/profiling/heterogeneous_split.h"
 #include "tools/pool/profiling/least_squares.h"
 #include "tools/pool/profiling/speed.h"
+#include "tools/pool/profiling/trials.h"
 #include "tools/pool/sim/dice.h"
 
 namespace elinvar::pool {

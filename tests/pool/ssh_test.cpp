@@ -14,7 +14,7 @@
 #include "tensor/base/file.h"
 #include "tests/jobs/small_job.h"
 #include "tests/jobs/train_process.h"
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/store/store.h"
 
 namespace elinvar {
@@ -67,7 +67,7 @@ class PoolSsh : public testing::Test, protected test::TrainRuns {
   }
   void TearDown() override {
     if (fs::exists(folder_ / "pool" / "pool.db"))
-      for (const pool::ProcessRecord& p : pool::Store::open_existing(folder_ / "pool").processes())
+      for (const pool::ProcessRecord& p : pool::Store::open_existing(folder_ / "pool").processes.present())
         if (!p.handle.empty()) pool::kill_process(p.handle);
     if (!server_.empty()) pool::kill_process(server_);
   }
@@ -109,7 +109,7 @@ TEST_F(PoolSsh, WorkersBehindItTrainAndAreHungUpOn) {
   // A connection ends: the remote worker must not go on by itself.
   std::string cut;
   EXPECT_TRUE(comes([&] {
-    for (const pool::ProcessRecord& p : pool::Store::open_existing(folder_ / "pool").processes())
+    for (const pool::ProcessRecord& p : pool::Store::open_existing(folder_ / "pool").processes.present())
       if (cut.empty() && !p.coordinator && p.registered) cut = p.name(), pool::kill_process(p.handle);
     return !cut.empty();
   })) << story();
@@ -118,7 +118,7 @@ TEST_F(PoolSsh, WorkersBehindItTrainAndAreHungUpOn) {
   EXPECT_EQ(pool({"cancel", "1"}, "cancel").code, 0);
   const test::Ended ended = wait(daemon, "daemon");
   EXPECT_EQ(ended.code, 0) << ended.err;
-  const pool::JobRecord job = *pool::Store::open_existing(folder_ / "pool").job(1);
+  const pool::JobRecord job = *pool::Store::open_existing(folder_ / "pool").jobs.find(1);
   EXPECT_EQ(job.failures, 0) << story();
   // Its result so far is that of a run on this host alone.
   const test::Ended whole = wait(spawn({"run", folder_ / "job.toml", "--run-dir", folder_ / "whole", "--threads", "1",

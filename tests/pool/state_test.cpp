@@ -73,6 +73,9 @@ TEST(PoolRules, EachOneIsChecked) {
   EXPECT_TRUE(says(violations(pool, plan_of({}, {1, 2})), "less than a turn"));
   EXPECT_TRUE(says(violations(pool, plan_of({1, 3, 2, 4}, {}, {2, false})), "two hosts"));
   EXPECT_TRUE(says(violations(pool, plan_of({1, 2}, {}, {3, false})), "shape"));
+  Pool gpus = pool;
+  for (Slot& slot : gpus.slots) slot.combinable = false;
+  EXPECT_TRUE(says(violations(gpus, plan_of({1, 2, 3, 4}, {}, {2, false})), "slot 1 is one worker with others"));
   Plan silent = plan_of({1, 2}, {});
   silent.decisions[1].reason.clear();
   EXPECT_TRUE(says(violations(pool, silent), "no reason"));

@@ -37,24 +37,24 @@ TEST(PoolStore, KeepsWhatItIsGiven) {
   Id id = 0, slot = 0, worker = 0;
   {
     Store store(folder / "pool");
-    id = store.add(some_job("one"));
-    slot = store.add(SlotRecord{
+    id = store.jobs.add(some_job("one"));
+    slot = store.slots.add(SlotRecord{
         .source = "here", .host = "a", .lease = "7", .kind = "cpu-1", .device = "cpu", .threads = 3, .since = 4});
-    worker = store.add(ProcessRecord{.job = id, .slots = {slot}, .handle = "", .started = 5});
-    store.measure(id, 1, {.workers = {{"cpu-1", 2}}, .shape = {}, .seconds = 3, .rate = 100});
-    store.measure(id, 1,
-                  {.workers = {{"cpu-1", 2}},
-                   .shape = {.width = 1, .recompute = true},
-                   .seconds = 6,
-                   .rate = 90,
-                   .predicted = 91,
-                   .predicted_error = 0.25,
-                   .trial = true});
-    store.log(6, id, "plan", "because", "a");
-    store.ask_cancel(id);
+    worker = store.processes.add(ProcessRecord{.job = id, .slots = {slot}, .handle = "", .started = 5});
+    store.measurements.record(id, 1, {.workers = {{"cpu-1", 2}}, .shape = {}, .seconds = 3, .rate = 100});
+    store.measurements.record(id, 1,
+                              {.workers = {{"cpu-1", 2}},
+                               .shape = {.width = 1, .recompute = true},
+                               .seconds = 6,
+                               .rate = 90,
+                               .predicted = 91,
+                               .predicted_error = 0.25,
+                               .trial = true});
+    store.log.add(6, id, "plan", "because", "a");
+    store.jobs.ask_cancel(id);
   }
   const Store store = Store::open_existing(folder / "pool");
-  const std::optional<JobRecord> job = store.job(id);
+  const std::optional<JobRecord> job = store.jobs.find(id);
   ASSERT_TRUE(job.has_value());
   EXPECT_EQ(job->name, "one");
   EXPECT_EQ(job->overrides, std::vector<std::string>{"run.seed=3"});
@@ -62,19 +62,19 @@ TEST(PoolStore, KeepsWhatItIsGiven) {
   EXPECT_EQ(job->deadline, kNever);
   EXPECT_EQ(job->state, JobRecord::State::waiting);
   EXPECT_TRUE(job->cancel);
-  ASSERT_EQ(store.slots().size(), 1u);
-  EXPECT_EQ(store.slots()[0].threads, 3);
-  ASSERT_EQ(store.processes().size(), 1u);
-  EXPECT_EQ(store.processes()[0].id, worker);
-  EXPECT_EQ(store.processes()[0].slots, std::vector<Id>{slot});
-  EXPECT_EQ(store.processes()[0].leave_by, kNever);
-  ASSERT_EQ(store.measurements(id).size(), 1u);
-  EXPECT_EQ(store.measurements(id)[0].rate, 90);
-  EXPECT_TRUE(store.measurements(id)[0].shape.recompute);
-  EXPECT_EQ(store.measurements(id)[0].predicted_error, 0.25);
-  EXPECT_TRUE(store.measurements(id)[0].trial);
-  ASSERT_EQ(store.history(id, 10).size(), 1u);
-  EXPECT_EQ(store.history(id, 10)[0].reason, "because");
+  ASSERT_EQ(store.slots.present().size(), 1u);
+  EXPECT_EQ(store.slots.present()[0].threads, 3);
+  ASSERT_EQ(store.processes.present().size(), 1u);
+  EXPECT_EQ(store.processes.present()[0].id, worker);
+  EXPECT_EQ(store.processes.present()[0].slots, std::vector<Id>{slot});
+  EXPECT_EQ(store.processes.present()[0].leave_by, kNever);
+  ASSERT_EQ(store.measurements.of(id).size(), 1u);
+  EXPECT_EQ(store.measurements.of(id)[0].rate, 90);
+  EXPECT_TRUE(store.measurements.of(id)[0].shape.recompute);
+  EXPECT_EQ(store.measurements.of(id)[0].predicted_error, 0.25);
+  EXPECT_TRUE(store.measurements.of(id)[0].trial);
+  ASSERT_EQ(store.log.last(id, 10).size(), 1u);
+  EXPECT_EQ(store.log.last(id, 10)[0].reason, "because");
   struct stat status {};
   ASSERT_EQ(::stat((folder / "pool").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0700u);
@@ -85,8 +85,8 @@ TEST(PoolStore, OneOfAnOlderVersionIsBroughtUpToDate) {
   Id id = 0;
   {
     Store store(folder / "pool");
-    id = store.add(some_job("one"));
-    store.measure(id, 1, {.workers = {{"cpu-1", 2}}, .shape = {}, .seconds = 3, .rate = 100});
+    id = store.jobs.add(some_job("one"));
+    store.measurements.record(id, 1, {.workers = {{"cpu-1", 2}}, .shape = {}, .seconds = 3, .rate = 100});
   }
   {
     SQLite::Database db((folder / "pool" / "pool.db").string(), SQLite::OPEN_READWRITE);
@@ -97,21 +97,21 @@ TEST(PoolStore, OneOfAnOlderVersionIsBroughtUpToDate) {
     db.exec("PRAGMA user_version = 1");
   }
   Store store = Store::open_existing(folder / "pool");
-  EXPECT_EQ(store.measurements(id).at(0).rate, 100);
-  JobRecord job = *store.job(id);
+  EXPECT_EQ(store.measurements.of(id).at(0).rate, 100);
+  JobRecord job = *store.jobs.find(id);
   job.costs.start = 3;
   job.costs.join_stall = 0.25;
   job.validations.samples = 12;
-  store.save(job);
-  EXPECT_EQ(store.job(id)->costs.start, 3);
-  EXPECT_EQ(store.job(id)->costs.join_stall, 0.25);
-  EXPECT_EQ(store.job(id)->costs.leave, 0) << "not seen";
-  EXPECT_EQ(store.job(id)->validations.samples, 12);
+  store.jobs.save(job);
+  EXPECT_EQ(store.jobs.find(id)->costs.start, 3);
+  EXPECT_EQ(store.jobs.find(id)->costs.join_stall, 0.25);
+  EXPECT_EQ(store.jobs.find(id)->costs.leave, 0) << "not seen";
+  EXPECT_EQ(store.jobs.find(id)->validations.samples, 12);
 }
 
 TEST(PoolStore, WhatVersionTwoKnewOfCostsIsKept) {
   const TemporaryFolder folder;
-  const Id id = Store(folder / "pool").add(some_job("one"));
+  const Id id = Store(folder / "pool").jobs.add(some_job("one"));
   {
     SQLite::Database db((folder / "pool" / "pool.db").string(), SQLite::OPEN_READWRITE);
     db.exec("DROP INDEX processes_of_job");
@@ -125,7 +125,7 @@ TEST(PoolStore, WhatVersionTwoKnewOfCostsIsKept) {
     EXPECT_NE(message_of<UsageError>([&] { Store::open_existing(folder / "pool"); }).find("older version"),
               std::string::npos);
   }
-  const RescaleCosts costs = Store::open_existing(folder / "pool").job(id)->costs;
+  const RescaleCosts costs = Store::open_existing(folder / "pool").jobs.find(id)->costs;
   EXPECT_EQ(costs.start, 2.5);
   EXPECT_EQ(costs.finish, 0);
   EXPECT_EQ(costs.join, 0);
@@ -133,24 +133,38 @@ TEST(PoolStore, WhatVersionTwoKnewOfCostsIsKept) {
 
 TEST(PoolStore, NoSlotHasTwoWorkers) {
   Store store(":memory:");
-  const Id job = store.add(some_job("one"));
-  const Id slot = store.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"});
+  const Id job = store.jobs.add(some_job("one"));
+  const Id slot = store.slots.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"});
   ProcessRecord first{.job = job, .slots = {slot}, .handle = ""};
-  first.id = store.add(first);
-  EXPECT_THROW(store.transaction([&] { store.add(ProcessRecord{.job = job, .slots = {slot}, .handle = ""}); }),
-               std::exception);
-  EXPECT_EQ(store.processes().size(), 1u) << "of what fails nothing is kept";
+  first.id = store.processes.add(first);
+  EXPECT_THROW(
+      store.transaction([&] { store.processes.add(ProcessRecord{.job = job, .slots = {slot}, .handle = ""}); }),
+      std::exception);
+  EXPECT_EQ(store.processes.present().size(), 1u) << "of what fails nothing is kept";
   first.ended = 3;
-  store.save(first);
-  EXPECT_NO_THROW(store.add(ProcessRecord{.job = job, .slots = {slot}, .handle = ""}));
+  store.processes.save(first);
+  EXPECT_NO_THROW(store.processes.add(ProcessRecord{.job = job, .slots = {slot}, .handle = ""}));
+}
+
+TEST(PoolStore, ProgressIsKeptForAWeek) {
+  Store store(":memory:");
+  const Id job = store.jobs.add(some_job("one"));
+  const double day = 86400;
+  for (const double at : {0 * day, 3 * day, 8 * day})
+    store.transaction([&] { store.progress.add({.time = at, .job = job, .step = static_cast<int64_t>(at)}); });
+  const std::vector<ProgressRecord> kept = store.progress.since(0);
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(kept[0].time, 3 * day);
+  EXPECT_EQ(kept[1].step, static_cast<int64_t>(8 * day));
+  EXPECT_EQ(store.progress.since(8 * day).size(), 1u);
 }
 
 TEST(PoolStore, NumbersAreNotUsedAgain) {
   Store store(":memory:");
-  const Id slot = store.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"});
-  store.lose_slot(slot, 1);
-  EXPECT_TRUE(store.slots().empty());
-  EXPECT_GT(store.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"}), slot);
+  const Id slot = store.slots.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"});
+  store.slots.lose(slot, 1);
+  EXPECT_TRUE(store.slots.present().empty());
+  EXPECT_GT(store.slots.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"}), slot);
 }
 
 // A daemon and a first job may be started in one shell line. SQLite alone would fail at once here.
@@ -163,7 +177,7 @@ TEST(PoolStore, WaitsForAnotherThatIsMakingIt) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     other.exec("COMMIT");
   });
-  EXPECT_EQ(Store(folder / "pool").add(some_job("x")), 1);
+  EXPECT_EQ(Store(folder / "pool").jobs.add(some_job("x")), 1);
 }
 
 // A process that adds jobs, each with its line of the log and a worker on a new slot, is killed at any moment: each
@@ -179,22 +193,22 @@ TEST(PoolStore, WhoeverIsKilledLeavesWholeTransactions) {
       Store store(folder / "pool");
       while (true)
         store.transaction([&] {
-          const Id job = store.add(some_job("x"));
-          store.log(1, job, "submitted", "by a process that will die");
-          const Id slot = store.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"});
-          store.add(ProcessRecord{.job = job, .slots = {slot}, .handle = ""});
+          const Id job = store.jobs.add(some_job("x"));
+          store.log.add(1, job, "submitted", "by a process that will die");
+          const Id slot = store.slots.add(SlotRecord{.source = "here", .host = "a", .kind = "cpu-1", .device = "cpu"});
+          store.processes.add(ProcessRecord{.job = job, .slots = {slot}, .handle = ""});
         });
     }
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 60000));
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     const Store store = Store::open_existing(folder / "pool");
-    const std::vector<JobRecord> jobs = store.jobs(true);
+    const std::vector<JobRecord> jobs = store.jobs.all();
     EXPECT_GE(jobs.size(), before);
     before = jobs.size();
-    EXPECT_EQ(store.history(0, 1 << 20).size(), jobs.size());
-    EXPECT_EQ(store.slots().size(), jobs.size());
-    const std::vector<ProcessRecord> processes = store.processes();
+    EXPECT_EQ(store.log.last(0, 1 << 20).size(), jobs.size());
+    EXPECT_EQ(store.slots.present().size(), jobs.size());
+    const std::vector<ProcessRecord> processes = store.processes.present();
     ASSERT_EQ(processes.size(), jobs.size());
     for (const ProcessRecord& p : processes) EXPECT_EQ(p.slots.size(), 1u);
   }
@@ -203,7 +217,7 @@ TEST(PoolStore, WhoeverIsKilledLeavesWholeTransactions) {
 TEST(PoolStore, OneThatIsRemovedIsPutBack) {
   const TemporaryFolder folder;
   Store store(folder / "pool");
-  const Id first = store.add(some_job("first"));
+  const Id first = store.jobs.add(some_job("first"));
   EXPECT_TRUE(store.in_place());
   for (const char* file : {"pool.db", "pool.db-wal"}) {  // any remaining files
     std::filesystem::remove(folder / "pool" / file);
@@ -211,11 +225,11 @@ TEST(PoolStore, OneThatIsRemovedIsPutBack) {
     EXPECT_FALSE(store.in_place());
     store.put_back();
     EXPECT_TRUE(store.in_place());
-    ASSERT_TRUE(Store::open_existing(folder / "pool").job(first).has_value());
+    ASSERT_TRUE(Store::open_existing(folder / "pool").jobs.find(first).has_value());
   }
-  const Id second = Store(folder / "pool").add(some_job("next"));
+  const Id second = Store(folder / "pool").jobs.add(some_job("next"));
   EXPECT_GT(second, first);
-  EXPECT_TRUE(store.job(second).has_value()) << "all have the same one";
+  EXPECT_TRUE(store.jobs.find(second).has_value()) << "all have the same one";
 
   std::filesystem::remove(folder / "pool" / "pool.db");
   EXPECT_NE(message_of<Failure>([&] { Store another(folder / "pool"); }).find("was removed"), std::string::npos);
@@ -241,7 +255,7 @@ TEST(PoolStore, DamageThatShowsLaterIsNamed) {
   {
     Store store(folder / "pool");
     store.transaction([&] {
-      for (int i = 0; i < 500; ++i) store.add(some_job("a job"));
+      for (int i = 0; i < 500; ++i) store.jobs.add(some_job("a job"));
     });
   }
   {
@@ -252,7 +266,7 @@ TEST(PoolStore, DamageThatShowsLaterIsNamed) {
   const auto look = [&] {
     const Store store(folder / "pool");
     try {
-      (void)store.jobs(/*over_too=*/true);
+      (void)store.jobs.all();
     } catch (const std::exception& error) {
       store.check_undamaged(error);
     }
@@ -266,7 +280,7 @@ TEST(PoolStore, ANewJobTakesUpNoOthersDirectory) {
   for (const char* job : {"7", "12", "x", "9999999999999999999999"})
     std::filesystem::create_directories(folder / "pool" / "jobs" / job);
   Store store(folder / "pool");
-  EXPECT_EQ(store.add(some_job("next")), 13);
+  EXPECT_EQ(store.jobs.add(some_job("next")), 13);
 }
 
 TEST(PoolLock, IsTakenAgainWhereItsFileIsRemoved) {

@@ -1,5 +1,5 @@
 // Submission to a pool: accepted jobs and settings, and refusals.
-#include "tools/pool/commands/submission.h"
+#include "tools/pool/store/submission.h"
 
 #include <gtest/gtest.h>
 

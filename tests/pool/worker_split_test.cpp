@@ -5,7 +5,7 @@
 
 #include "tensor/base/check.h"
 #include "tests/pool/scene.h"
-#include "tools/pool/policies/advisor.h"
+#include "tools/pool/profiling/trials.h"
 #include "tools/pool/sim/simulate.h"
 
 namespace elinvar::pool {
@@ -63,7 +63,9 @@ TEST(PoolWorkerSplit, IsHostByHostAndKeepsWorkers) {
   EXPECT_EQ(split_slots(pool, job, {1, 2, 3, 4, 5, 6}, 2), (std::vector<Id>{2, 3, 5, 6, 1, 4}));
   job.min_workers = 4;
   EXPECT_TRUE(split_slots(pool, job, {1, 2, 3, 4}, 2).empty()) << "two workers are too few";
+  for (Slot& slot : pool.slots) slot.combinable = slot.host == "b";
   job.min_workers = 1;
+  EXPECT_TRUE(split_slots(pool, job, {1, 2, 3, 4}, 2).empty()) << "they cannot be combined";
   job.max_workers = 3;
   EXPECT_TRUE(split_slots(pool, job, {1, 2, 3, 4}, 1).empty()) << "four are too many";
 }

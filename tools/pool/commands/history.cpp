@@ -29,11 +29,11 @@ Command add_cancel(CLI::App& pool) {
             Store store = Store::open_existing(o->directory);
             std::optional<JobRecord> job;
             store.transaction([&] {
-              job = store.job(o->job);
+              job = store.jobs.find(o->job);
               check(job.has_value(), "there is no job {}", o->job);
               if (job->over()) return;
-              store.ask_cancel(o->job);
-              store.log(wall_clock(), o->job, "cancel", "asked for by its user");
+              store.jobs.ask_cancel(o->job);
+              store.log.add(wall_clock(), o->job, "cancel", "asked for by its user");
             });
             fmt::print("job {} {}\n", o->job,
                        job->over() ? fmt::format("is {}", name_of(job->state)) : "will be stopped");
@@ -57,10 +57,10 @@ Command add_history(CLI::App& pool) {
               print_json(table_of(learned(store)));
               return 0;
             }
-            check(o->job == 0 || store.job(o->job).has_value(), "there is no job {}", o->job);
-            const auto lines = log_view(store.history(o->job, o->lines));
-            const std::vector<std::vector<Measurement>> of_job = {store.measurements(o->job)};
-            const PredictionErrors errors = prediction_errors(o->job == 0 ? store.measurements_of_all() : of_job);
+            check(o->job == 0 || store.jobs.find(o->job).has_value(), "there is no job {}", o->job);
+            const auto lines = log_view(store.log.last(o->job, o->lines));
+            const std::vector<std::vector<Measurement>> of_job = {store.measurements.of(o->job)};
+            const PredictionErrors errors = prediction_errors(o->job == 0 ? store.measurements.all() : of_job);
             if (o->json) print_json({{"log", lines}, {"prediction_errors", json_of(errors)}});
             else fmt::print("{}{}\n", log_text(lines), text_of(errors));
             return 0;

@@ -40,7 +40,7 @@ Command add_status(CLI::App& pool) {
   app->add_flag("--json", o->json, "the answer as JSON");
   return {app, [o] {
             const Store store = Store::open_existing(o->directory);
-            const std::optional<JobRecord> job = store.job(o->job);
+            const std::optional<JobRecord> job = store.jobs.find(o->job);
             check(job.has_value(), "there is no job {}", o->job);
             const auto view = job_view(store, *job, wall_clock());
             if (o->json) print_json(view);

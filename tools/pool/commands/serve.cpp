@@ -76,7 +76,7 @@ int serve(const ServeOptions& o) {
   std::optional<Page> page;
   if (s.page >= 0) page.emplace(directory, s.page);
   say(stdout, "pool {}: policy {}{}\n", directory.string(), policy.name, page ? ", page " + page->url() : "");
-  store.log(wall_clock(), 0, "daemon", fmt::format("serves with policy {}", policy.name));
+  store.log.add(wall_clock(), 0, "daemon", fmt::format("serves with policy {}", policy.name));
 
   std::mutex mutex;
   std::condition_variable woken;
@@ -95,11 +95,11 @@ int serve(const ServeOptions& o) {
     try {
       if (!store.in_place()) {
         store.put_back();
-        store.log(wall_clock(), 0, "daemon", "pool.db was removed, and is there again");
+        store.log.add(wall_clock(), 0, "daemon", "pool.db was removed, and is there again");
       }
       scheduler.tick(wall_clock());
       trouble.clear();
-      if (o.until_done && store.jobs(/*over_too=*/false).empty() && store.processes().empty()) break;
+      if (o.until_done && store.jobs.open().empty() && store.processes.present().empty()) break;
     } catch (const StoreDamage&) {
       throw;
     } catch (const std::exception& error) {
@@ -116,7 +116,7 @@ int serve(const ServeOptions& o) {
   }
   scheduler.end(wall_clock());
   try {
-    store.log(wall_clock(), 0, "daemon", "ends; jobs go on");
+    store.log.add(wall_clock(), 0, "daemon", "ends; jobs go on");
   } catch (const std::exception& error) {  // the log line is not essential
     say(stderr, "pool {}: {}\n", directory.string(), error.what());
   }

@@ -1,11 +1,12 @@
 // `pool submit`: adds a job to the store; the daemon starts it when there is room.
-#include "tools/pool/commands/submission.h"
+#include "tools/pool/store/submission.h"
 
 #include <CLI/CLI.hpp>
 #include <cmath>
 
 #include "tensor/base/check.h"
 #include "tools/pool/commands/commands.h"
+#include "tools/pool/store/store.h"
 #include "tools/repro/output.h"
 
 namespace elinvar::pool {
@@ -56,11 +57,11 @@ Command add_submit(CLI::App& pool) {
             Id id = 0;
             store.transaction([&] {
               constexpr size_t kMostOpen = 10000;
-              const size_t open = store.jobs(/*over_too=*/false).size();
+              const size_t open = store.jobs.open().size();
               if (open >= kMostOpen) fail("{} jobs are open; a pool holds {}", open, kMostOpen);
-              id = store.add(job);
-              store.log(now, id, "submitted",
-                        fmt::format("{}, {} to {} workers", job.name, job.min_workers, job.max_workers));
+              id = store.jobs.add(job);
+              store.log.add(now, id, "submitted",
+                            fmt::format("{}, {} to {} workers", job.name, job.min_workers, job.max_workers));
             });
             if (o->json) print_json({{"job", id}, {"name", job.name}});
             else fmt::print("job {}, {}\n", id, job.name);

@@ -10,7 +10,7 @@ constexpr double kUnused = 10;  // seconds for which a slot must be idle before 
 
 void Inventory::load() {
   std::map<Id, SlotState> on_file;
-  for (SlotRecord& record : store_.slots()) {
+  for (SlotRecord& record : store_.slots.present()) {
     const auto known = slots_.find(record.id);
     SlotState state = known == slots_.end() ? SlotState{} : known->second;
     state.record = std::move(record);
@@ -28,7 +28,7 @@ bool Inventory::refresh(double now, int wanted, double grace) {
       answer.heard = true;
       answer.trouble.clear();
     } catch (const Failure& failure) {  // keep the last answer
-      if (answer.trouble.empty()) store_.log(now, 0, "trouble", failure.what(), source.name);
+      if (answer.trouble.empty()) store_.log.add(now, 0, "trouble", failure.what(), source.name);
       answer.trouble = failure.what();
       continue;
     }
@@ -67,12 +67,12 @@ bool Inventory::refresh(const NamedSource& source, double now, double grace) {
                                  .since = now},
                       .confirmed = true,
                       .until = m.until});
-    store_.log(now, 0, "machine", fmt::format("{} slot{} of {}", m.slots, m.slots == 1 ? "" : "s", m.kind), m.host);
+    store_.log.add(now, 0, "machine", fmt::format("{} slot{} of {}", m.slots, m.slots == 1 ? "" : "s", m.kind), m.host);
   }
   changed |= drop([&](const SlotRecord& s) { return s.source == source.name && !there.contains(s.id); }, now);
   if (come.empty()) return changed;
   store_.transaction([&] {
-    for (SlotState& s : come) s.record.id = store_.add(s.record);
+    for (SlotState& s : come) s.record.id = store_.slots.add(s.record);
   });
   for (SlotState& s : come) slots_[s.record.id] = std::move(s);
   return true;
@@ -89,7 +89,8 @@ bool Inventory::notice(const Machine& machine, const std::vector<Id>& slots, dou
     if (slot.leaving || !(nearer || slot.until - now < grace)) continue;
     slot.leaving = true;
     if (!told)
-      store_.log(now, 0, "notice", fmt::format("it has to be left within {:.0f} s", slot.until - now), machine.host);
+      store_.log.add(now, 0, "notice", fmt::format("it has to be left within {:.0f} s", slot.until - now),
+                     machine.host);
     told = true;
   }
   return told;
@@ -99,8 +100,8 @@ bool Inventory::drop(const std::function<bool(const SlotRecord&)>& gone, double 
   std::set<std::string> told;
   for (const auto& [id, slot] : slots_) {
     if (!gone(slot.record)) continue;
-    store_.lose_slot(id, now);
-    if (told.insert(slot.record.host).second) store_.log(now, 0, "gone", "the machine is gone", slot.record.host);
+    store_.slots.lose(id, now);
+    if (told.insert(slot.record.host).second) store_.log.add(now, 0, "gone", "the machine is gone", slot.record.host);
   }
   return std::erase_if(slots_, [&](const auto& slot) { return gone(slot.second.record); }) > 0;
 }

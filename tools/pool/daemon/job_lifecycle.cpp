@@ -35,14 +35,14 @@ void JobLifecycle::load(double now) {
   if (!began_) began_ = now;
   kernel_kills_before_ = kernel_kills_;
   kernel_kills_ = world_.kernel_kills();
-  jobs_ = store_.jobs(/*over_too=*/false);
+  jobs_ = store_.jobs.open();
   std::erase_if(watches_, [&](const auto& watch) { return find(watch.first) == nullptr; });
   for (JobRecord& job : jobs_) {
     set_right(job, now);
     if (watches_.try_emplace(job.id).second) planner_.request();
     if (job.state != State::waiting || job.retry_at == 0 || now < job.retry_at) continue;
     job.retry_at = 0;
-    store_.save(job);
+    store_.jobs.save(job);
     planner_.request();
   }
 }
@@ -53,7 +53,8 @@ void JobLifecycle::set_right(JobRecord& job, double now) {
   job.since = std::min(job.since, now);
   job.stopping = std::min(job.stopping, now);
   if (job.retry_at > now + kLongestBackoff) job.retry_at = now;
-  if (job.since != before.since || job.stopping != before.stopping || job.retry_at != before.retry_at) store_.save(job);
+  if (job.since != before.since || job.stopping != before.stopping || job.retry_at != before.retry_at)
+    store_.jobs.save(job);
 }
 
 void JobLifecycle::clock_was_set_back() {
@@ -86,15 +87,16 @@ void JobLifecycle::worker_ended(const ProcessRecord& w, double now) {
   const std::string result = world_.status(w.job, now).result;
   const bool too_late = (!w.registered || w.code == kUnknownExit) && (result == "finished" || result == "interrupted");
   if (w.leaving > 0 || w.code == 0 || too_late) {
-    if (!host.empty()) store_.log(now, w.job, "left", fmt::format("worker {} {}", w.name(), exit_text(w.code)), host);
+    if (!host.empty())
+      store_.log.add(now, w.job, "left", fmt::format("worker {} {}", w.name(), exit_text(w.code)), host);
     return;
   }
   planner_.request();
   const std::string log = world_.end_of_log(processes_.log_of(w));
   const bool memory = out_of_memory(log) || (w.code == kKilled && kernel_kills_ > kernel_kills_before_);
   const std::string message = last_message(log);
-  store_.log(now, w.job, memory ? "memory" : "lost",
-             fmt::format("worker {} {}: {}", w.name(), exit_text(w.code), message), host);
+  store_.log.add(now, w.job, memory ? "memory" : "lost",
+                 fmt::format("worker {} {}: {}", w.name(), exit_text(w.code), message), host);
   JobRecord* job = find(w.job);
   if (host.empty() || job == nullptr) return;
   if (const auto lost = lost_ledger(w.code, log)) watches_[w.job].unrunnable = *lost;
@@ -116,7 +118,7 @@ void JobLifecycle::worker_failed_to_start(const ProcessRecord& w, const std::str
   if ((w.code == kConfigurationError && nobody) || ++watch.failed_starts >= most)
     watch.unrunnable = fmt::format("no worker can start: {}", message);
   const double wait = backoff_.failed(host, w.job, now);
-  store_.log(now, 0, "rest", fmt::format("workers fail to start there; the next one after {:.0f} s", wait), host);
+  store_.log.add(now, 0, "rest", fmt::format("workers fail to start there; the next one after {:.0f} s", wait), host);
 }
 
 bool JobLifecycle::nobody_ever_started(Id id) {
@@ -144,11 +146,11 @@ void JobLifecycle::note_progress(JobRecord& job, const RunStatus& status, double
   if (status.step == job.step && (status.steps == 0 || status.steps == job.steps)) return;
   job.step = status.step;
   if (status.steps > 0) job.steps = status.steps;
-  store_.save(job);
+  store_.jobs.save(job);
   std::optional<double>& noted = watches_[job.id].progress_noted;
   if (noted && now - *noted < kNoteEvery) return;
   noted = now;
-  store_.note_progress(now, job.id, job.step);
+  store_.transaction([&] { store_.progress.add({.time = now, .job = job.id, .step = job.step}); });
 }
 
 void JobLifecycle::note_registered(JobRecord& job, const RunStatus& status) {
@@ -217,8 +219,8 @@ void JobLifecycle::enter(JobRecord& job, State state, const std::string& reason,
   // Processes that are left exit by themselves or are killed.
   for (ProcessRecord* p : processes_.all_of(job.id))
     processes_.leave(*p, now, now + (state == State::failed ? 1 : options_.grace));
-  store_.save(job);
-  store_.log(now, job.id, name_of(state), reason.empty() ? fmt::format("{} steps", job.step) : reason);
+  store_.jobs.save(job);
+  store_.log.add(now, job.id, name_of(state), reason.empty() ? fmt::format("{} steps", job.step) : reason);
   const bool reshapes = planner_.reshaping(job.id) && state == State::waiting && job.retry_at <= now;
   if (!reshapes) planner_.forget(job.id);  // otherwise it keeps its decision
   profiler_.stopped(job.id, /*keeps_prediction=*/reshapes);

@@ -12,6 +12,8 @@ namespace {
 
 constexpr double kFirstAnswers = 60;  // seconds that the first plan waits for all sources to answer
 
+bool combinable(const SlotRecord& slot) { return slot.device == "cpu"; }  // a worker has one GPU
+
 }  // namespace
 
 std::vector<std::vector<Id>> places_of(const Decision& decision) {
@@ -46,17 +48,16 @@ bool Planner::reshapes(const JobRecord& j) const {
   return reshaping(j.id) && decided != nullptr && !decided->slots.empty();
 }
 
-// Returns the shapes that a job's workers can have: with and without recomputation, and with several CPU slots if a
-// host has them (a worker has one GPU).
+// Returns the shapes that a job's workers can have: with and without recomputation, and with several slots if a host
+// has combinable ones.
 std::vector<WorkerShape> Planner::shapes_of(const JobRecord& job, double now) const {
   std::map<std::pair<std::string, std::string>, int> of_host;
   int widest = 1;
   for (const auto& [id, state] : inventory_.slots()) {
     const SlotRecord& s = state.record;
-    if (!placement_.usable(id, now) ||
+    if (!placement_.usable(id, now) || !combinable(s) ||
         (!job.kinds.empty() && std::find(job.kinds.begin(), job.kinds.end(), s.kind) == job.kinds.end()))
       continue;
-    if (s.device != "cpu") return {{.width = 1, .recompute = false}, {.width = 1, .recompute = true}};
     widest = std::max(widest, ++of_host[{s.source + " " + s.host, s.kind}]);
   }
   std::vector<WorkerShape> shapes;
@@ -103,7 +104,7 @@ Job Planner::job(const JobRecord& j, double now) const {
   // A running job always has something left.
   job.total = std::max(work_of_all(all, batch, overheads.validations), job.done + batch);
   job.since = j.since;
-  job.measured = store_.measurements(j.id);
+  job.measured = store_.measurements.of(j.id);
   job.speed = options_.speed(j, job.measured);
   job.shape = reshapes(j) ? decision(j.id)->shape : j.shape;
   job.slots = slots_of(j, now);
@@ -123,7 +124,8 @@ Pool Planner::pool(const std::vector<JobRecord>& jobs, double now) const {
                             .kind = slot.record.kind,
                             .host = slot.record.host,
                             .since = slot.record.since,
-                            .until = slot.until});
+                            .until = slot.until,
+                            .combinable = combinable(slot.record)});
   for (const JobRecord& j : jobs)
     if (!j.cancel && (j.stopping == 0 || reshapes(j)) && now >= j.retry_at) pool.jobs.push_back(job(j, now));
   return pool;
@@ -140,10 +142,10 @@ void Planner::plan_if_due(std::vector<JobRecord>& jobs, bool answered, double no
   try {
     plan = options_.policy(pool);
   } catch (const std::exception& error) {
-    return store_.log(now, 0, "plan", fmt::format("the policy fails, and nothing changes: {}", error.what()));
+    return store_.log.add(now, 0, "plan", fmt::format("the policy fails, and nothing changes: {}", error.what()));
   }
   if (const std::vector<std::string> wrong = violations(pool, plan); !wrong.empty())
-    return store_.log(now, 0, "plan", "a plan that breaks the rules is not carried out: " + wrong.front());
+    return store_.log.add(now, 0, "plan", "a plan that breaks the rules is not carried out: " + wrong.front());
   std::set<Id> decided;
   for (size_t i = 0; i < plan.decisions.size(); ++i) {
     accept(pool, pool.jobs[i], plan.decisions[i], jobs, now);
@@ -151,9 +153,9 @@ void Planner::plan_if_due(std::vector<JobRecord>& jobs, bool answered, double no
   }
   for (auto& [job, planned] : planned_)
     if (!decided.contains(job)) planned.decision.reset();
-  int room = 0;
-  for (const Job& job : pool.jobs) room += job.max_workers;
-  wanted_ = std::max(0, room - static_cast<int>(pool.slots.size()));
+  int usable = 0;  // slots, if each job had all its workers, as wide as planned
+  for (size_t i = 0; i < pool.jobs.size(); ++i) usable += pool.jobs[i].max_workers * plan.decisions[i].shape.width;
+  wanted_ = std::max(0, usable - static_cast<int>(pool.slots.size()));
 }
 
 void Planner::accept(const Pool& pool, const Job& job, const Decision& decision, std::vector<JobRecord>& jobs,
@@ -177,14 +179,15 @@ void Planner::accept(const Pool& pool, const Job& job, const Decision& decision,
     std::set<std::string> hosts;
     for (const Id id : decision.slots) hosts.insert(inventory_.find(id)->record.host);
     const size_t slots = decision.slots.size();
-    store_.log(now, job.id, waits ? "waits" : "plan",
-               waits ? decision.reason : fmt::format("{} slot{}: {}", slots, slots == 1 ? "" : "s", decision.reason),
-               fmt::format("{}", fmt::join(hosts, " ")));
+    store_.log.add(
+        now, job.id, waits ? "waits" : "plan",
+        waits ? decision.reason : fmt::format("{} slot{}: {}", slots, slots == 1 ? "" : "s", decision.reason),
+        fmt::format("{}", fmt::join(hosts, " ")));
   }
   for (JobRecord& record : jobs)
     if (record.id == job.id && record.state == JobRecord::State::waiting && waits && record.reason != decision.reason) {
       record.reason = decision.reason;
-      store_.save(record);
+      store_.jobs.save(record);
     }
   if (waits) planned.reshaping = false;
   planned.decision = decision;

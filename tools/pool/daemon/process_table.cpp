@@ -10,11 +10,11 @@ namespace fs = std::filesystem;
 
 void ProcessTable::load(double now, double grace) {
   processes_.clear();
-  for (ProcessRecord& p : store_.processes()) {
+  for (ProcessRecord& p : store_.processes.present()) {
     if (p.leaving > 0 && (p.leaving > now || p.leave_by > now + grace)) {
       p.leaving = std::min(p.leaving, now);
       p.leave_by = std::min(p.leave_by, now + grace);
-      store_.save(p);
+      store_.processes.save(p);
     }
     processes_.emplace(p.id, std::move(p));
   }
@@ -29,13 +29,13 @@ void ProcessTable::poll(double now, const std::function<bool(Id)>& exists,
       p.handle =
           world_.find(p.coordinator ? std::vector<std::string>{"run", directory / "config.toml"}
                                     : std::vector<std::string>{"--run-dir", directory / "run", "--name", p.name()});
-      if (!p.handle.empty()) store_.save(p);
+      if (!p.handle.empty()) store_.processes.save(p);
     }
     if (!p.handle.empty()) state = world_.state(p.handle);
     if (!state.running) {
       p.ended = now;
       p.code = state.code;
-      store_.save(p);
+      store_.transaction([&] { store_.processes.save(p); });
       ended(p);
     } else if (now >= p.leave_by || !std::all_of(p.slots.begin(), p.slots.end(), exists)) {
       world_.kill(p.handle);
@@ -45,7 +45,7 @@ void ProcessTable::poll(double now, const std::function<bool(Id)>& exists,
 }
 
 std::string ProcessTable::launch(ProcessRecord process, const Command& command, double now) {
-  store_.transaction([&] { process.id = store_.add(process); });
+  store_.transaction([&] { process.id = store_.processes.add(process); });
   std::string trouble;
   try {
     process.handle = world_.start(command(process), log_of(process));
@@ -54,7 +54,7 @@ std::string ProcessTable::launch(ProcessRecord process, const Command& command, 
     process.ended = now;
     process.code = kUnknownExit;
   }
-  store_.save(process);
+  store_.transaction([&] { store_.processes.save(process); });
   if (process.ended == 0) processes_.emplace(process.id, process);
   return trouble;
 }
@@ -62,20 +62,20 @@ std::string ProcessTable::launch(ProcessRecord process, const Command& command, 
 void ProcessTable::leave(ProcessRecord& process, double now, double by) {
   if (process.leaving == 0) process.leaving = now;
   process.leave_by = std::min(process.leave_by, by);
-  store_.save(process);
+  store_.processes.save(process);
 }
 
 void ProcessTable::stop(Id job, double now, double by) {
   for (ProcessRecord* p : all_of(job)) {
     p->leaving = now;
     p->leave_by = by;
-    store_.save(*p);
+    store_.processes.save(*p);
   }
 }
 
 void ProcessTable::registered(ProcessRecord& worker) {
   worker.registered = true;
-  store_.save(worker);
+  store_.processes.save(worker);
 }
 
 std::vector<ProcessRecord*> ProcessTable::workers_of(Id job) {

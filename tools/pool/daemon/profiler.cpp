@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "tensor/base/check.h"
-#include "tools/pool/policies/advisor.h"
-#include "tools/pool/policies/offer.h"
+#include "tools/pool/profiling/trials.h"
 #include "tools/pool/profiling/rescale_costs.h"
 
 namespace elinvar::pool {
@@ -63,14 +62,14 @@ bool Profiler::observe(JobRecord& job, const RunStatus& status, const std::optio
       profile.compared = long_enough;
     }
   }
-  store_.measure(job.id, status.generation, measurement);
+  store_.measurements.record(job.id, status.generation, measurement);
   measure_rescale_costs(job, status, now);
   return first;
 }
 
 void Profiler::ran_out_of_memory(const JobRecord& job, const ProcessRecord& worker, const std::string& kind,
                                  int alike) {
-  store_.measure_out_of_memory(worker, {.workers = {{kind, alike}}, .shape = job.shape});
+  store_.measurements.record_out_of_memory(worker, {.workers = {{kind, alike}}, .shape = job.shape});
 }
 
 void Profiler::stopped(Id job, bool keeps_prediction) {
@@ -89,7 +88,7 @@ void Profiler::note_readers(const JobRecord& job, const RunStatus& status, doubl
   std::string& known = profiles_[job.id].readers;
   if (known == status.readers) return;
   known = status.readers;
-  store_.log(now, job.id, "readers", known);
+  store_.log.add(now, job.id, "readers", known);
 }
 
 void Profiler::measure_start_and_validations(JobRecord& job, const RunStatus& status) {
@@ -101,29 +100,30 @@ void Profiler::measure_start_and_validations(JobRecord& job, const RunStatus& st
   if (status.validations > 0)
     job.validations.samples =
         status.validation_seconds / static_cast<double>(status.validations) / step * static_cast<double>(job.batch);
-  if (job.costs.start != before.costs.start || job.validations.samples != before.validations.samples) store_.save(job);
+  if (job.costs.start != before.costs.start || job.validations.samples != before.validations.samples)
+    store_.jobs.save(job);
 }
 
 // The costs of joins, leaves, deaths and stops are medians of those observed.
 void Profiler::measure_rescale_costs(JobRecord& job, const RunStatus& status, double now) {
   std::map<int, double> usual;
-  for (const Measurement& m : store_.measurements(job.id))
+  for (const Measurement& m : store_.measurements.of(job.id))
     if (m.shape == job.shape && m.rate > 0) usual[workers(m.workers)] = static_cast<double>(job.batch) / m.rate;
-  RescaleCosts measured = measured_costs(status.turns, usual, rescale_events(store_.processes_of(job.id)));
+  RescaleCosts measured = measured_costs(status.turns, usual, rescale_events(store_.processes.of(job.id)));
   measured.start = job.costs.start;  // measured from its coordinator's events
   const RescaleCosts before = std::exchange(job.costs, completed(measured, job.costs));
-  store_.save(job);
+  store_.jobs.save(job);
   if (std::any_of(std::begin(kCosts), std::end(kCosts), [&](const NamedCost& cost) {
         return std::abs(job.costs.*cost.seconds - before.*cost.seconds) > kNews * job.costs.*cost.seconds;
       }))
-    store_.log(now, job.id, "costs", text_of(job.costs));
+    store_.log.add(now, job.id, "costs", text_of(job.costs));
 }
 
 void Profiler::compare(const JobRecord& job, const Measurement& m, double now) {
   if (m.predicted <= 0) return;
-  store_.log(now, job.id, "speed",
-             fmt::format("{}: {:.4g} samples/s; {:.4g} were predicted, {:+.1f} % (to {:.1f} %)", text_of(m.workers),
-                         m.rate, m.predicted, 100 * (m.predicted / m.rate - 1), 100 * m.predicted_error));
+  store_.log.add(now, job.id, "speed",
+                 fmt::format("{}: {:.4g} samples/s; {:.4g} were predicted, {:+.1f} % (to {:.1f} %)", text_of(m.workers),
+                             m.rate, m.predicted, 100 * (m.predicted / m.rate - 1), 100 * m.predicted_error));
 }
 
 }  // namespace elinvar::pool

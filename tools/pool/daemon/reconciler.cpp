@@ -133,12 +133,12 @@ void Reconciler::start_coordinator(JobRecord& job, const WorkerShape& shape, dou
   if (shape.recompute) words.push_back("--set=run.recompute=true");
   if (!options_.advertise.empty())
     words.insert(words.end(), {"--listen", "tcp://*:0", "--advertise", options_.advertise, "--key", directory / "key"});
-  store_.save(job);
-  store_.log(now, job.id, "start", job.step > 0 ? fmt::format("from step {} on", job.step) : "from the beginning");
+  store_.jobs.save(job);
+  store_.log.add(now, job.id, "start", job.step > 0 ? fmt::format("from step {} on", job.step) : "from the beginning");
   const ProcessRecord process{.job = job.id, .coordinator = true, .slots = {}, .handle = {}, .started = now};
   const std::string trouble = processes_.launch(
       process, [&](const ProcessRecord&) { return words; }, now);
-  if (!trouble.empty()) store_.log(now, job.id, "trouble", trouble);
+  if (!trouble.empty()) store_.log.add(now, job.id, "trouble", trouble);
 }
 
 void Reconciler::start_worker(const JobRecord& job, const std::vector<Id>& slots, const std::string& endpoint,
@@ -156,7 +156,7 @@ void Reconciler::start_worker(const JobRecord& job, const std::vector<Id>& slots
   const ProcessRecord process{.job = job.id, .coordinator = false, .slots = slots, .handle = {}, .started = now};
   const std::string trouble = processes_.launch(process, command, now);
   if (trouble.empty()) return;
-  store_.log(now, job.id, "trouble", trouble, first.host);
+  store_.log.add(now, job.id, "trouble", trouble, first.host);
   backoff_.failed(first.host, job.id, now);
 }
 
@@ -166,7 +166,7 @@ void Reconciler::drain(ProcessRecord& w, const std::string& reason, double now) 
   if (w.leaving == 0) {
     const double by = std::min(now + options_.grace, placement_.until(w) - 1);
     processes_.leave(w, now, member ? std::max(now, by) : now);
-    store_.log(now, w.job, "leave", reason, placement_.host_of(w));
+    store_.log.add(now, w.job, "leave", reason, placement_.host_of(w));
   }
   if (!member) return;
   const auto [asked, first] = requests_[w.job].drain_asked.try_emplace(w.id, now);
@@ -180,8 +180,8 @@ void Reconciler::stop(JobRecord& job, const std::string& reason, double now) {
   if (job.stopping == 0) {
     job.stopping = now;
     job.reason = reason;
-    store_.save(job);
-    store_.log(now, job.id, "stop", reason);
+    store_.jobs.save(job);
+    store_.log.add(now, job.id, "stop", reason);
     const bool saves = !processes_.workers_of(job.id).empty();  // workers hold the state, a coordinator does not
     processes_.stop(job.id, now, saves ? now + options_.grace : now);
   }

@@ -65,7 +65,7 @@ void Scheduler::isolated(Id job, const std::function<void()>& work) {
     throw;
   } catch (const Failure& failure) {
     if (std::exchange(trouble_[job], failure.what()) != failure.what())
-      store_.log(now_, job, "trouble", failure.what());
+      store_.log.add(now_, job, "trouble", failure.what());
   }
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tools/pool/plan/state.h"
-#include "tools/pool/store/store.h"
+#include "tools/pool/store/job_records.h"
 
 namespace elinvar::pool {
 

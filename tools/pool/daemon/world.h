@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/daemon/run_status.h"
-#include "tools/pool/store/store.h"
+#include "tools/pool/store/job_records.h"
 
 namespace elinvar::pool {
 

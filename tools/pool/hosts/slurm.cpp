@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "tensor/base/check.h"
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 
 namespace elinvar::pool {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "tensor/base/check.h"
 #include "tensor/base/threads.h"
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/hosts/slurm.h"
 
 namespace elinvar::pool {

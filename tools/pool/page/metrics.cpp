@@ -16,13 +16,13 @@ std::string pool_metrics(const Store& store) {
     states[state] = 0;
   std::map<Id, int64_t> workers;
   int64_t used = 0;
-  for (const ProcessRecord& p : store.processes()) {
+  for (const ProcessRecord& p : store.processes.present()) {
     if (p.coordinator) continue;
     ++workers[p.job];
     used += std::ssize(p.slots);
   }
   std::vector<JobRecord> open;
-  for (JobRecord& j : store.jobs(/*over_too=*/true)) {
+  for (JobRecord& j : store.jobs.all()) {
     ++states[j.state];
     if (!j.over()) open.push_back(std::move(j));
   }
@@ -34,7 +34,7 @@ std::string pool_metrics(const Store& store) {
   page.metric("jobs", "gauge", "Jobs in each state.");
   for (const auto& [state, count] : states) page.sample(count, {{"state", name_of(state)}});
   page.metric("slots", "gauge", "Slots that are there.");
-  page.sample(std::ssize(store.slots()));
+  page.sample(std::ssize(store.slots.present()));
   page.metric("slots_used", "gauge", "Slots with a worker.");
   page.sample(used);
   page.metric("job_steps", "gauge", "Steps that an open job has made.");
@@ -43,11 +43,11 @@ std::string pool_metrics(const Store& store) {
   for (const JobRecord& j : open) page.sample(workers[j.id], labels(j));
   page.metric("job_samples_per_second", "gauge", "Its speed, as measured last.");
   for (const JobRecord& j : open) {
-    const std::vector<Measurement> measured = store.measurements(j.id);
+    const std::vector<Measurement> measured = store.measurements.of(j.id);
     page.sample(workers[j.id] > 0 && !measured.empty() ? measured.back().rate : 0.0, labels(j));
   }
 
-  const PredictionErrors errors = prediction_errors(store.measurements_of_all());
+  const PredictionErrors errors = prediction_errors(store.measurements.all());
   page.metric("prediction_error", "gauge", "Relative error of predicted speeds.");
   for (const auto& [sure, part] : {std::pair("false", errors.all), std::pair("true", errors.sure)}) {
     page.sample(part.median, {{"sure", sure}, {"quantile", "0.5"}});

@@ -19,7 +19,7 @@ Page::Page(const std::filesystem::path& pool_directory, int port)
 std::optional<WebPage> Page::answer(const WebRequest& request) {
   if (request.path == "/") return WebPage{"text/html; charset=utf-8", kPoolPage};
   const std::lock_guard lock(mutex_);
-  if (!store_.in_place()) store_ = Store::open_existing(store_.directory());  // the daemon has put the database back
+  if (!store_.in_place()) store_.reopen();  // the daemon has put the database back
   if (request.path == "/metrics") return WebPage{PrometheusText::kContentType, pool_metrics(store_)};
   if (request.path != "/data.json") return std::nullopt;
   const auto asked = request.query.find("window");

@@ -6,7 +6,6 @@
 
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
-#include "tools/pool/policies/offer.h"
 #include "tools/pool/profiling/prediction_error.h"
 #include "tools/pool/profiling/rescale_costs.h"
 #include "tools/training/progress.h"
@@ -84,7 +83,7 @@ Json pool_view(const Store& store, double now, double window) {
   const double since = now - window;
   std::map<Id, int> workers;
   std::map<Id, const ProcessRecord*> on_slot;
-  const std::vector<ProcessRecord> processes = store.processes(/*ended_too=*/true);
+  const std::vector<ProcessRecord> processes = store.processes.all();
   Json spans = Json::array();
   for (const ProcessRecord& p : processes) {
     if (p.coordinator || (p.ended > 0 && p.ended < since)) continue;
@@ -101,13 +100,13 @@ Json pool_view(const Store& store, double now, double window) {
   }
   Json view = {{"time", now}, {"window", window}, {"daemon", daemon_runs(store.directory())}};
   Json jobs = Json::array();
-  std::vector<JobRecord> records = store.jobs(/*over_too=*/true);
+  std::vector<JobRecord> records = store.jobs.all();
   std::erase_if(records, [&](const JobRecord& j) { return j.over() && j.ended < since; });
   if (records.size() > kJobsShown) records.erase(records.begin(), records.end() - kJobsShown);
-  for (const JobRecord& j : records) jobs.push_back(row_of(j, workers[j.id], rate_of(store.measurements(j.id))));
+  for (const JobRecord& j : records) jobs.push_back(row_of(j, workers[j.id], rate_of(store.measurements.of(j.id))));
   view["jobs"] = jobs;
   Json slots = Json::array();
-  for (const SlotRecord& s : store.slots(/*gone_too=*/true)) {
+  for (const SlotRecord& s : store.slots.all()) {
     if (s.gone > 0 && s.gone < since) continue;
     const auto there = on_slot.find(s.id);
     slots.push_back({{"id", s.id},
@@ -123,23 +122,23 @@ Json pool_view(const Store& store, double now, double window) {
   view["slots"] = slots;
   view["workers"] = spans;
   Json progress = Json::object();
-  const std::vector<Store::Progress> points = store.progress(since);
+  const std::vector<ProgressRecord> points = store.progress.since(since);
   std::map<Id, int64_t> count, seen;
-  for (const Store::Progress& p : points) ++count[p.job];
-  for (const Store::Progress& p : points)
+  for (const ProgressRecord& p : points) ++count[p.job];
+  for (const ProgressRecord& p : points)
     if (seen[p.job]++ % (count[p.job] / kPointsShown + 1) == 0)
       progress[std::to_string(p.job)].push_back({p.time, p.step});
   view["progress"] = progress;
-  view["prediction_errors"] = json_of(prediction_errors(store.measurements_of_all()));
-  view["log"] = log_view(store.history(0, kLogShown));
+  view["prediction_errors"] = json_of(prediction_errors(store.measurements.all()));
+  view["log"] = log_view(store.log.last(0, kLogShown));
   return view;
 }
 
 Json job_view(const Store& store, const JobRecord& job, double now) {
   std::map<Id, SlotRecord> slots;
-  for (const SlotRecord& s : store.slots(/*gone_too=*/true)) slots[s.id] = s;
+  for (const SlotRecord& s : store.slots.all()) slots[s.id] = s;
   Json workers = Json::array();
-  for (const ProcessRecord& p : store.processes()) {
+  for (const ProcessRecord& p : store.processes.present()) {
     if (p.job != job.id || p.coordinator) continue;
     const SlotRecord& s = slots[p.slots.front()];
     workers.push_back({{"name", p.name()},
@@ -150,7 +149,7 @@ Json job_view(const Store& store, const JobRecord& job, double now) {
                                                 : "starting"},
                        {"since", p.started}});
   }
-  const std::vector<Measurement> measured = store.measurements(job.id);
+  const std::vector<Measurement> measured = store.measurements.of(job.id);
   Json view = row_of(job, static_cast<int>(workers.size()), rate_of(measured));
   view["directory"] = (store.job_directory(job.id) / "run").string();
   view["here"] = workers;
@@ -166,7 +165,7 @@ Json job_view(const Store& store, const JobRecord& job, double now) {
   view["measured"] = speeds;
   view["costs"] = text_of(job.costs);
   view["prediction_errors"] = json_of(prediction_errors({&measured, 1}));
-  view["log"] = log_view(store.history(job.id, kLogOfJob));
+  view["log"] = log_view(store.log.last(job.id, kLogOfJob));
   view["time"] = now;
   return view;
 }

@@ -33,11 +33,6 @@ Allocation count(const SlotMap& slots, const std::vector<Id>& ids) {
   return counts;
 }
 
-int of(const Allocation& allocation, const std::string& kind) {
-  const auto found = allocation.find(kind);
-  return found == allocation.end() ? 0 : found->second;
-}
-
 // Returns the slots of each worker, sorted.
 std::set<std::vector<Id>> groups(const std::vector<Id>& slots, int width) {
   std::set<std::vector<Id>> found;
@@ -113,6 +108,8 @@ class Examiner {
       if (first == slots_.end() || here == slots_.end()) continue;
       if (first->second->host != here->second->host || first->second->kind != here->second->kind)
         say("job {}: slots {} and {} are one worker on two hosts or kinds", job.id, first->first, here->first);
+      if (width > 1 && !here->second->combinable)
+        say("job {}: slot {} is one worker with others, which its kind cannot be", job.id, here->first);
     }
   }
 
@@ -139,7 +136,7 @@ class Examiner {
         if (before.count(i)) continue;
         const Allocation had = count(slots_, pool_.jobs[i].slots), gets = count(slots_, plan_.decisions[i].slots);
         for (const auto& [kind, n] : gets)
-          if (due->allows(kind) && n > of(had, kind))
+          if (due->allows(kind) && n > count_of(had, kind))
             say("job {} is due and waits while job {} gets more of {}", due->id, pool_.jobs[i].id, kind);
       }
       return;
@@ -174,12 +171,6 @@ std::vector<size_t> due_jobs(const Pool& pool) {
   }
   std::stable_sort(due.begin(), due.end(), [&](size_t a, size_t b) { return pool.jobs[a].since < pool.jobs[b].since; });
   return due;
-}
-
-int workers(const Allocation& allocation) {
-  int sum = 0;
-  for (const auto& [kind, n] : allocation) sum += n;
-  return sum;
 }
 
 bool Job::allows(const std::string& kind) const {

@@ -9,10 +9,11 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "tools/pool/plan/allocation.h"
 
 namespace elinvar::pool {
 
@@ -27,20 +28,19 @@ struct Slot {
   std::string host;       // slots of one host can be one worker together (WorkerShape::width)
   double since = 0;       // available since
   double until = kNever;  // when it goes (a preemption notice, the end of an allocation), if known
+  // Whether it can be one worker with other slots of its host and kind: a GPU cannot. The same for all slots of a kind.
+  bool combinable = true;
 
   bool expiring(double now) const { return until < now + kExpiring; }
 };
 
-// How the workers of a job compute. A worker's slots are on one host and of one kind; it has the threads of all of
-// them.
+// How the workers of a job compute. A worker's slots are on one host and of one kind, and combinable if they are
+// several; it has the threads of all of them.
 struct WorkerShape {
   int width = 1;           // slots per worker
   bool recompute = false;  // activations are computed twice, which takes time and saves memory
   auto operator<=>(const WorkerShape&) const = default;
 };
-
-using Allocation = std::map<std::string, int>;  // workers of each kind; no kind with 0
-int workers(const Allocation& allocation);
 
 // What is known about a job's speed. rate() is 0 if the job cannot run like this, for example for lack of memory.
 struct Rate {          // samples per second
@@ -165,7 +165,8 @@ using Policy = std::function<Plan(const Pool&)>;
 // Returns what is wrong with a plan, as sentences; empty if nothing is. Every plan of every policy obeys these rules:
 //   1. each job has one decision with a reason; no slot is assigned twice; every slot exists, is allowed and does not
 //      go
-//   2. a worker's slots are on one host and of one kind, and the shape is one of the job's
+//   2. a worker's slots are on one host and of one kind, and combinable if they are several; the shape is one of the
+//      job's
 //   3. a job has between min_workers and max_workers, or nothing
 //   4. a job that has run for less than `turn` keeps at least its minimum, if its slots still exist
 //   5. no job is overtaken forever: while the job that has been due for longest has nothing, no other (except those due

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tools/pool/policies/growth.h"
+#include "tools/pool/policies/priority.h"
 
 namespace elinvar::pool {
 namespace {
@@ -50,7 +51,7 @@ bool let_in_before_others(Offer& offer, size_t i, const std::vector<size_t>& ord
 
 std::vector<size_t> admit(Offer& offer) {
   std::vector<size_t> in;
-  for (const size_t i : offer.order())
+  for (const size_t i : by_priority(offer))
     if (let_in(offer, i)) in.push_back(i);
   return in;
 }
@@ -62,7 +63,7 @@ bool may_wait(const Offer& offer, size_t i) {
 }
 
 Plan settled(Offer& offer, const Utility& utility, std::string note, double gap) {
-  const std::vector<size_t> order = offer.order();
+  const std::vector<size_t> order = by_priority(offer);
   for (int round = 1;; ++round) {
     std::vector<size_t> late;
     for (const size_t i : order)

@@ -6,7 +6,7 @@
 // to small ones, because a leaving worker delays the others less than a joining one, and a job gets its largest share
 // when it starts. The cost of a trial is the work that the job loses meanwhile, including both changes.
 #include <optional>
-#include <span>
+#include <string>
 
 #include "tools/pool/plan/state.h"
 
@@ -19,19 +19,9 @@ struct Advice {
   std::string reason;
 };
 
-constexpr double kSure = 0.05;         // a prediction with a smaller error needs no trial
-constexpr double kTrialSeconds = 10;   // a dozen steps of usual jobs, not counting those during the change
-constexpr double kTrialBudget = 0.05;  // the fraction of a job's remaining work that all its trials may cost
-
-// Whether the job was at this size in this shape for long enough to know its speed there.
-bool measured_in(const Job& job, const Allocation& allocation, const WorkerShape& shape);
-
 // Returns what to try for a job that gets `allocation` in `shape`, with at most as many workers. Returns null if its
 // speeds are certain enough, if it has more than one kind, or if a trial would cost more than it can gain.
 std::optional<Advice> advise(const Pool& pool, const Job& job, const Allocation& allocation, const WorkerShape& shape);
-
-// Returns what a job's trials cost, in samples: the work that it lost meanwhile, and the changes there and back.
-double trials_cost(std::span<const Measurement> measured, const RescaleCosts& costs);
 
 // Applies advice to a plan: jobs that should be tried at a smaller size get that size. The remaining slots stay free
 // for them; the daemon plans again when the trial is over.

@@ -5,6 +5,7 @@
 
 #include "tools/pool/policies/fixed.h"
 #include "tools/pool/policies/policies.h"
+#include "tools/pool/policies/priority.h"
 
 namespace elinvar::pool {
 namespace {
@@ -41,7 +42,7 @@ Plan backfill(const Pool& pool) {
   const Pool sizes = rigid(pool);
   Offer offer(sizes, Offer::Running::kStay);
   std::map<std::string, Reservation> reserved;
-  for (const size_t i : offer.order()) {
+  for (const size_t i : by_priority(offer)) {
     Grant fixed = fixed_grant(offer, i);
     if (fixed.allocation.empty() || offer.grant(i).allocation == fixed.allocation) continue;
     const auto& [kind, n] = *fixed.allocation.begin();

@@ -4,6 +4,7 @@
 // workers are replaced when slots become free.
 #include "tools/pool/policies/fixed.h"
 #include "tools/pool/policies/policies.h"
+#include "tools/pool/policies/priority.h"
 
 namespace elinvar::pool {
 namespace {
@@ -12,7 +13,7 @@ Plan in_order(const Pool& pool, bool one_queue) {
   const Pool fixed = rigid(pool);
   Offer offer(fixed, Offer::Running::kStay);
   std::map<std::string, bool> closed;
-  for (const size_t i : offer.order()) {
+  for (const size_t i : by_priority(offer)) {
     const Grant grant = fixed_grant(offer, i);
     const bool waits = offer.grant(i).allocation.empty();
     if (grant.allocation.empty() || (waits && closed[grant.allocation.begin()->first])) continue;

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
-#include <set>
 #include <unordered_map>
 
 #include "tensor/base/check.h"
@@ -27,17 +25,6 @@ Allocation first_of(const Allocation& allocation, int n, const Job& job) {
 
 }  // namespace
 
-int count_of(const Allocation& allocation, const std::string& kind) {
-  const auto found = allocation.find(kind);
-  return found == allocation.end() ? 0 : found->second;
-}
-
-std::string text_of(const Allocation& allocation) {
-  std::string text;
-  for (const auto& [kind, n] : allocation) text += fmt::format("{}{} {}", text.empty() ? "" : " + ", n, kind);
-  return text.empty() ? "nothing" : text;
-}
-
 Offer::Offer(const Pool& pool, Running running)
     : pool_(pool),
       running_(running),
@@ -46,7 +33,11 @@ Offer::Offer(const Pool& pool, Running running)
       must_(pool.jobs.size(), false) {
   std::unordered_map<Id, const Slot*> usable;
   for (const Slot& slot : pool.slots)
-    if (!slot.expiring(pool.now)) usable[slot.id] = &slot, ++total_[slot.kind];
+    if (!slot.expiring(pool.now)) {
+      usable[slot.id] = &slot;
+      ++total_[slot.kind];
+      if (!slot.combinable) single_.insert(slot.kind);
+    }
   for (const auto& [kind, n] : total_) kinds_.push_back(kind);
   free_ = total_;
   for (size_t i = 0; i < pool.jobs.size(); ++i) {
@@ -100,12 +91,18 @@ int Offer::slots(const std::string& kind) const { return count_of(total_, kind);
 
 int Offer::free(const std::string& kind) const { return count_of(free_, kind); }
 
+bool Offer::suits(const Allocation& allocation, const WorkerShape& shape) const {
+  return shape.width == 1 || std::none_of(allocation.begin(), allocation.end(),
+                                          [&](const auto& entry) { return single_.contains(entry.first); });
+}
+
 bool Offer::allowed(size_t i, const Allocation& allocation, const WorkerShape& shape) const {
   const Job& job = pool_.jobs[i];
   const int n = workers(allocation);
   if (n == 0) return !must_[i];
   if (n < job.min_workers || n > job.max_workers) return false;
   if (std::find(job.shapes.begin(), job.shapes.end(), shape) == job.shapes.end()) return false;
+  if (!suits(allocation, shape)) return false;
   for (const auto& [kind, count] : slots_of(allocation, shape)) {
     if (!job.allows(kind) || count > slots(kind)) return false;
     if (waits_ && pool_.jobs[*waits_].allows(kind) && count > count_of(most_[i], kind)) return false;
@@ -166,28 +163,6 @@ std::optional<Grant> Offer::least(size_t i) const {
       return Grant{allocation, shape, "starts with its minimum, of several kinds"};
   }
   return {};
-}
-
-bool Offer::at_stake(const Job& job) const {
-  if (job.deadline == kNever) return false;
-  double best = 0;
-  for (const std::string& kind : job.kinds.empty() ? kinds_ : job.kinds)
-    best = std::max(best, job.speed->rate({{kind, job.fixed_workers}}, job.shapes.front()).samples);
-  return best > 0 && pool_.now + 1.2 * job.seconds_left(best) > job.deadline;
-}
-
-std::vector<size_t> Offer::order() const {
-  std::vector<size_t> order(pool_.jobs.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::vector<bool> urgent;
-  for (const Job& job : pool_.jobs) urgent.push_back(at_stake(job));
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    const Job &left = pool_.jobs[a], &right = pool_.jobs[b];
-    if (left.priority != right.priority) return left.priority > right.priority;
-    if (urgent[a] != urgent[b]) return bool(urgent[a]);
-    return left.submitted < right.submitted;
-  });
-  return order;
 }
 
 Plan Offer::plan(std::string note, double gap) const {

@@ -5,6 +5,7 @@
 // Policies work with numbers: slots of one kind are interchangeable, and a job that gets more or fewer of them keeps
 // those that it has, so no plan moves a worker from one slot to another of its kind.
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,11 +32,12 @@ class Offer {
   int slots(const std::string& kind) const;                         // usable slots of the kind
   int free(const std::string& kind) const;                          // not granted yet
   const Grant& grant(size_t job) const { return grants_[job]; }
-  const Allocation& present(size_t job) const {
-    return present_[job];
-  }                                                   // workers that it has, without those on going slots
+  // Workers that it has, without those on going slots.
+  const Allocation& present(size_t job) const { return present_[job]; }
   bool must(size_t job) const { return must_[job]; }  // it may not be left without slots
 
+  // Whether workers on slots of these kinds can have this shape.
+  bool suits(const Allocation& allocation, const WorkerShape& shape) const;
   // allowed(): whether the rules permit this allocation, whatever other jobs have. fits(): whether there are also
   // enough free slots.
   bool allowed(size_t job, const Allocation& allocation, const WorkerShape& shape) const;
@@ -50,12 +52,6 @@ class Offer {
   // has enough free slots (with kStay: enough slots in all).
   std::optional<Grant> least(size_t job) const;
 
-  // Returns the jobs sorted by priority, then by whether their deadline is at stake, then by submission.
-  std::vector<size_t> order() const;
-
-  // Whether the job would miss or nearly miss its deadline with the workers that its user would request.
-  bool at_stake(const Job& job) const;
-
   Plan plan(std::string note = "", double gap = 0) const;
 
  private:
@@ -65,6 +61,7 @@ class Offer {
   const Pool& pool_;
   const Running running_;
   std::vector<std::string> kinds_;
+  std::set<std::string> single_;  // kinds of which a worker has one slot
   Allocation total_, free_;
   std::vector<Grant> grants_;
   std::vector<Allocation> present_;
@@ -72,11 +69,5 @@ class Offer {
   std::optional<size_t> waits_;   // a due job without room; other jobs get no more slots of its kinds
   std::vector<Allocation> most_;  // if waits_ is set: the slots of each kind that each job may have
 };
-
-// Returns the number of workers of a kind.
-int count_of(const Allocation& allocation, const std::string& kind);
-
-// "3 V100 + 1 T4"
-std::string text_of(const Allocation& allocation);
 
 }  // namespace elinvar::pool

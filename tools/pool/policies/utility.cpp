@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tools/pool/policies/priority.h"
 #include "tools/pool/policies/worker_split.h"
 #include "tools/pool/profiling/heterogeneous_split.h"
 
@@ -24,7 +25,7 @@ Utility::Utility(const Offer& offer) : offer_(offer), pool_(offer.pool()) {
     double now = offer.present(i).empty() ? 0 : speed(i, offer.present(i), job.shape);
     if (now <= 0) now = job.min_workers;
     window_.push_back(reference > 0 ? std::min(pool_.horizon, job.left() / reference / now) : 0);
-    weight_.push_back(std::exp2(std::clamp(job.priority, -10, 10)) * (offer.at_stake(job) ? 4 : 1));
+    weight_.push_back(std::exp2(std::clamp(job.priority, -10, 10)) * (deadline_at_stake(offer, job) ? 4 : 1));
   }
 }
 
@@ -62,7 +63,7 @@ Option Utility::option(size_t i, const Allocation& allocation) const {
   Option best{allocation, job.shapes.front(), -kNever};
   for (const WorkerShape& shape : job.shapes)
     if (shape.width == 1 || (shape == job.shape && job.running()))
-      if (speed(i, allocation, shape) > 0)
+      if (offer_.suits(allocation, shape) && speed(i, allocation, shape) > 0)
         if (Option option = this->option(i, allocation, shape); option.utility > best.utility) best = std::move(option);
   return best;
 }

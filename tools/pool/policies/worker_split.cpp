@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "tools/pool/policies/advisor.h"
+#include "tools/pool/profiling/trials.h"
 
 namespace elinvar::pool {
 namespace {
@@ -100,8 +100,11 @@ std::vector<Id> split_slots(const Pool& pool, const Job& job, const std::vector<
         for (auto id = at; id != at + width; ++id) rest.erase(*id);
       }
   std::map<std::pair<std::string, std::string>, std::vector<Id>> hosts;
-  for (const Slot& slot : pool.slots)
-    if (rest.contains(slot.id)) hosts[{slot.kind, slot.host}].push_back(slot.id);
+  for (const Slot& slot : pool.slots) {
+    if (!rest.contains(slot.id)) continue;
+    if (width > 1 && !slot.combinable) return {};
+    hosts[{slot.kind, slot.host}].push_back(slot.id);
+  }
   for (const auto& [host, there] : hosts) {
     if (there.size() % static_cast<size_t>(width) != 0) return {};
     divided.insert(divided.end(), there.begin(), there.end());

@@ -14,7 +14,8 @@ namespace elinvar::pool {
 constexpr double kFamiliar = 0.3;  // rates with a larger error belong to worker shapes that were never measured
 
 // Groups slots into workers of `width` slots each, host by host; workers that the job already has with that width keep
-// their slots. Returns an empty list if slots of a host are left over, or if the job may not have that many workers.
+// their slots. Returns an empty list if slots of a host are left over or cannot be combined, or if the job may not have
+// that many workers.
 std::vector<Id> split_slots(const Pool& pool, const Job& job, const std::vector<Id>& slots, int width);
 
 // Returns the plan with the best split for each job. `trials`: whether splits without measurements may be tried.

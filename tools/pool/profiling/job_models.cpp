@@ -43,14 +43,14 @@ Overheads JobModels::overheads(const JobRecord& job) {
 // Each value comes from the newest earlier job that has it.
 const JobModels::Similar& JobModels::similar(const JobRecord& job) {
   if (const auto found = similar_.find(job.id); found != similar_.end()) return found->second;
-  const std::vector<JobRecord> jobs = store_.jobs(/*over_too=*/true);
+  const std::vector<JobRecord> jobs = store_.jobs.all();
   Similar like;
   for (auto other = jobs.rbegin(); other != jobs.rend(); ++other) {
     if (other->id >= job.id || !alike(*other, job)) continue;
     if (like.validation <= 0) like.validation = other->validations.samples;
     like.costs = completed(like.costs, other->costs);
     if (like.speed) continue;
-    const std::vector<Measurement> measured = store_.measurements(other->id);
+    const std::vector<Measurement> measured = store_.measurements.of(other->id);
     if (std::any_of(measured.begin(), measured.end(), [](const Measurement& m) { return m.rate > 0; }))
       like.speed = fitted(*other, measured, nullptr);
   }

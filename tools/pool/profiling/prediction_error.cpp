@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tools/pool/policies/advisor.h"
+#include "tools/pool/profiling/trials.h"
 
 namespace elinvar::pool {
 namespace {

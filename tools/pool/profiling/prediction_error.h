@@ -16,7 +16,7 @@ struct PredictionErrors {
     size_t count = 0;
     double median = 0, high = 0;  // high: the 90th percentile
   };
-  Errors all, sure;  // sure: predictions whose error the model put below kSure (advisor.h)
+  Errors all, sure;  // sure: predictions whose error the model put below kSure (trials.h)
   size_t trials = 0;
   // `paid`: seconds that the trials cost, counted at each job's best speed; `ran`: seconds of all steps.
   double paid = 0, ran = 0;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/pool/store/store.h"
+#include "tools/pool/store/process_records.h"
 
 namespace elinvar::pool {
 

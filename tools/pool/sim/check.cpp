@@ -6,8 +6,8 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/config/config.h"
-#include "tools/pool/daemon/rehearsal.h"
 #include "tools/pool/sim/dice.h"
+#include "tools/pool/sim/rehearsal.h"
 #include "tools/pool/sim/simulate.h"
 
 namespace elinvar::pool {
@@ -89,12 +89,12 @@ std::vector<double> live(const CheckOptions& o, const std::vector<Planned>& jobs
           submission.max_workers = o.slots;
           ids.push_back(rehearsal.submit(submission));
         }
-        return ids.size() == jobs.size() && rehearsal.store().jobs(/*over_too=*/false).empty();
+        return ids.size() == jobs.size() && rehearsal.store().jobs.open().empty();
       },
       60 + kMostTimes * work);
   std::vector<double> ended;
   for (const Id id : ids) {
-    const JobRecord job = *rehearsal.store().job(id);
+    const JobRecord job = *rehearsal.store().jobs.find(id);
     if (job.state != JobRecord::State::finished)
       fail("job {}, {}, is {}: {}", id, job.name, name_of(job.state), job.reason);
     ended.push_back(job.ended - begin);

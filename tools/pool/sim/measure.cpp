@@ -1,20 +1,15 @@
-// `pool measure`: measures speeds and costs of jobs on this host and writes them as a table for `pool sim`.
 #include "tools/pool/sim/measure.h"
 
-#include <CLI/CLI.hpp>
 #include <fstream>
 #include <numeric>
 
 #include "tensor/base/check.h"
-#include "tensor/base/file.h"
 #include "tools/config/config.h"
-#include "tools/pool/commands/commands.h"
-#include "tools/pool/daemon/process.h"
-#include "tools/pool/daemon/rehearsal.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/policies/assignment.h"
 #include "tools/pool/profiling/job_models.h"
 #include "tools/pool/profiling/rescale_costs.h"
-#include "tools/repro/output.h"
+#include "tools/pool/sim/rehearsal.h"
 
 namespace elinvar::pool {
 
@@ -89,9 +84,9 @@ class Measurer {
       goes_to(n / 2);
     }
     stops();
-    rehearsal_.store().ask_cancel(job_);
+    rehearsal_.store().jobs.ask_cancel(job_);
     rehearsal_.until(
-        "the end of the first job", [&] { return rehearsal_.store().job(job_)->over(); }, kLongest);
+        "the end of the first job", [&] { return rehearsal_.store().jobs.find(job_)->over(); }, kLongest);
     for (const int workers : {1, n}) ends(workers);
     return result();
   }
@@ -111,7 +106,7 @@ class Measurer {
   }
 
   std::vector<ProcessRecord> workers() {
-    std::vector<ProcessRecord> found = rehearsal_.store().processes();
+    std::vector<ProcessRecord> found = rehearsal_.store().processes.present();
     std::erase_if(found, [](const ProcessRecord& p) { return p.coordinator; });
     return found;
   }
@@ -120,7 +115,7 @@ class Measurer {
     rehearsal_.until(
         fmt::format("{} workers of {}", n, name()),
         [&] {
-          const JobRecord job = *rehearsal_.store().job(job_);
+          const JobRecord job = *rehearsal_.store().jobs.find(job_);
           if (job.over()) fail("{}: {}", job.name, job.reason);
           const RunStatus& status = rehearsal_.status(job_);
           return status.workers == n && std::ssize(workers()) == n && status.measured_seconds >= options_.seconds &&
@@ -145,19 +140,19 @@ class Measurer {
   void stops() {
     wanted_ = 0;
     rehearsal_.until(
-        "a stop", [&] { return rehearsal_.store().processes().empty(); }, kLongest);
+        "a stop", [&] { return rehearsal_.store().processes.present().empty(); }, kLongest);
   }
 
   // Runs a short job to its end, to measure its last validation and its finish.
   void ends(int n) {
     const double step = step_seconds(read_steps(rehearsal_.run_directory(job_))).at(n);
-    const JobRecord first = *rehearsal_.store().job(job_);
+    const JobRecord first = *rehearsal_.store().jobs.find(job_);
     const int64_t least = parse_config(first.config, first.name, first.overrides).schedule.warmup_steps + 1;
     const Id id = submit(std::max(least, kLeastSteps + static_cast<int64_t>((kBegins + options_.seconds) / step)));
     wanted_ = n;
     rehearsal_.until(
-        "the end of a job", [&] { return rehearsal_.store().job(id)->over(); }, kLongestEnd);
-    const JobRecord job = *rehearsal_.store().job(id);
+        "the end of a job", [&] { return rehearsal_.store().jobs.find(id)->over(); }, kLongestEnd);
+    const JobRecord job = *rehearsal_.store().jobs.find(id);
     if (job.state != JobRecord::State::finished) fail("{} is {}: {}", job.name, name_of(job.state), job.reason);
     validations_.push_back(job.validations.samples);
     finishes_.push_back(job.costs.finish);
@@ -167,13 +162,13 @@ class Measurer {
     return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
   }
 
-  std::string name() { return rehearsal_.store().job(job_)->name; }
+  std::string name() { return rehearsal_.store().jobs.find(job_)->name; }
 
   Measured result() {
-    const JobRecord job = *rehearsal_.store().job(job_);
+    const JobRecord job = *rehearsal_.store().jobs.find(job_);
     const std::vector<StepRecord> steps = read_steps(rehearsal_.run_directory(job_));
     const std::map<int, double> seconds = step_seconds(steps);
-    RescaleCosts costs = measured_costs(steps, seconds, rescale_events(rehearsal_.store().processes_of(job_)));
+    RescaleCosts costs = measured_costs(steps, seconds, rescale_events(rehearsal_.store().processes.of(job_)));
     costs.finish = std::max(1e-3, mean(finishes_));
     const int64_t every = parse_config(job.config, job.name, job.overrides).run.checkpoint_every;
     costs.checkpoint_every =
@@ -207,8 +202,8 @@ Measured measure(const fs::path& config, const MeasureOptions& options) {
 std::vector<Measured> learned(const Store& store) {
   std::map<std::string, Measured> found;
   JobModels models(store);
-  for (const JobRecord& job : store.jobs(/*over_too=*/true)) {
-    const std::vector<Measurement> speeds = store.measurements(job.id);
+  for (const JobRecord& job : store.jobs.all()) {
+    const std::vector<Measurement> speeds = store.measurements.of(job.id);
     if (std::none_of(speeds.begin(), speeds.end(), [](const Measurement& m) { return m.rate > 0; })) continue;
     const Overheads overheads = models.overheads(job);
     found[job.name] =
@@ -227,42 +222,6 @@ nlohmann::ordered_json table_of(const std::vector<Measured>& measured) {
     models[m.name] = m.model;
   }
   return {{"models", std::move(models)}};
-}
-
-Command add_measure(CLI::App& pool) {
-  struct Options {
-    std::vector<std::string> configs;
-    std::string to;
-    MeasureOptions measure;
-  };
-  auto o = std::make_shared<Options>();
-  CLI::App* app =
-      pool.add_subcommand("measure", "speeds of jobs on this host and what changes cost them: a table for `pool sim`");
-  app->footer("Takes about a minute a configuration. Nothing else should run meanwhile.");
-  app->add_option("configs", o->configs, "configurations, .toml files")->required()->check(CLI::ExistingFile);
-  app->add_option("--table", o->to, "where to write the table (default: stdout)");
-  app->add_option("--slots", o->measure.slots, "1, 2, 4 ... so many workers")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1024));
-  app->add_option("--threads", o->measure.threads, "of each")->capture_default_str()->check(CLI::Range(1, 1024));
-  app->add_option("--seconds", o->measure.seconds, "at each size, at least")->capture_default_str()->check(positive);
-  app->add_option("--repeat", o->measure.repeat, "how often each change is made")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100));
-  app->add_option("--set", o->measure.overrides, "table.key=value: overrides one key of the configurations")
-      ->take_all()
-      ->allow_extra_args(false);
-  return {app, [o] {
-            std::vector<Measured> measured;
-            for (const std::string& config : o->configs) {
-              fmt::print(stderr, "{} ...\n", config);
-              measured.push_back(measure(config, o->measure));
-            }
-            const nlohmann::ordered_json table = table_of(measured);
-            if (o->to.empty()) print_json(table);
-            else replace_file(o->to, table.dump(2) + "\n");
-            return 0;
-          }};
 }
 
 }  // namespace elinvar::pool

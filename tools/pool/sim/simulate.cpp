@@ -9,6 +9,7 @@
 #include "tensor/base/check.h"
 #include "tools/pool/policies/advisor.h"
 #include "tools/pool/policies/worker_split.h"
+#include "tools/pool/profiling/trials.h"
 #include "tools/pool/sim/dice.h"
 #include "tools/pool/sim/simulated_job.h"
 

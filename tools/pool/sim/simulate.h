@@ -54,7 +54,7 @@ struct Outcome {
   int plans = 0, changes = 0, deaths = 0;
   double worst_gap = 0;
   double planning = 0, slowest_plan = 0;  // real seconds; all others are simulated
-  // Learned: the mean relative error of predictions of which the model was sure (advisor.h), when they were measured.
+  // Learned: the mean relative error of predictions of which the model was sure (trials.h), when they were measured.
   double sure_error = 0;
   int sure = 0;
   std::vector<std::string> log;

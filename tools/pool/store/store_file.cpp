@@ -1,4 +1,6 @@
-// Creates, upgrades and restores the database file of a pool's store, and implements the daemon's lock.
+#include "tools/pool/store/store_file.h"
+
+#include <fmt/format.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
 
@@ -7,7 +9,6 @@
 #include <thread>
 
 #include "tensor/base/check.h"
-#include "tools/pool/store/store.h"
 
 namespace elinvar::pool {
 
@@ -99,6 +100,12 @@ fs::path not_removed(const fs::path& directory) {
   return directory;
 }
 
+fs::path existing(const fs::path& directory) {
+  check(fs::exists(directory / "pool.db"), "{} holds no pool; `pool serve --dir` or `pool submit --dir` makes one",
+        directory.string());
+  return fs::canonical(directory);
+}
+
 // Returns the greatest number among the job directories; 0 if there are none.
 Id last_job_in(const fs::path& directory) {
   Id last = 0;
@@ -125,48 +132,11 @@ bool tells_of_damage(const SQLite::Exception& error) {
 
 }  // namespace
 
-FileIdentity FileIdentity::of(const fs::path& path) {
-  struct stat status;
-  if (::stat(path.c_str(), &status) != 0) return {};
-  return {status.st_dev, status.st_ino};
-}
+StoreFile::StoreFile(const fs::path& directory, Open how)
+    : StoreFile(how == Open::kExisting ? existing(directory) : not_removed(made_private(directory)),
+                how == Open::kExisting ? SQLite::OPEN_READWRITE : SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE) {}
 
-DaemonLock::DaemonLock(const fs::path& directory, File file)
-    : directory_(directory),
-      file_(std::make_unique<File>(std::move(file))),
-      identity_(FileIdentity::of(file_->path())) {}
-
-std::optional<DaemonLock> DaemonLock::take(const fs::path& directory) {
-  File file = File::append(directory / "lock");
-  for (int i = 0; i < 20; ++i) {
-    if (file.try_lock()) return DaemonLock(directory, std::move(file));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  return std::nullopt;
-}
-
-bool DaemonLock::keep() {
-  if (FileIdentity::of(file_->path()) == identity_) return true;
-  std::optional<DaemonLock> again = take(directory_);
-  if (again) *this = std::move(*again);
-  return again.has_value();
-}
-
-bool daemon_runs(const fs::path& directory) {
-  if (!fs::exists(directory / "lock")) return false;
-  return !File::append(directory / "lock").try_lock_shared();
-}
-
-Store::Store(const fs::path& directory)
-    : Store(not_removed(made_private(directory)), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE) {}
-
-Store Store::open_existing(const fs::path& directory) {
-  check(fs::exists(directory / "pool.db"), "{} holds no pool; `pool serve --dir` or `pool submit --dir` makes one",
-        directory.string());
-  return Store(fs::canonical(directory), SQLite::OPEN_READWRITE);
-}
-
-Store::Store(const fs::path& directory, int flags) try
+StoreFile::StoreFile(const fs::path& directory, int flags) try
     : directory_(directory), db_(file_of(directory), flags, kPatience) {
   with_patience([&] { db_.exec("PRAGMA journal_mode = WAL"); });
   db_.exec("PRAGMA synchronous = FULL");  // recorded workers survive a power failure
@@ -196,14 +166,18 @@ Store::Store(const fs::path& directory, int flags) try
   fail_to_use(directory, error);
 }
 
-void Store::check_undamaged(const std::exception& error) const {
+void StoreFile::check_undamaged(const std::exception& error) const {
   const auto* of_database = dynamic_cast<const SQLite::Exception*>(&error);
   if (of_database != nullptr && tells_of_damage(*of_database)) fail_to_use(directory_, *of_database);
 }
 
-bool Store::in_place() const { return directory_ == ":memory:" || FileIdentity::of(file_of(directory_)) == identity_; }
+bool StoreFile::in_place() const {
+  return directory_ == ":memory:" || FileIdentity::of(file_of(directory_)) == identity_;
+}
 
-void Store::put_back() {
+void StoreFile::reopen() { *this = StoreFile(directory_, Open::kExisting); }
+
+void StoreFile::put_back() {
   const fs::path file = file_of(directory_), copy = file.string() + ".copy";
   fs::remove(copy);
   {
@@ -223,7 +197,16 @@ void Store::put_back() {
         "the two, and start it again",
         file.string(), copy.string());
   fs::remove(copy);
-  *this = Store(directory_, SQLite::OPEN_READWRITE);
+  reopen();
+}
+
+void StoreFile::transaction(const std::function<void()>& change) try {
+  SQLite::Transaction all(db_, SQLite::TransactionBehavior::IMMEDIATE);
+  change();
+  all.commit();
+} catch (const SQLite::Exception& error) {
+  check_undamaged(error);
+  fail("{}: {}", (directory_ / "pool.db").string(), error.what());
 }
 
 }  // namespace elinvar::pool

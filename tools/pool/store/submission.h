@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/pool/store/store.h"
+#include "tools/pool/store/job_records.h"
 
 namespace elinvar::pool {
 

@@ -1,6 +1,7 @@
-#include "tools/pool/commands/submission.h"
+#include "tools/pool/store/submission.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"

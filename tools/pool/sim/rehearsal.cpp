@@ -1,11 +1,11 @@
-#include "tools/pool/daemon/rehearsal.h"
+#include "tools/pool/sim/rehearsal.h"
 
 #include <chrono>
 #include <thread>
 
 #include "tensor/base/check.h"
 #include "tools/cli/program_beside.h"
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 #include "tools/pool/page/view.h"
 
 namespace elinvar::pool {
@@ -44,10 +44,10 @@ Rehearsal::Rehearsal(RehearsalOptions options) : folder_("elinvar-pool"), thread
 Rehearsal::~Rehearsal() {
   try {
     const auto deadline = std::chrono::steady_clock::now() + kLongestEnd;
-    for (const ProcessRecord& p : store_->processes())
+    for (const ProcessRecord& p : store_->processes.present())
       if (!p.handle.empty()) kill_process(p.handle);
     // Processes that are still ending write into the folder, which is removed next.
-    for (const ProcessRecord& p : store_->processes())
+    for (const ProcessRecord& p : store_->processes.present())
       while (!p.handle.empty() && process_state(p.handle).running && std::chrono::steady_clock::now() < deadline)
         std::this_thread::sleep_for(kLook);
   } catch (const std::exception&) {  // nothing more can be done about them
@@ -58,7 +58,7 @@ Rehearsal::~Rehearsal() {
 }
 
 Id Rehearsal::submit(const Submission& submission) {
-  return store_->add(checked(submission, store_->directory(), wall_clock()));
+  return store_->jobs.add(checked(submission, store_->directory(), wall_clock()));
 }
 
 void Rehearsal::until(const std::string& what, const std::function<bool()>& done, double seconds) {
@@ -70,7 +70,7 @@ void Rehearsal::until(const std::string& what, const std::function<bool()>& done
     if (interrupt_.requested()) fail("interrupted");
     if (std::chrono::steady_clock::now() > deadline)
       fail("{}: not within {:.0f} s. The log of the pool:\n{}", what, seconds,
-           log_text(log_view(store_->history(0, kTold))));
+           log_text(log_view(store_->log.last(0, kTold))));
     std::this_thread::sleep_for(kTick);
   }
 }

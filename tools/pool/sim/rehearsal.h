@@ -9,8 +9,9 @@
 #include <string>
 
 #include "tensor/base/scratch_folder.h"
-#include "tools/pool/commands/submission.h"
 #include "tools/pool/daemon/live_world.h"
+#include "tools/pool/store/store.h"
+#include "tools/pool/store/submission.h"
 #include "tools/training/interrupt.h"
 
 namespace elinvar::pool {

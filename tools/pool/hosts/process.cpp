@@ -1,4 +1,4 @@
-#include "tools/pool/daemon/process.h"
+#include "tools/pool/hosts/process.h"
 
 #include <fcntl.h>
 #include <poll.h>
