@@ -355,7 +355,7 @@ void Member::lost(PeerId peer, const std::string& reason) {
 }
 
 void Member::receive(const Message& m) {
-  if (Exchange::takes(m)) return inbox_.receive(m);
+  if (ExchangeInbox::takes(m)) return inbox_.receive(m);
   std::visit(Overloaded{[&](const messages::Fetch& told) { transfers_.give_result(m, told, reduction_.buckets()); },
                         [&](const messages::GroupName& told) { groups_.receive(m, told); },
                         [&](const messages::GroupAgain& told) { groups_.receive(m, told); },

@@ -56,8 +56,7 @@ bool StepReduction::opens(int vrank) const {
 
 void StepReduction::open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& batch_statistics) {
   if (step != position_.completed || !opens(vrank)) return;
-  begin();
-  leaves_.open(vrank, count, inbox_.exchange()->buckets());
+  leaves_.open(vrank, count, *begin());
   for (size_t i = 0; i < batch_statistics.size(); ++i) put(gradients_ + static_cast<int>(i), batch_statistics[i]);
 }
 
@@ -69,19 +68,30 @@ void StepReduction::put(int gradient, Tensor value, bool passes) {
       exchange->contribute(bucket, leaves_.roots(), leaves_.count(), inbox_.sender());
 }
 
-void StepReduction::begin() {
-  Exchange exchange(options_.vranks, position_.members(), position_.index, step_buckets(), gradients_);
+const Buckets* StepReduction::begin() {
+  Exchange::Options options{.vranks = options_.vranks,
+                            .members = position_.members(),
+                            .me = position_.index,
+                            .buckets = step_buckets(),
+                            .gradients = gradients_,
+                            .audit = audit_.sum_audit(buckets_ ? buckets_->count() : 0)};
+  if (reduces_in_group()) {
+    options.group = groups_.current();
+    options.buckets = &*whole_buckets_;
+  }
   if (options_.spoil)
-    exchange.spoil(
-        [this](int bucket, std::vector<Tensor>& sums) { options_.spoil(position_.completed, bucket, sums); });
-  if (auto audit = audit_.sum_audit(buckets_ ? buckets_->count() : 0)) exchange.audit(std::move(*audit));
-  if (reduces_in_group()) exchange.use(groups_.current(), &*whole_buckets_);
-  inbox_.begin(std::move(exchange));
+    options.spoil = [this](int bucket, std::vector<Tensor>& sums) {
+      options_.spoil(position_.completed, bucket, sums);
+    };
+  const Buckets* const buckets = options.buckets;
+  inbox_.begin(Exchange(std::move(options)));
+  return buckets;
 }
 
 void StepReduction::listen() {
   if (!knows_layout() || inbox_.exchange()) return;
-  inbox_.begin(Exchange(options_.vranks, 0, -1, step_buckets(), gradients_));
+  inbox_.begin(Exchange(
+      {.vranks = options_.vranks, .members = 0, .me = -1, .buckets = step_buckets(), .gradients = gradients_}));
 }
 
 bool StepReduction::work() {
@@ -111,7 +121,7 @@ StepReduction::Progress StepReduction::reduce() {
   if (!exchange || exchange->owes()) return Progress::abandoned;
   while (work()) {
   }
-  if (!exchange->trouble().empty()) groups_.stalled(exchange->trouble());
+  if (exchange->group() && !exchange->group()->trouble().empty()) groups_.stalled(exchange->group()->trouble());
   if (!exchange->complete()) return Progress::waiting;
   switch (audit_.judge(*exchange, buckets_ ? buckets_->count() : 0)) {
     case StepAudit::Outcome::agreed:
@@ -126,7 +136,7 @@ StepReduction::Progress StepReduction::reduce() {
 
 StepReduction::Result StepReduction::take() {
   Exchange& exchange = *inbox_.exchange();
-  Result result{.values = exchange.values(), .trailer = exchange.trailer(), .in_group = exchange.in_group()};
+  Result result{.values = exchange.values(), .trailer = exchange.trailer(), .in_group = exchange.group().has_value()};
   inbox_.end();
   return result;
 }
@@ -182,7 +192,10 @@ bool StepReduction::let_leaves_go() {
 }
 
 std::string StepReduction::missing() const { return inbox_.exchange() ? inbox_.exchange()->missing() : ""; }
-bool StepReduction::transferring() const { return inbox_.exchange() && inbox_.exchange()->transferring(); }
-int64_t StepReduction::progress() const { return inbox_.exchange() ? inbox_.exchange()->progress() : 0; }
+
+std::optional<int64_t> StepReduction::group_progress() const {
+  const Exchange* const exchange = inbox_.exchange();
+  return exchange && exchange->group() ? exchange->group()->progress() : std::nullopt;
+}
 
 }  // namespace elinvar

@@ -52,9 +52,9 @@ class StepReduction {
   // them to the CPU, and keeps doing so. Returns false if nothing can be moved.
   bool let_leaves_go();
   std::string missing() const;  // what the reduction waits for, for people, or ""
-  // Returns whether the reduction waits for a group. No message announces its progress, so call reduce() repeatedly.
-  bool transferring() const;
-  int64_t progress() const;  // grows with the group's progress
+  // Returns the progress of a group of GPUs, which grows, while the reduction waits for it; else null. No message
+  // announces it, so call reduce() repeatedly.
+  std::optional<int64_t> group_progress() const;
 
   // --- Called by the member.
   bool learn_layout(const RankGradient& leaf);  // `leaf` has samples; true: the layout was not known before
@@ -75,7 +75,7 @@ class StepReduction {
 
  private:
   const Buckets* step_buckets() const { return position_.last() ? nullptr : &*buckets_; }
-  void begin();
+  const Buckets* begin();  // begins the exchange, and returns its buckets
 
   Options options_;
   const MemberPosition& position_;

@@ -44,11 +44,11 @@ void Session::Impl::wait(Lock& lock) {
 }
 
 // No message announces that the group is done, but one may announce that the group has failed.
-void Session::Impl::wait_for_group(Lock& lock) {
+void Session::Impl::wait_for_group(Lock& lock, int64_t progress) {
   constexpr std::chrono::microseconds kLook{50};
   const Activity activity("waiting for workers");
-  if (!group_since || member.reduction().progress() != group_progress) group_since = Clock::now();
-  group_progress = member.reduction().progress();
+  if (!group_since || progress != group_progress) group_since = Clock::now();
+  group_progress = progress;
   if (Clock::now() > *group_since + options.group_patience)
     member.groups().stalled(
         fmt::format("the sums have not come within {:.3g} s: a member or a link hangs; NCCL_DEBUG=INFO "
@@ -187,7 +187,7 @@ bool Session::Impl::wait_for_sums(Lock& lock) {
     flush();
     if (progress == Member::Progress::abandoned) return false;
     if (progress == Member::Progress::complete) return true;
-    if (at_work().reduction().transferring()) wait_for_group(lock);
+    if (const auto progress = at_work().reduction().group_progress()) wait_for_group(lock, *progress);
     else wait(lock);
   }
 }

@@ -49,7 +49,7 @@ struct Session::Impl {
   // --- session.cpp. Called by the loop. at_work() is the member that the loop works for: the job's, or a replay's.
   Member& at_work() { return replay ? replay->member() : member; }
   void wait(Lock& lock);            // waits until there is news
-  void wait_for_group(Lock& lock);  // waits for a short time
+  void wait_for_group(Lock& lock, int64_t progress);  // waits for a short time
   void wait_for_copies(Lock& lock, std::optional<Clock::time_point> since = {});
   void begin_replay(Lock& lock);
   void load(Lock& lock);  // loads the state that the member names

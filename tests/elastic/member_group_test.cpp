@@ -55,12 +55,12 @@ void add_up_the_first_bucket(GroupMembers& pair) {
     // Reuses its memory.
     for (const int64_t n : {3, 2, 1}) pair.spoiled.push_back(Tensor::empty({n}, DType::f32, kGpu));
     EXPECT_FALSE(m->reduction().work()) << "not all have said that they have it";
-    EXPECT_FALSE(m->reduction().transferring());
+    EXPECT_FALSE(m->reduction().group_progress().has_value());
   }
   pair.deliver();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   const auto added_up = [&] {
-    return std::ranges::all_of(pair.members, [](const auto& m) { return m.second->reduction().progress() == 2; });
+    return std::ranges::all_of(pair.members, [](const auto& m) { return m.second->reduction().group_progress() == 2; });
   };
   while (!added_up() && std::chrono::steady_clock::now() < deadline)
     for (auto& [peer, m] : pair.members) EXPECT_FALSE(m->reduction().work());
@@ -127,11 +127,11 @@ TEST(MemberGroups, AFenceEndsThemInTheMiddleOfAStep) {
   pair.add_leaves();
   pair.contribute();
   EXPECT_EQ(pair.members.at(1)->reduce(), Member::Progress::waiting);
-  EXPECT_TRUE(pair.members.at(1)->reduction().transferring());
+  EXPECT_TRUE(pair.members.at(1)->reduction().group_progress().has_value());
   EXPECT_EQ(pair.members.at(1)->reduction().missing(), "") << "whoever waits for the group misses no message";
   for (auto& [peer, m] : pair.members) {
     m->receive({.sender = GroupMembers::kCoordinator, .generation = 2, .payload = messages::Fence{}});
-    EXPECT_FALSE(m->reduction().transferring());
+    EXPECT_FALSE(m->reduction().group_progress().has_value());
     EXPECT_EQ(m->position().promised, 2);
   }
   pair.sent.clear();
@@ -246,7 +246,7 @@ TEST(MemberGroups, AreMadeFromTheOneBeforeAfterADeath) {
     if (in_transfer) {
       three.contribute();
       (void)three.members.at(1)->reduce();
-      EXPECT_TRUE(three.members.at(1)->reduction().transferring());
+      EXPECT_TRUE(three.members.at(1)->reduction().group_progress().has_value());
     }
     three.members.erase(3);
     for (auto& [peer, m] : three.members)
