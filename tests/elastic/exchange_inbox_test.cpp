@@ -11,7 +11,7 @@ using test::MemberParts;
 using test::Sent;
 
 struct Inbox : MemberParts {
-  CatchingUp catching_up;
+  CatchingUp catching_up{position, outbox};
   ExchangeInbox inbox{position, catching_up, outbox};
 
   static Exchange trailer_alone() { return Exchange({.vranks = 4, .members = 2}); }

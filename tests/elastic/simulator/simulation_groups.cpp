@@ -257,8 +257,8 @@ void Simulation::goes(Process& p) {
   Member& m = *p.member;
   if (!m.position().active() || m.position().fenced()) return;
   const auto [first, mine] =
-      planes_.try_emplace({m.position().number(), m.position().completed}, m.reduction().reduces_in_group());
-  if (first->second != m.reduction().reduces_in_group())
+      planes_.try_emplace({m.position().number(), m.position().completed}, m.reduction().in_group());
+  if (first->second != m.reduction().in_group())
     violate("of generation {} some make step {} in a group, but worker {} {}", m.position().number(),
             m.position().completed, p.peer,
             first->second ? "through its host" : "does, too, and others through their hosts");
