@@ -47,12 +47,12 @@ Exchange::Exchange(Options options)
       trailer_(options_.vranks, options_.members, options_.me),
       state_(static_cast<size_t>(bucket_count())) {
   if (options_.group)
-    group_.emplace(options_.group, GroupExchange::Options{.vranks = options_.vranks,
-                                                          .members = options_.members,
-                                                          .me = options_.me,
-                                                          .buckets = options_.buckets,
-                                                          .gradients = options_.gradients,
-                                                          .spoil = options_.spoil});
+    group_.emplace(std::move(options_.group), GroupExchange::Options{.vranks = options_.vranks,
+                                                                     .members = options_.members,
+                                                                     .me = options_.me,
+                                                                     .buckets = options_.buckets,
+                                                                     .gradients = options_.gradients,
+                                                                     .spoil = options_.spoil});
 }
 
 void Exchange::contribute(std::vector<Subtree> roots, const messages::TrailerPart& part, const StateDigests& digests,
