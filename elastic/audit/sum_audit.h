@@ -3,6 +3,7 @@
 // them up as well. No member continues before it has the speakers' results (messages Check and Word of
 // elastic/protocol/reduction_messages.h).
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,12 @@ class SumAudit {
   bool added() const { return added_; }  // whether this member has added the sum up
   void add(const SumClaim& claim);       // records this member's result; send said() to all members if speaks()
   bool speaks() const;
+  // Records the digest of the sum as received from its owner.
+  void receive(const Digest& sum) { received_ = sum; }
+  const std::optional<Digest>& received() const { return received_; }
   // Records a member's claims. Returns "" or what is wrong with them.
   std::string hear(int member, std::vector<SumClaim> claims);
+  bool complete() const { return received_ && missing().empty(); }
   std::string missing() const;  // the speakers whose claims are missing, for people; "": none
   const std::vector<SumClaim>& said() const { return said_; }
   // The speakers' claims, by member.
@@ -41,6 +46,7 @@ class SumAudit {
   Roles roles_;
   int me_;
   bool added_ = false;
+  std::optional<Digest> received_;
   std::vector<SumClaim> said_;
   std::map<int, std::vector<SumClaim>> heard_;
 };

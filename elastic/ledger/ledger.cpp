@@ -169,6 +169,16 @@ void note_batch(std::vector<GenerationScaling::Change>& changes, int64_t first, 
   if (line.batch_size && *line.batch_size != before) changes.push_back({line.step - 1, *line.batch_size});
 }
 
+std::vector<GenerationScaling::Change> batch_changes(const Ledger& ledger, int64_t first) {
+  std::vector<GenerationScaling::Change> changes;
+  for (int64_t step = 1; step <= ledger.known(); ++step) {
+    const bool own = step <= ledger.length();
+    note_batch(changes, first,
+               LedgerLine::parse(own ? ledger.line(step) : ledger.expected()[static_cast<size_t>(step - 1)]));
+  }
+  return changes;
+}
+
 Ledger::Ledger(const std::filesystem::path& directory) : file_(directory / "ledger.jsonl"), lines_(file_.lines()) {
   if (lines_.empty()) return;
   refuse_older_ledger(lines_[0], file_.path());

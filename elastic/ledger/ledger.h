@@ -4,6 +4,7 @@
 //
 // A resumed run repeats the steps after its checkpoint. Lines that the ledger already has are compared and not written
 // again: a line that differs in one byte is a Failure, because then the run is not reproducible.
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -83,6 +84,8 @@ class Ledger {
   // Sets the lines that the ledger must have, as far as they go: those of a run that is replayed.
   void expect(std::vector<std::string> lines) { expected_ = std::move(lines); }
   const std::vector<std::string>& expected() const { return expected_; }
+  // Returns the number of steps whose lines the ledger has or must have.
+  int64_t known() const { return std::max(length(), static_cast<int64_t>(expected_.size())); }
   // Returns the line of a step in [1, length()].
   const std::string& line(int64_t step) const { return lines_[static_cast<size_t>(step - 1)]; }
 
@@ -100,6 +103,10 @@ class Ledger {
   std::string header_, contradiction_;
   std::vector<std::string> lines_, expected_;
 };
+
+// Returns where the batch changes in a run with adaptive scaling whose first batch had `first` samples, as far as the
+// lines are known that the ledger has or must have.
+std::vector<GenerationScaling::Change> batch_changes(const Ledger& ledger, int64_t first);
 
 // Throws Failure if this is the first line of a ledger of version 1, which had no header.
 void refuse_older_ledger(const std::string& first_line, const std::filesystem::path& ledger);

@@ -8,13 +8,24 @@ bool CatchingUp::restore(int64_t step) {
   learns_ = false;
   if (restore_ == step) return false;
   restore_ = step;
-  whole_ = false;
+  whole_ = ready_ = false;
   return true;
 }
 
-void CatchingUp::cannot_restore() {
+void CatchingUp::cannot_load(const StateLoad& load) {
+  if (position_.active() || !is_current(load)) return;
   restore_.reset();
   learn();
+  outbox_.report(messages::Blind{});
+}
+
+void CatchingUp::report_warm() {
+  if (learns_ && !position_.active()) outbox_.report(messages::Warm{});
+}
+
+void CatchingUp::report_ready() {
+  ready_ = true;
+  outbox_.report(messages::Ready{restore_ ? 0 : attempt_});
 }
 
 CatchingUp::Took CatchingUp::take(int64_t step, const messages::StatePieces& pieces) {
@@ -28,6 +39,7 @@ CatchingUp::Took CatchingUp::take(int64_t step, const messages::StatePieces& pie
     pieces_.clear();
     parts_.clear();
     restore_.reset();
+    ready_ = false;
   }
   if (pieces.last) parts_.insert(pieces.part);
   whole_ = static_cast<int>(parts_.size()) == pieces.parts;

@@ -1,11 +1,11 @@
 #pragma once
 // The source of a newcomer's first state: it restores a checkpoint, or learns the state from members, in pieces that
-// belong to one numbered attempt (PROTOCOL.md, "Joining").
+// belong to one numbered attempt (PROTOCOL.md, "Joining"). The coordinator hears how far the newcomer is.
 #include <optional>
 #include <set>
 #include <vector>
 
-#include "elastic/protocol/joining_messages.h"
+#include "elastic/protocol/member_outbox.h"
 
 namespace elinvar {
 
@@ -20,11 +20,12 @@ struct StateLoad {
 
 class CatchingUp {
  public:
+  CatchingUp(const MemberPosition& position, MemberOutbox& outbox) : position_(position), outbox_(outbox) {}
+
   // Handles the order to restore a checkpoint. Returns whether it differs from the previous one; then earlier pieces do
   // not count.
   bool restore(int64_t step);
   void learn() { learns_ = true; }  // the state is to come from members
-  void cannot_restore();            // the state must come from members, because the checkpoint cannot be read from here
   bool learns() const { return learns_; }
   bool restores() const { return restore_.has_value(); }
   int64_t attempt() const { return attempt_; }
@@ -33,12 +34,21 @@ class CatchingUp {
   enum class Took { dropped, piece, first_piece };
   Took take(int64_t step, const messages::StatePieces& pieces);
 
+  // Returns the state to load. The loop answers by Member::loaded() or by cannot_load(), which says that the checkpoint
+  // cannot be read from here: members send their state.
   bool can_load() const { return restore_ || whole_; }
   StateLoad load();
+  void cannot_load(const StateLoad& load);
   bool is_current(const StateLoad& load) const { return load.attempt == attempt_ && load.restore == restore_; }
 
+  void report_warm();   // if the state is to come from members: the first rank gradient is computed
+  void report_ready();  // the newcomer has caught up
+  bool ready() const { return ready_; }
+
  private:
-  bool learns_ = false;
+  const MemberPosition& position_;
+  MemberOutbox& outbox_;
+  bool learns_ = false, ready_ = false;
   std::optional<int64_t> restore_;
   int64_t attempt_ = 0;
   std::vector<messages::StatePieces> pieces_;  // pieces of the current attempt

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "tensor/base/check.h"
-#include "tensor/base/reason.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/side_queue.h"
 #include "tensor/transfer.h"
@@ -43,24 +42,29 @@ std::vector<Tensor> on_host(const std::vector<Tensor>& tensors) {
   return here;
 }
 
-Exchange::Exchange(int vranks, int members, int me, const Buckets* buckets, int gradients)
-    : vranks_(vranks),
-      members_(members),
-      me_(me),
-      buckets_(buckets),
-      gradients_(gradients),
-      state_(static_cast<size_t>(bucket_count())) {}
+Exchange::Exchange(Options options)
+    : options_(std::move(options)),
+      trailer_(options_.vranks, options_.members, options_.me),
+      state_(static_cast<size_t>(bucket_count())) {
+  if (options_.group)
+    group_.emplace(std::move(options_.group), GroupExchange::Options{.vranks = options_.vranks,
+                                                                     .members = options_.members,
+                                                                     .me = options_.me,
+                                                                     .buckets = options_.buckets,
+                                                                     .gradients = options_.gradients,
+                                                                     .spoil = options_.spoil});
+}
 
 void Exchange::contribute(std::vector<Subtree> roots, const messages::TrailerPart& part, const StateDigests& digests,
-                          const Send& send) {
+                          const SendToMember& send) {
   int64_t count = 0;
   for (const auto& [vrank, facts] : part.facts) count += facts.count;
-  if (members_ == 1 && buckets_) {  // alone: whole tensors, reduced in place without buckets
-    TreeReducer reducer(vranks_);
+  if (options_.members == 1 && options_.buckets) {  // alone: whole tensors, reduced in place without buckets
+    TreeReducer reducer(options_.vranks);
     for (Subtree& root : roots) reducer.add(std::move(root));
     roots.clear();
     values_ = reducer.take_root();
-    for (size_t i = 0; i < values_.size() && i < static_cast<size_t>(gradients_) && count > 0; ++i)
+    for (size_t i = 0; i < values_.size() && i < static_cast<size_t>(options_.gradients) && count > 0; ++i)
       values_[i] = scaled(std::move(values_[i]), 1.0 / static_cast<double>(count));
     for (Bucket& bucket : state_) bucket.done = true;
   }
@@ -71,30 +75,20 @@ void Exchange::contribute(std::vector<Subtree> roots, const messages::TrailerPar
     SideQueue(group_->device(), SideQueue::Of::gradients).follow();
   for (int b = 0; b < bucket_count() && (group_ || !all.empty()); ++b)
     if (left(state_[static_cast<size_t>(b)])) contribute(b, all, count, send);
-  told_ = true;
-  digests_ = digests;
-  if (me_ == 0) add_part(part, send);
-  else send(0, part);
+  trailer_.contribute(part, digests, send);
 }
 
-void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64_t count, const Send& send) {
+void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64_t count, const SendToMember& send) {
   Bucket& bucket = state_[static_cast<size_t>(b)];
   invariant(!bucket.contributed, "a member contributes to a bucket once");
   bucket.contributed = true;
-  if (group_) {
-    tell_roots(roots, count, send);
-    for (const Subtree* root : roots) {
-      bucket.roots.push_back({root->begin, root->end, {}});
-      if (!root->values.empty()) bucket.roots.back().values = buckets_->cut(b, root->values);
-    }
-    return;
-  }
-  const bool checked = audit_ && audit_->roles().bucket == b;
+  if (group_) return group_->contribute(b, roots, count, send);
+  const bool checked = options_.audit && options_.audit->roles().bucket == b;
   std::vector<Subtree> own;
   messages::BucketRoots told{.bucket = b, .count = count};
   for (const Subtree* root : roots) {
     std::vector<Tensor> slices;
-    if (!root->values.empty()) slices = on_host(buckets_->cut(b, root->values));
+    if (!root->values.empty()) slices = on_host(options_.buckets->cut(b, root->values));
     if (!owned(b) || checked) {
       told.roots.push_back({root->begin, root->end, !slices.empty()});
       for (const Tensor& slice : slices) told.slices.push_back(blob_of(slice));
@@ -102,11 +96,11 @@ void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64
     if (owned(b) || checked) own.push_back({root->begin, root->end, std::move(slices)});
   }
   if (owned(b)) take(bucket, own, count);
-  else send(b % members_, messages::Contribution{told});
+  else send(b % options_.members, messages::Contribution{told});
   if (!checked) return;
-  for (const int checker : audit_->roles().checkers)
-    if (checker != me_) send(checker, messages::Check{told});
-  if (audit_->checks()) take(checked_, std::move(own), count);
+  for (const int checker : options_.audit->roles().checkers)
+    if (checker != options_.me) send(checker, messages::Check{told});
+  if (options_.audit->checks()) take(checked_, std::move(own), count);
 }
 
 void Exchange::take(Bucket& bucket, std::vector<Subtree> roots, int64_t count) {
@@ -115,32 +109,18 @@ void Exchange::take(Bucket& bucket, std::vector<Subtree> roots, int64_t count) {
   std::move(roots.begin(), roots.end(), std::back_inserter(bucket.roots));
 }
 
-bool Exchange::takes(const Message& message) {
-  return std::visit(
-      Overloaded{[](const messages::Contribution&) { return true; }, [](const messages::Check&) { return true; },
-                 [](const messages::BucketResult&) { return true; }, [](const messages::TrailerPart&) { return true; },
-                 [](const messages::Trailer&) { return true; }, [](const messages::GroupRoots&) { return true; },
-                 [](const messages::Word&) { return true; }, [](const auto&) { return false; }},
-      message.payload);
-}
-
-int64_t Exchange::attempt_of(const Message& message) {
-  return std::visit(Overloaded{[](const messages::BucketResult& result) { return result.attempt.value_or(0); },
-                               [](const messages::Trailer& trailer) { return trailer.attempt.value_or(0); },
-                               [](const auto&) { return int64_t{0}; }},
-                    message.payload);
-}
-
-std::string Exchange::receive(const Message& message, const Send& send) {
+std::string Exchange::receive(const Message& message, const SendToMember& send) {
   return std::visit(Overloaded{[&](const messages::Contribution& contribution) { return receive(contribution); },
                                [&](const messages::Check& check) { return receive(check); },
                                [&](const messages::BucketResult& result) { return receive(result); },
-                               [&](const messages::TrailerPart& part) { return receive(part, send); },
-                               [&](const messages::Trailer& trailer) { return receive(trailer); },
-                               [&](const messages::GroupRoots& roots) { return receive(roots); },
+                               [&](const messages::TrailerPart& part) { return trailer_.receive(part, send); },
+                               [&](const messages::Trailer& trailer) { return trailer_.receive(trailer); },
+                               [&](const messages::GroupRoots& roots) {
+                                 return group_ ? group_->receive(roots) : std::string("roots that are not expected");
+                               },
                                [&](const messages::Word& word) {
-                                 return audit_ ? audit_->hear(word.member, word.claims)
-                                               : std::string("a word that is not expected");
+                                 return options_.audit ? options_.audit->hear(word.member, word.claims)
+                                                       : std::string("a word that is not expected");
                                },
                                [](const auto&) { return std::string("no message of a reduction"); }},
                     message.payload);
@@ -153,23 +133,24 @@ std::string Exchange::receive(const messages::Contribution& contribution) {
 }
 
 std::string Exchange::receive(const messages::Check& check) {
-  if (!audit_ || !audit_->checks() || check.bucket != audit_->roles().bucket) return "a check that is not expected";
+  if (!options_.audit || !options_.audit->checks() || check.bucket != options_.audit->roles().bucket)
+    return "a check that is not expected";
   return receive_roots(check, checked_);
 }
 
 std::string Exchange::receive_roots(const messages::BucketRoots& told, Bucket& bucket) {
-  const size_t slices = buckets_->slices(told.bucket).size();
+  const size_t slices = options_.buckets->slices(told.bucket).size();
   std::vector<Subtree> roots;
   size_t at = 0;
   for (const messages::Root& root : told.roots) {
     Subtree subtree{root.begin, root.end, {}};
-    if (!is_node(subtree.begin, subtree.end, vranks_)) return "a root is no node of the tree";
+    if (!is_node(subtree.begin, subtree.end, options_.vranks)) return "a root is no node of the tree";
     for (const Subtree& other : bucket.roots)
       if (subtree.begin < other.end && other.begin < subtree.end) return "a leaf came twice";
     if (root.present) {
       if (at + slices > told.slices.size()) return "blobs are missing";
       const std::span<const Blob> blobs(told.slices.data() + at, slices);
-      if (!buckets_->fits(told.bucket, blobs)) return "a blob has another size";
+      if (!options_.buckets->fits(told.bucket, blobs)) return "a blob has another size";
       subtree.values = tensors_of(blobs);
       at += slices;
     }
@@ -185,125 +166,84 @@ std::string Exchange::receive(const messages::BucketResult& result) {
   Bucket& bucket = state_[static_cast<size_t>(b)];
   if (bucket.done) return "";
   if (!result.slices.empty()) {
-    if (!buckets_->fits(b, result.slices)) return "a blob has another size";
+    if (!options_.buckets->fits(b, result.slices)) return "a blob has another size";
     place(b, tensors_of(result.slices));
   }
   bucket.done = true;
   return "";
 }
 
-std::string Exchange::receive(const messages::TrailerPart& part, const Send& send) {
-  if (me_ != 0 || part.member <= 0 || part.member >= members_) return "a part that is not expected";
-  add_part(part, send);
-  return "";
-}
-
-std::string Exchange::receive(const messages::Trailer& trailer) {
-  if (trailer.facts.size() != static_cast<size_t>(vranks_)) return "the trailer has another number of virtual ranks";
-  if (!trailer_) trailer_ = trailer;
-  return "";
-}
-
-void Exchange::add_part(messages::TrailerPart part, const Send& send) {
-  parts_[part.member] = std::move(part);
-  if (static_cast<int>(parts_.size()) < members_ || trailer_) return;
-  messages::Trailer t;
-  t.agreed = INT64_MAX;
-  t.facts.resize(static_cast<size_t>(vranks_));
-  std::string states;
-  bool differ = false;
-  for (auto& [from, p] : parts_) {
-    t.agreed = std::min(t.agreed, p.held);
-    t.seconds.push_back(p.seconds);
-    if (p.audit) t.audit.push_back(*p.audit);
-    for (auto& [vrank, facts] : p.facts)
-      if (vrank >= 0 && vrank < vranks_) t.facts[static_cast<size_t>(vrank)] = std::move(facts);
-    t.group = from == 0 || p.group == t.group ? p.group : 0;
-    if (!t.scaling_state) t.scaling_state = p.scaling_state;
-    if (p.scaling_state != t.scaling_state)
-      t.contradiction = fmt::format("member {} has made the step with another scaling state", from);
-    if (!p.state) continue;
-    if (!t.state) t.state = p.state;
-    differ = differ || *t.state != *p.state;
-    states += fmt::format("{}member {} has {}", states.empty() ? "" : ", ", from, p.state->hex());
-  }
-  if (t.state) t.state_digests = digests_;
-  if (differ) t.contradiction = states;
-  parts_.clear();
-  for (int other = 1; other < members_; ++other) send(other, t);
-  trailer_ = std::move(t);
-}
-
-bool Exchange::work(const Send& send) {
-  if (group_) return work_in_group();
+bool Exchange::work(const SendToMember& send) {
+  if (group_) return group_->work();
   for (int b = 0; b < bucket_count(); ++b) {
     Bucket& bucket = state_[static_cast<size_t>(b)];
-    if (!owned(b) || bucket.done || bucket.leaves < vranks_) continue;
+    if (!owned(b) || bucket.done || bucket.leaves < options_.vranks) continue;
     std::sort(bucket.roots.begin(), bucket.roots.end(), [](const auto& x, const auto& y) { return x.begin < y.begin; });
-    const bool audited = audit_ && audit_->roles().bucket == b;
+    const bool audited = options_.audit && options_.audit->roles().bucket == b;
     const Digest inputs = audited ? digest_of(bucket.roots, bucket.count) : Digest{};
     std::vector<Tensor> sum = add_up(b, bucket);
     const bool present = !sum.empty();
     if (audited) {
-      received_ = digest_of(sum);
-      claim({inputs, *received_}, send);
+      const Digest result = digest_of(sum);
+      options_.audit->receive(result);
+      claim({inputs, result}, send);
     }
     if (present) place(b, std::move(sum));
     bucket.done = true;
-    if (members_ > 1) {
-      const messages::BucketResult result = result_of(*buckets_, b, present ? values_ : std::vector<Tensor>());
-      for (int other = 0; other < members_; ++other)
-        if (other != me_) send(other, result);
+    if (options_.members > 1) {
+      const messages::BucketResult result = result_of(*options_.buckets, b, present ? values_ : std::vector<Tensor>());
+      for (int other = 0; other < options_.members; ++other)
+        if (other != options_.me) send(other, result);
     }
     return true;
   }
-  return audit_ && audit_sum(send);
+  return options_.audit && audit_sum(send);
 }
 
 // Adds up a bucket that has all rank gradients, in order.
 std::vector<Tensor> Exchange::add_up(int b, Bucket& bucket) {
-  TreeReducer reducer(vranks_);
+  TreeReducer reducer(options_.vranks);
   for (Subtree& root : bucket.roots) reducer.add(std::move(root));
   bucket.roots.clear();
   std::vector<Tensor> sum = reducer.take_root();
-  const std::span<const Slice> slices = buckets_->slices(b);
+  const std::span<const Slice> slices = options_.buckets->slices(b);
   for (size_t i = 0; i < sum.size(); ++i)
-    if (slices[i].tensor < gradients_ && bucket.count > 0)
+    if (slices[i].tensor < options_.gradients && bucket.count > 0)
       sum[i] = scaled(std::move(sum[i]), 1.0 / static_cast<double>(bucket.count));
-  if (spoil_ && !sum.empty()) spoil_(b, sum);
+  if (options_.spoil && !sum.empty()) options_.spoil(b, sum);
   return sum;
 }
 
 // Does the extra work for the audited bucket. Returns false if there is none now.
-bool Exchange::audit_sum(const Send& send) {
-  const int b = audit_->roles().bucket;
-  if (audit_->checks() && !audit_->added() && checked_.leaves == vranks_) {
+bool Exchange::audit_sum(const SendToMember& send) {
+  const int b = options_.audit->roles().bucket;
+  if (options_.audit->checks() && !options_.audit->added() && checked_.leaves == options_.vranks) {
     std::sort(checked_.roots.begin(), checked_.roots.end(),
               [](const auto& x, const auto& y) { return x.begin < y.begin; });
     const Digest inputs = digest_of(checked_.roots, checked_.count);
     claim({inputs, digest_of(add_up(b, checked_))}, send);
     return true;
   }
-  if (received_ || !state_[static_cast<size_t>(b)].done) return false;
-  const std::span<const Slice> slices = buckets_->slices(b);
+  if (options_.audit->received() || !state_[static_cast<size_t>(b)].done) return false;
+  const std::span<const Slice> slices = options_.buckets->slices(b);
   const bool present = !values_.empty() && values_[static_cast<size_t>(slices[0].tensor)].defined();
-  received_ = digest_of(present ? buckets_->cut(b, values_) : std::vector<Tensor>());
+  options_.audit->receive(digest_of(present ? options_.buckets->cut(b, values_) : std::vector<Tensor>()));
   return true;
 }
 
-void Exchange::claim(const SumClaim& claim, const Send& send) {
-  audit_->add(claim);
-  for (int other = 0; other < members_ && audit_->speaks(); ++other)
-    if (other != me_) send(other, messages::Word{.member = me_, .claims = audit_->said()});
+void Exchange::claim(const SumClaim& claim, const SendToMember& send) {
+  options_.audit->add(claim);
+  for (int other = 0; other < options_.members && options_.audit->speaks(); ++other)
+    if (other != options_.me) send(other, messages::Word{.member = options_.me, .claims = options_.audit->said()});
 }
 
 // Uses a slice that is a whole tensor without a copy; copies other slices to their places.
 void Exchange::place(int bucket, std::vector<Tensor> slices) {
-  const std::span<const Slice> places = buckets_->slices(bucket);
-  values_.resize(buckets_->shapes().size());
+  const std::span<const Slice> places = options_.buckets->slices(bucket);
+  values_.resize(options_.buckets->shapes().size());
   for (size_t i = 0; i < slices.size(); ++i) {
     const Slice& at = places[i];
-    const Shape& shape = buckets_->shapes()[static_cast<size_t>(at.tensor)];
+    const Shape& shape = options_.buckets->shapes()[static_cast<size_t>(at.tensor)];
     Tensor& value = values_[static_cast<size_t>(at.tensor)];
     if (at.end - at.begin == shape.numel()) {
       value = slices[i].reshape(shape);
@@ -315,30 +255,33 @@ void Exchange::place(int bucket, std::vector<Tensor> slices) {
 }
 
 std::string Exchange::missing() const {
-  if (sum_ || !trouble_.empty()) return "";  // the wait for the group has its own deadline
-  if (group_ && static_cast<int>(group_roots_.size()) < members_)
-    return fmt::format("the roots of {} of {} members", static_cast<size_t>(members_) - group_roots_.size(), members_);
+  if (group_ && (group_->progress() || !group_->trouble().empty()))
+    return "";  // the wait for the group has its own deadline
+  if (group_ && !group_->missing().empty()) return group_->missing();
+  std::string text = missing_buckets();
+  if (text.empty() && options_.audit) text = options_.audit->missing();
+  const std::string trailer = trailer_.missing();
+  return text.empty() || trailer.empty() ? text + trailer : text + ", " + trailer;
+}
+
+std::string Exchange::missing_buckets() const {
+  if (group_) return group_->done() ? "" : "the sums of the group";
   std::string text;
   int buckets = 0;
   for (int b = 0; b < bucket_count(); ++b) {
     const Bucket& bucket = state_[static_cast<size_t>(b)];
-    if (bucket.done || (owned(b) && bucket.leaves == vranks_)) continue;
+    if (bucket.done || (owned(b) && bucket.leaves == options_.vranks)) continue;
     if (++buckets > 1) continue;
-    text = owned(b) ? fmt::format("{} of {} leaves of bucket {}", vranks_ - bucket.leaves, vranks_, b)
+    text = owned(b) ? fmt::format("{} of {} leaves of bucket {}", options_.vranks - bucket.leaves, options_.vranks, b)
                     : fmt::format("the result of bucket {}", b);
   }
-  if (buckets > 1) text += fmt::format(" and {} more", buckets - 1);
-  if (text.empty() && audit_) text = audit_->missing();
-  if (trailer_) return text;
-  if (!text.empty()) text += ", ";
-  if (me_ == 0)
-    return text + fmt::format("{} of {} parts of the trailer", static_cast<size_t>(members_) - parts_.size(), members_);
-  return text + "the trailer";
+  return buckets > 1 ? text + fmt::format(" and {} more", buckets - 1) : text;
 }
 
 bool Exchange::complete() const {
-  if (audit_ && (!received_ || !audit_->missing().empty())) return false;
-  return trailer_ && std::all_of(state_.begin(), state_.end(), [](const Bucket& b) { return b.done; });
+  if (options_.audit && !options_.audit->complete()) return false;
+  const bool reduced = group_ ? group_->done() : std::ranges::all_of(state_, &Bucket::done);
+  return reduced && trailer_.trailer();
 }
 
 }  // namespace elinvar

@@ -6,9 +6,30 @@
 
 namespace elinvar {
 
+namespace {
+
 constexpr size_t kMostEarly = 1 << 16;
 
-Exchange::Send ExchangeInbox::sender() {
+// Returns the attempt of the state transfer that a result or trailer for a learner belongs to; 0 for others.
+int64_t attempt_of(const Message& message) {
+  return std::visit(Overloaded{[](const messages::BucketResult& result) { return result.attempt.value_or(0); },
+                               [](const messages::Trailer& trailer) { return trailer.attempt.value_or(0); },
+                               [](const auto&) { return int64_t{0}; }},
+                    message.payload);
+}
+
+}  // namespace
+
+bool ExchangeInbox::takes(const Message& message) {
+  return std::visit(
+      Overloaded{[](const messages::Contribution&) { return true; }, [](const messages::Check&) { return true; },
+                 [](const messages::BucketResult&) { return true; }, [](const messages::TrailerPart&) { return true; },
+                 [](const messages::Trailer&) { return true; }, [](const messages::GroupRoots&) { return true; },
+                 [](const messages::Word&) { return true; }, [](const auto&) { return false; }},
+      message.payload);
+}
+
+SendToMember ExchangeInbox::sender() {
   return [this](int member, Payload payload) {
     outbox_.send(position_.generation->members[static_cast<size_t>(member)].peer, std::move(payload));
   };
@@ -27,7 +48,7 @@ void ExchangeInbox::receive(const Message& m) {
   // sender knows, and past the trailer that makes the learner active.
   const int64_t current = catching_up_.attempt();
   const bool copy = m.generation == kCopyGeneration;
-  const int64_t attempt = copy && !position_.active() ? Exchange::attempt_of(m) : current;
+  const int64_t attempt = copy && !position_.active() ? attempt_of(m) : current;
   if (attempt < current) return;
   if (exchange_ && m.step == position_.completed && m.generation == expected && attempt == current) {
     const std::string wrong = exchange_->receive(m, sender());

@@ -19,7 +19,8 @@ class ExchangeInbox {
   Exchange* exchange() { return exchange_ ? &*exchange_ : nullptr; }
   const Exchange* exchange() const { return exchange_ ? &*exchange_ : nullptr; }
   void end() { exchange_.reset(); }
-  Exchange::Send sender();  // sends to members of the current generation
+  SendToMember sender();                      // sends to members of the current generation
+  static bool takes(const Message& message);  // whether the message belongs to an exchange
   void receive(const Message& message);
   void prune();  // drops early messages that no longer count
   void clear_early() { early_.clear(); }

@@ -1,5 +1,7 @@
 #include "elastic/protocol/facts_outbox.h"
 
+#include <utility>
+
 namespace elinvar {
 
 constexpr size_t kMostTold = 64;  // the largest number of steps in one message
@@ -19,17 +21,36 @@ std::vector<ToldFacts> FactsOutbox::before(int64_t step) const {
   return facts;
 }
 
-std::vector<TellsFacts> FactsOutbox::all(int64_t made) { return after(-1, made); }
-std::vector<TellsFacts> FactsOutbox::untold(int64_t made) { return after(told_, made); }
+void FactsOutbox::report_all() { report(after(-1)); }
 
-std::vector<TellsFacts> FactsOutbox::after(int64_t step, int64_t made) {
+void FactsOutbox::report_new() {
+  if (position_.index == 0) report(after(reported_));
+}
+
+void FactsOutbox::report_new(messages::Alive& heartbeat) {
+  if (position_.index != 0) return;
+  std::vector<TellsFacts> facts = after(reported_);
+  if (!facts.empty()) {
+    heartbeat.told = std::move(facts.back());
+    facts.pop_back();
+  }
+  report(std::move(facts));
+}
+
+void FactsOutbox::report(std::vector<TellsFacts> facts) {
+  for (TellsFacts& told : facts) outbox_.report(messages::Facts{std::move(told)});
+}
+
+// Returns the contents of messages, each of bounded size, with the unconfirmed facts of later steps. Steps whose update
+// is not made yet count as not reported.
+std::vector<TellsFacts> FactsOutbox::after(int64_t step) {
   std::vector<TellsFacts> messages;
   for (const ToldFacts& facts : unconfirmed_) {
     if (facts.step <= step) continue;
     if (messages.empty() || messages.back().steps.size() == kMostTold) messages.emplace_back();
     messages.back().steps.push_back(facts);
   }
-  told_ = made - 1;
+  reported_ = position_.step - 1;
   return messages;
 }
 

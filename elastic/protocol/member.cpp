@@ -12,13 +12,19 @@ namespace elinvar {
 Member::Member(const MemberOptions& options)
     : options_(options),
       outbox_(position_),
+      facts_(options.report_every, position_, outbox_),
       scaling_(options.scaling),
+      layout_(options.bucket_elements),
+      catching_up_(position_, outbox_),
       audit_(options.audit, options.vranks, position_, outbox_),
       groups_(options.groups, position_, outbox_),
       inbox_(position_, catching_up_, outbox_),
-      reduction_({.vranks = options.vranks, .bucket_elements = options.bucket_elements, .spoil = options.spoil},
-                 position_, inbox_, audit_, groups_),
-      transfers_(position_, outbox_, facts_, scaling_) {
+      reduction_({.vranks = options.vranks, .spoil = options.spoil}, position_, layout_, inbox_, audit_, groups_),
+      gradients_({.vranks = options.vranks,
+                  .checkpoint_every = options.checkpoint_every,
+                  .state_digest_every = options.state_digest_every},
+                 position_, scaling_, layout_, audit_, reduction_),
+      transfers_(position_, layout_, outbox_, facts_, scaling_) {
   position_.self = options.self;
   if (!scaling_.adaptive()) position_.steps = options.steps;
 }
@@ -29,11 +35,11 @@ Member::Next Member::next() {
   const bool active = position_.active();
   if (outcome_) return Next::done;
   if (!position_.loaded && catching_up_.can_load()) return Next::load;
-  if (!active && catching_up_.learns() && !reduction_.knows_layout()) return Next::layout;
+  if (!active && catching_up_.learns() && !layout_.known()) return Next::layout;
   if (!position_.loaded || waiting_for_release_ || (!active && catching_up_.restores())) return Next::wait;
   const bool finished = position_.completed > position_.steps;
   if (!active && !finished) listen();
-  if (!active && (finished || reduction_.knows_layout())) tell_ready();
+  if (!active && (finished || layout_.known())) report_ready();
   if (finished) return Next::wait;
   if (!active) return Next::copy;
   if (position_.fenced()) return Next::wait;
@@ -42,26 +48,11 @@ Member::Next Member::next() {
     return Next::copy;
   }
   if (position_.generation->stop) return Next::wait;
-  return audit_.replay_due() ? Next::replay : Next::leaves;
+  return audit_.replay_due() ? Next::replay : Next::gradients;
 }
 
-void Member::learn_layout(const RankGradient& leaf) {
-  if (reduction_.learn_layout(leaf) && catching_up_.learns() && !position_.active()) outbox_.report(messages::Warm{});
-}
-
-bool Member::digest_due() const {
-  const int64_t step = position_.step;
-  if (audit_.on_trial() && step == position_.completed) return true;
-  return step > 0 &&
-         (step == position_.steps || due(step, options_.state_digest_every) || due(step, options_.checkpoint_every));
-}
-
-void Member::contribute(const std::optional<Digest>& state, const StateDigests& parts) {
-  const auto& proposed = position_.proposed;
-  reduction_.contribute({.held = proposed.empty() ? position_.number() : proposed.rbegin()->first,
-                         .state = state,
-                         .scaling_state = scaling_.certain()},
-                        parts);
+void Member::learn_layout(const RankGradient& gradient) {
+  if (layout_.learn(gradient)) catching_up_.report_warm();
 }
 
 Member::Progress Member::reduce() {
@@ -72,7 +63,7 @@ Member::Progress Member::reduce() {
     case StepReduction::Progress::abandoned:
       return Progress::abandoned;
     case StepReduction::Progress::disagreed:
-      tell_new_facts();  // facts of earlier steps, because the run may end with this one
+      facts_.report_new();  // facts of earlier steps, because the run may end with this one
       audit_.report();
       return Progress::waiting;
     case StepReduction::Progress::complete:
@@ -85,29 +76,26 @@ Member::Progress Member::reduce() {
 void Member::finish_reduction() {
   StepReduction::Result result = reduction_.take();
   groups_.reduced(result.trailer.group, result.in_group);
-  reduced_ = reduction_.reduced(result);
 
   const int64_t step = position_.completed++;
   if (result.trailer.scaling_state) {
     scaling_.forget_current();
     if (step < position_.steps) {  // the last reduction does not change the state
       ScalingState made = *result.trailer.scaling_state;
-      made.samples += reduced_.samples;
+      made.samples += result.samples;
       set_made(made);
     }
   }
-  reduction_.next_step();
+  gradients_.next_step();
   inbox_.prune();
 
   agreed_ = std::max(agreed_, result.trailer.agreed);
   // After a death another process may lack the result, unless there is no other process.
   const bool kept = !position_.active() || position_.members() > 1 || transfers_.any() || !position_.proposed.empty();
-  transfers_.completed(step, std::move(result.values), std::move(result.trailer), reduction_.buckets(), kept);
+  transfers_.completed(step, std::move(result.values), std::move(result.trailer), kept);
   enter_agreed();
   scaling_.settle(position_);
 }
-
-Reduced Member::take_reduced() { return std::exchange(reduced_, {}); }
 
 void Member::advance(StepFacts facts) {
   invariant(position_.step < position_.completed, "an update follows a reduction");
@@ -115,7 +103,7 @@ void Member::advance(StepFacts facts) {
   facts_.add(facts);
   // A checkpoint may wait for a state's digest or for this step; the end of the run waits for the last facts.
   const bool waited_for = facts.state || asked_to_save() || made >= position_.steps;
-  if (waited_for || facts_.gathered(made, options_.untold)) tell_new_facts();
+  if (waited_for || facts_.gathered(made)) facts_.report_new();
   if (asked_to_save() || scheduled()) transfers_.save(asked_to_save());
   transfers_.at_boundary();
 }
@@ -139,8 +127,6 @@ void Member::set_made(const ScalingState& state) {
 
 // --- The state of a newcomer.
 
-StateLoad Member::take_load() { return catching_up_.load(); }
-
 void Member::loaded(const StateLoad& load) {
   if (position_.active() || !catching_up_.is_current(load)) return;
   position_.completed = position_.step = load.step;
@@ -154,16 +140,7 @@ void Member::loaded(const StateLoad& load) {
   transfers_.forget_result();
   position_.loaded = true;
   inbox_.prune();
-  if (load.restore) {
-    ready_told_ = true;
-    outbox_.report(messages::Ready{.attempt = 0});
-  }
-}
-
-void Member::cannot_load(const StateLoad& load) {
-  if (position_.active() || !catching_up_.is_current(load)) return;
-  catching_up_.cannot_restore();
-  outbox_.report(messages::Blind{});
+  if (load.restore) catching_up_.report_ready();
 }
 
 void Member::receive_state(int64_t step, const messages::StatePieces& pieces) {
@@ -177,21 +154,19 @@ void Member::receive_state(int64_t step, const messages::StatePieces& pieces) {
 
 // Drops the state, because another one arrives.
 void Member::forget_state() {
-  position_.loaded = ready_told_ = false;
+  position_.loaded = false;
   inbox_.end();
 }
 
 // Listens for a result that other members have.
 void Member::listen() {
-  if (!reduction_.knows_layout()) return;
+  if (!layout_.known()) return;
   reduction_.listen();
   if (position_.active() && ahead_ != 0) outbox_.send(std::exchange(ahead_, 0), messages::Fetch{options_.endpoint});
 }
 
-void Member::tell_ready() {
-  if (ready_told_ || inbox_.early() > 0) return;
-  ready_told_ = true;
-  outbox_.report(messages::Ready{catching_up_.attempt()});
+void Member::report_ready() {
+  if (!catching_up_.ready() && inbox_.early() == 0) catching_up_.report_ready();
 }
 
 // --- From one generation to the next.
@@ -216,7 +191,7 @@ void Member::fenced_by(int64_t fence) {
   if (scaling_.adaptive() && position_.loaded) answer.scaling_state = scaling_.current();
   answer.certain = scaling_.adaptive() && scaling_.certain();
   if (scaling_.adaptive()) answer.end = position_.known_steps();
-  tell_all_facts();
+  facts_.report_all();
   outbox_.report(std::move(answer));
 }
 
@@ -237,13 +212,13 @@ void Member::start(const messages::Start& start) {
   const bool other_state = generation.scaling && generation.scaling->scaling_state && scaling_.certain() &&
                            *generation.scaling->scaling_state != *scaling_.certain();
   if (completed == first && other_state) {
-    reduction_.next_step();
+    gradients_.next_step();
     scaling_.forget_current();
   }
   inbox_.end();
   agreed_ = std::max(agreed_, generation.number);
   if (completed < first) {
-    reduction_.next_step();
+    gradients_.next_step();
     for (const auto& [peer, of_peer] : start.completed)
       if (of_peer == first) ahead_ = peer;
   }
@@ -287,7 +262,7 @@ void Member::enter(Generation generation, int64_t first_step) {
   inbox_.prune();
   if (asked_to_save() && position_.step == position_.completed) transfers_.save(/*attested=*/true);
   outbox_.report(messages::Entered{.end = scaling_.adaptive() ? position_.known_steps() : std::nullopt});
-  if (position_.index == 0) tell_all_facts();
+  if (position_.index == 0) facts_.report_all();
 }
 
 // --- The outside.
@@ -297,37 +272,18 @@ void Member::introduce(PeerId coordinator, const WorkerInfo& about) {
   outbox_.report(messages::Hello{.about = about,
                                  .active = position_.active(),
                                  .loaded = position_.loaded,
-                                 .warm = reduction_.knows_layout(),
-                                 .ready = ready_told_,
+                                 .warm = layout_.known(),
+                                 .ready = catching_up_.ready(),
                                  .attempt = catching_up_.attempt(),
                                  .promised = position_.promised,
                                  .draining = draining_,
                                  .id = position_.id(),
                                  .learners = transfers_.learners()});
-  if (position_.index == 0) tell_all_facts();
-}
-
-void Member::tell(std::vector<TellsFacts> facts) {
-  for (TellsFacts& told : facts) outbox_.report(messages::Facts{std::move(told)});
-}
-
-void Member::tell_all_facts() { tell(facts_.all(position_.step)); }
-
-// Reports facts of several steps at once: each message wakes six threads, so the cost must depend on seconds and not on
-// steps.
-void Member::tell_new_facts() {
-  if (position_.index == 0) tell(facts_.untold(position_.step));
+  if (position_.index == 0) facts_.report_all();
 }
 
 void Member::heartbeat(messages::Alive alive) {
-  if (position_.index == 0) {
-    std::vector<TellsFacts> facts = facts_.untold(position_.step);
-    if (!facts.empty()) {
-      alive.told = std::move(facts.back());
-      facts.pop_back();
-    }
-    tell(std::move(facts));
-  }
+  facts_.report_new(alive);
   outbox_.report(std::move(alive));
   audit_.report();  // the current coordinator may not have the evidence
   groups_.repeat_trouble();
@@ -339,24 +295,22 @@ void Member::drain() {
 }
 
 void Member::failed(const std::string& reason, int exit_code) {
-  tell_all_facts();
+  facts_.report_all();
   outbox_.report(messages::Failed{.reason = reason, .exit_code = exit_code});
 }
 
 void Member::give_up(const std::string& reason) { outcome_ = {"alone", reason, false}; }
 
-void Member::suspect(PeerId peer, const std::string& reason) { outbox_.report(messages::Suspect{peer, reason}); }
-
 void Member::lost(PeerId peer, const std::string& reason) {
   if (peer == position_.coordinator) return;  // elastic/session/watch.h
   transfers_.stop(peer);
   const bool fellow = position_.generation && position_.generation->index_of(peer) >= 0;
-  if (fellow || !position_.active()) suspect(peer, reason);
+  if (fellow || !position_.active()) outbox_.report(messages::Suspect{peer, reason});
 }
 
 void Member::receive(const Message& m) {
-  if (Exchange::takes(m)) return inbox_.receive(m);
-  std::visit(Overloaded{[&](const messages::Fetch& told) { transfers_.give_result(m, told, reduction_.buckets()); },
+  if (ExchangeInbox::takes(m)) return inbox_.receive(m);
+  std::visit(Overloaded{[&](const messages::Fetch& told) { transfers_.give_result(m, told); },
                         [&](const messages::GroupName& told) { groups_.receive(m, told); },
                         [&](const messages::GroupAgain& told) { groups_.receive(m, told); },
                         [&](const messages::StatePieces& told) { receive_state(m.step, told); },
@@ -393,7 +347,7 @@ void Member::welcome(const messages::Welcome& told) {
     forget_state();
     inbox_.clear_early();
   } else if (position_.loaded) {  // already reported to an earlier coordinator
-    outbox_.report(messages::Ready{.attempt = 0});
+    catching_up_.report_ready();
   }
 }
 

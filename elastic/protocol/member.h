@@ -9,7 +9,7 @@
 // the run ends.
 //
 // A member decides which generation it is in and when a step is complete. Its parts do the rest, each with its own
-// state: the step's reduction, its audit, groups of GPUs, catching up, and transfers to others.
+// state: the step's rank gradients, their reduction, its audit, groups of GPUs, catching up, and transfers to others.
 #include <functional>
 #include <optional>
 #include <string>
@@ -23,7 +23,7 @@
 #include "elastic/protocol/scaling_progress.h"
 #include "elastic/protocol/state_transfers.h"
 #include "elastic/protocol/step_audit.h"
-#include "elastic/protocol/step_reduction.h"
+#include "elastic/protocol/step_gradients.h"
 
 namespace elinvar {
 
@@ -37,8 +37,8 @@ struct MemberOptions {
   int64_t state_digest_every = 0;  // 0: only at checkpoints and at the end
   ScalingOptions scaling = {};     // with adaptive scaling, its goal and not `steps` ends the run
   AuditOptions audit = {};
-  bool groups = false;  // this worker has a GPU that can be in a group (comm/gpu_group.h)
-  int untold = 32;      // the number of steps whose facts the leader may gather before it reports them; 1: each at once
+  bool groups = false;    // this worker has a GPU that can be in a group (comm/gpu_group.h)
+  int report_every = 32;  // the number of steps whose facts the leader reports at once
   std::function<void(int64_t step, int bucket, std::vector<Tensor>& sums)> spoil = {};  // StepReduction::Options
 };
 
@@ -48,37 +48,38 @@ class Member {
   Member(const Member&) = delete;  // its parts refer to each other
   Member& operator=(const Member&) = delete;
 
+  // --- Its parts.
   const MemberPosition& position() const { return position_; }
   const ScalingProgress& scaling() const { return scaling_; }
+  const GradientLayout& layout() const { return layout_; }
+  CatchingUp& catching_up() { return catching_up_; }
+  StepGradients& gradients() { return gradients_; }
   StepReduction& reduction() { return reduction_; }
   StepAudit& audit() { return audit_; }
   MemberGroups& groups() { return groups_; }
+  StateTransfers& transfers() { return transfers_; }
+  MemberOutbox& outbox() { return outbox_; }
 
   // --- The loop calls next(), does what it says, and then calls advance().
   enum class Next {
     wait,    // for a message
     layout,  // learn_layout() with a rank gradient that is discarded: a newcomer warms up before others wait for it
-    load,    // take_load() into the network, then loaded()
-    leaves,  // compute reduction().todo(), add each, contribute(), reduce() until complete, update, advance()
+    load,    // catching_up().load() into the network, then loaded()
+    // Compute gradients().todo(), add each, gradients().contribute(), reduce() until complete, update by
+    // reduction().take_reduced(), advance().
+    gradients,
     replay,  // rebuild the state from checkpoint audit().begin_replay(); the rebuilt state replaces the old one
-    // Like `leaves` without rank gradients and contribution: another member sends the result. Requires the layout.
+    // Like `gradients` without rank gradients and contribution: another member sends the result. Requires the layout.
     copy,
     done,  // outcome() says why
   };
   Next next();
-  void learn_layout(const RankGradient& leaf);  // accepts any rank gradient that has samples
-  bool digest_due() const;                      // whether contribute() needs the digest of the current state
-  void contribute(const std::optional<Digest>& state, const StateDigests& parts = {});
+  void learn_layout(const RankGradient& gradient);  // accepts any rank gradient that has samples
+  void loaded(const StateLoad& load);  // the state is in the network; ignored if another one has begun to arrive
   enum class Progress { waiting, complete, abandoned };
   Progress reduce();  // reduces buckets that are ready, on the caller's CPU stream
-  Reduced take_reduced();
   // Records that the update is made. `facts` are for the coordinator; advance() sets their step.
   void advance(StepFacts facts);
-
-  // --- The state of a newcomer.
-  StateLoad take_load();
-  void loaded(const StateLoad& load);       // the state is in the network; ignored if another one has begun to arrive
-  void cannot_load(const StateLoad& load);  // the checkpoint cannot be read from here: members will send their state
 
   // --- The outside.
   void receive(const Message& message);
@@ -89,10 +90,6 @@ class Member {
   // The run ends because of this worker. Facts of earlier steps go to the coordinator first.
   void failed(const std::string& reason, int exit_code);
   void give_up(const std::string& reason);  // no coordinator can be reached any more
-  void suspect(PeerId peer, const std::string& reason);
-
-  std::vector<Action> take_actions() { return outbox_.take(); }
-  std::vector<StatePart> take_parts() { return transfers_.take_parts(); }
   struct Outcome {
     std::string what;  // "finished", "stopped", "left", "refused", "expelled", "alone"
     std::string reason;
@@ -113,10 +110,7 @@ class Member {
   void receive_state(int64_t step, const messages::StatePieces& pieces);
   void forget_state();
   void listen();
-  void tell_ready();
-  void tell(std::vector<TellsFacts> facts);
-  void tell_all_facts();  // reports unconfirmed facts
-  void tell_new_facts();  // reports new facts, if this member leads
+  void report_ready();
   bool scheduled() const;
   bool asked_to_save() const;
 
@@ -125,17 +119,18 @@ class Member {
   MemberOutbox outbox_;
   FactsOutbox facts_;
   ScalingProgress scaling_;
+  GradientLayout layout_;
   CatchingUp catching_up_;
   StepAudit audit_;
   MemberGroups groups_;
   ExchangeInbox inbox_;
   StepReduction reduction_;
+  StepGradients gradients_;
   StateTransfers transfers_;
 
-  bool ready_told_ = false, waiting_for_release_ = false, draining_ = false;
+  bool waiting_for_release_ = false, draining_ = false;
   int64_t agreed_ = 0;  // the newest generation that every member held, according to a trailer
   PeerId ahead_ = 0;    // the peer that has the result this member lacks after a fence; 0: already asked
-  Reduced reduced_;
   std::optional<Outcome> outcome_;
 };
 

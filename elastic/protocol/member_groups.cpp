@@ -85,9 +85,10 @@ void MemberGroups::reduced(int64_t agreed_name, bool in_group) {
 }
 
 // All members decide alike: the trailer of the previous step told all of them which group each is in.
-bool MemberGroups::agreed() const {
-  return position_.active() && position_.members() > 1 && agreed_ == name_of(position_.number()) &&
-         groups_.contains(position_.number());
+std::shared_ptr<GpuGroup> MemberGroups::agreed() const {
+  const auto group = groups_.find(position_.number());
+  const bool all = position_.active() && position_.members() > 1 && agreed_ == name_of(position_.number());
+  return all && group != groups_.end() ? group->second : nullptr;
 }
 
 int64_t MemberGroups::name() const { return groups_.contains(position_.number()) ? name_of(position_.number()) : 0; }

@@ -30,9 +30,8 @@ class MemberGroups {
   void receive(const Message& message, const messages::GroupAgain&);
   // A reduction is complete, and its trailer says that all members are in the group of this name.
   void reduced(int64_t agreed_name, bool in_group);
-  // Returns whether all members agreed to reduce this generation's steps in its group, which is then current().
-  bool agreed() const;
-  const std::shared_ptr<GpuGroup>& current() const { return groups_.at(position_.number()); }
+  // Returns the group of this generation if all members agreed to reduce its steps in it; else null.
+  std::shared_ptr<GpuGroup> agreed() const;
   int64_t name() const;  // the name of the group that has formed for this generation; 0: none
   void repeat_trouble();
   void stalled(const std::string& reason);  // the group makes no progress in a step

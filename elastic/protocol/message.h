@@ -2,6 +2,7 @@
 // All messages between the processes of a job: one struct for each kind, listed with its fields in the headers below. A
 // message is read and checked once, where it leaves the transport (comm/packet.h); members, coordinators and exchanges
 // see only these types. The table in PROTOCOL.md is generated from them.
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -40,6 +41,9 @@ struct Message {
     return std::get_if<T>(&payload);
   }
 };
+
+// Sends a message to another member of the sender's generation, by its index.
+using SendToMember = std::function<void(int member, Payload)>;
 
 const messages::Kind& kind_of(const Payload& payload);
 // Encodes a message for the transport.

@@ -7,9 +7,9 @@
 
 namespace elinvar {
 
-StateTransfers::StateTransfers(const MemberPosition& position, MemberOutbox& outbox, const FactsOutbox& facts,
-                               const ScalingProgress& scaling)
-    : position_(position), outbox_(outbox), facts_(facts), scaling_(scaling) {}
+StateTransfers::StateTransfers(const MemberPosition& position, const GradientLayout& layout, MemberOutbox& outbox,
+                               const FactsOutbox& facts, const ScalingProgress& scaling)
+    : position_(position), layout_(layout), outbox_(outbox), facts_(facts), scaling_(scaling) {}
 
 void StateTransfers::begin(int64_t step, const messages::SendState& request) {
   // A state before a boundary that has passed can no longer be copied.
@@ -58,12 +58,11 @@ void StateTransfers::give_part(const Transfer& transfer) {
 std::vector<StatePart> StateTransfers::take_parts() { return std::exchange(parts_, {}); }
 
 // Results for others are in host memory: a device alone has no room for them in addition to the coming rank gradients.
-void StateTransfers::completed(int64_t step, std::vector<Tensor> values, messages::Trailer trailer,
-                               const Buckets* buckets, bool kept) {
+void StateTransfers::completed(int64_t step, std::vector<Tensor> values, messages::Trailer trailer, bool kept) {
   if (kept && (position_.members() == 1 || any())) values = on_host(values);
   for (const auto& [peer, transfer] : transfers_)
     if (transfer.request.copies && transfer.step <= step)
-      give_copy(peer, step, transfer.request.attempt, values, trailer, buckets);
+      give_copy(peer, step, transfer.request.attempt, values, trailer);
   forget_result();
   if (!kept) return;
   last_values_ = std::move(values);
@@ -75,15 +74,16 @@ void StateTransfers::forget_result() {
   last_trailer_.reset();
 }
 
-void StateTransfers::give_result(const Message& m, const messages::Fetch& fetch, const Buckets* buckets) {
+void StateTransfers::give_result(const Message& m, const messages::Fetch& fetch) {
   if (!last_trailer_ || m.step != position_.completed - 1) return;
   outbox_.connect(m.sender, fetch.endpoint);
-  give_copy(m.sender, m.step, /*attempt=*/0, last_values_, *last_trailer_, buckets);
+  give_copy(m.sender, m.step, /*attempt=*/0, last_values_, *last_trailer_);
 }
 
 // Only a learner needs the attempt.
 void StateTransfers::give_copy(PeerId to, int64_t step, int64_t attempt, const std::vector<Tensor>& values,
-                               const messages::Trailer& trailer, const Buckets* buckets) {
+                               const messages::Trailer& trailer) {
+  const Buckets* const buckets = layout_.buckets();
   const bool tensors = step != position_.steps;
   for (int b = 0; tensors && b < buckets->count(); ++b) {
     messages::BucketResult result = result_of(*buckets, b, values);

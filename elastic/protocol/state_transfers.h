@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/buckets.h"
 #include "elastic/protocol/facts_outbox.h"
+#include "elastic/protocol/gradient_layout.h"
 #include "elastic/protocol/member_outbox.h"
 #include "elastic/protocol/scaling_progress.h"
 
@@ -29,8 +29,8 @@ struct StatePart {
 
 class StateTransfers {
  public:
-  StateTransfers(const MemberPosition& position, MemberOutbox& outbox, const FactsOutbox& facts,
-                 const ScalingProgress& scaling);
+  StateTransfers(const MemberPosition& position, const GradientLayout& layout, MemberOutbox& outbox,
+                 const FactsOutbox& facts, const ScalingProgress& scaling);
 
   // Begins to send a learner the state after `step` updates, or answers that this boundary has passed.
   void begin(int64_t step, const messages::SendState& request);
@@ -44,14 +44,12 @@ class StateTransfers {
   std::vector<StatePart> take_parts();
 
   // Sends the result of a reduction to learners that get copies, and keeps it if another process may lack it (`kept`).
-  // `buckets` describe the tensors.
-  void completed(int64_t step, std::vector<Tensor> values, messages::Trailer trailer, const Buckets* buckets,
-                 bool kept);
+  void completed(int64_t step, std::vector<Tensor> values, messages::Trailer trailer, bool kept);
   bool keeps_result() const { return last_trailer_.has_value(); }
   void forget_result();
   // Sends the last result to a worker that lacks it. The worker may be in a generation that this member does not know
   // yet.
-  void give_result(const Message& message, const messages::Fetch& fetch, const Buckets* buckets);
+  void give_result(const Message& message, const messages::Fetch& fetch);
 
  private:
   struct Transfer {
@@ -60,9 +58,10 @@ class StateTransfers {
   };
   void give_part(const Transfer& transfer);
   void give_copy(PeerId to, int64_t step, int64_t attempt, const std::vector<Tensor>& values,
-                 const messages::Trailer& trailer, const Buckets* buckets);
+                 const messages::Trailer& trailer);
 
   const MemberPosition& position_;
+  const GradientLayout& layout_;
   MemberOutbox& outbox_;
   const FactsOutbox& facts_;
   const ScalingProgress& scaling_;

@@ -67,7 +67,7 @@ StepAudit::Outcome StepAudit::judge(const Exchange& exchange, int buckets) {
                     .vrank = roles.vrank,
                     .bucket = roles.bucket,
                     .witnesses = {},
-                    .received = exchange.received()};
+                    .received = exchange.audit() ? exchange.audit()->received() : std::nullopt};
   for (size_t m = 0; m < generation.members.size(); ++m)
     evidence.witnesses.push_back({generation.members[m].id, exchange.trailer().audit.at(m)});
   if (exchange.audit())

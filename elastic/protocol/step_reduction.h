@@ -1,19 +1,14 @@
 #pragma once
-// A member's part in the reduction of one step: the rank gradients that it computes and holds, and their exchange with
-// the other members.
-//
-// The last rank gradient of a step may be put tensor by tensor, so that buckets are sent while the rest of its backward
-// pass runs: opens() says whether this one may, open() begins it once its targets are counted, put() adds a gradient,
-// and add() ends it, with the same tensors. Gradients on a GPU are put by the thread that uses its side queue for
-// gradients (tensor/side_queue.h), which the stream has joined by the time of add().
+// The reduction of a member's step: it begins the exchange with the other members, or listens to theirs, reduces what
+// arrives, and makes the result for the loop once the audit has no objection.
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "elastic/protocol/exchange_inbox.h"
+#include "elastic/protocol/gradient_layout.h"
 #include "elastic/protocol/member_groups.h"
-#include "elastic/protocol/rank_gradients.h"
 #include "elastic/protocol/step_audit.h"
 
 namespace elinvar {
@@ -22,71 +17,49 @@ class StepReduction {
  public:
   struct Options {
     int vranks = 1;
-    int64_t bucket_elements = 1 << 20;
-    // Fault injection: damages the sums that this member makes in `step` (Exchange::spoil).
+    // Fault injection: damages the sums that this member makes in `step` (Exchange::Options).
     std::function<void(int64_t step, int bucket, std::vector<Tensor>& sums)> spoil = {};
   };
-  StepReduction(Options options, const MemberPosition& position, ExchangeInbox& inbox, StepAudit& audit,
-                MemberGroups& groups);
+  StepReduction(Options options, const MemberPosition& position, const GradientLayout& layout, ExchangeInbox& inbox,
+                StepAudit& audit, MemberGroups& groups);
 
   // --- Called by the loop. Sums are made on the caller's CPU stream.
-  bool knows_layout() const { return buckets_.has_value(); }
-  // Returns the virtual ranks that this member still has to compute, ascending, followed by an audited one.
-  std::vector<int> todo() const;
-  // Returns whether the virtual rank is assigned to this member, so that its gradient counts; an audited one may not
-  // be.
-  bool owns(int vrank) const;
-  void add(int64_t step, int vrank, RankGradient leaf, double seconds);  // drops a gradient that comes too late
-  bool opens(int vrank) const;
-  void open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& batch_statistics);
-  bool has_open() const { return leaves_.is_open(); }  // false after a fence in some cases
-  // With `passes` the value is valid only until add(): one call copies all such values put since the last complete
-  // bucket.
-  void put(int gradient, Tensor value, bool passes = false);
-  bool work();  // reduces one bucket that is ready; returns false if there is none
-  // Returns whether rank gradients of this step are reduced on the device that computes them, by a group of GPUs or by
-  // this member alone. Then they must be on that device, else on the CPU.
-  bool keeps_leaves() const;
-  bool reduces_in_group() const;  // the group of this generation reduces the step
-  // The device has no room for the next rank gradient in addition to the existing ones: a member that is alone moves
-  // them to the CPU, and keeps doing so. Returns false if nothing can be moved.
-  bool let_leaves_go();
+  bool work();                  // reduces one bucket that is ready; returns false if there is none
+  bool in_group() const;        // the group of this generation reduces the step
   std::string missing() const;  // what the reduction waits for, for people, or ""
-  // Returns whether the reduction waits for a group. No message announces its progress, so call reduce() repeatedly.
-  bool transferring() const;
-  int64_t progress() const;  // grows with the group's progress
+  // Returns the progress of a group of GPUs, which grows, while the reduction waits for it; else null. No message
+  // announces it, so call Member::reduce() repeatedly.
+  std::optional<int64_t> group_progress() const;
+  Reduced take_reduced();  // the result, once
 
-  // --- Called by the member.
-  bool learn_layout(const RankGradient& leaf);  // `leaf` has samples; true: the layout was not known before
-  const Buckets* buckets() const { return buckets_ ? &*buckets_ : nullptr; }
-  // Sends this member's share. `part` holds what the member knows; contribute() adds the rest.
-  void contribute(messages::TrailerPart part, const StateDigests& digests);
+  // --- Called by the member and its StepGradients.
+  const Buckets* begin();  // begins the exchange, and returns its buckets
+  // Contributes to one bucket, if the exchange has begun and no fence has ended it, or to all that is left of it
+  // (Exchange::contribute). The latter begins the exchange if need be, and adds to `part` what the reduction knows.
+  void contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count);
+  void contribute(std::vector<Subtree> roots, messages::TrailerPart part, const StateDigests& digests);
   void listen();  // listens to an exchange of other members to get its result
   enum class Progress { waiting, complete, disagreed, abandoned };  // disagreed: an audit has just found a difference
   Progress reduce();                                                // reduces buckets that are ready
+  // The result as other members need it.
   struct Result {
     std::vector<Tensor> values;
     messages::Trailer trailer;
+    int64_t samples = 0;
     bool in_group = false;
   };
-  Result take();                                // ends a complete reduction
-  Reduced reduced(const Result& result) const;  // the result as the loop sees it
-  void next_step();                             // drops the rank gradients
+  Result take();  // ends a complete reduction
 
  private:
-  const Buckets* step_buckets() const { return position_.last() ? nullptr : &*buckets_; }
-  void begin();
+  const Buckets* step_buckets() const { return position_.last() ? nullptr : layout_.buckets(); }
 
   Options options_;
   const MemberPosition& position_;
+  const GradientLayout& layout_;
   ExchangeInbox& inbox_;
   StepAudit& audit_;
   MemberGroups& groups_;
-  std::optional<Buckets> buckets_;
-  std::optional<Buckets> whole_buckets_;  // for groups of GPUs, which do not cut tensors
-  int gradients_ = 0;
-  RankGradients leaves_;  // the rank gradients of step `completed`
-  bool crowded_ = false;  // the device has no room for rank gradients
+  Reduced reduced_;
 };
 
 }  // namespace elinvar

@@ -31,7 +31,7 @@ std::vector<CheckpointCommitter::Settled> CheckpointCommitter::saved(int64_t ste
 // Returns why the saved parts, of which none is missing, do not make a checkpoint; "" if they do; null if that is not
 // known yet.
 std::optional<std::string> CheckpointCommitter::fault_of(int64_t step, const Saving& saving) {
-  std::optional<Digest> agreed = facts_.state(step);
+  std::optional<Digest> agreed = facts_.states().at(step);
   if (!agreed && static_cast<int>(saving.attested.size()) == saving.expected) {
     agreed = saving.attested.begin()->second;
     for (const auto& [part, attested] : saving.attested)
@@ -89,7 +89,7 @@ std::string CheckpointCommitter::commit(int64_t step, const Saving& saving) {
     return failure.what();
   }
   (void)term_.newest();  // throws if the directory was displaced: the checkpoint must not be announced then
-  facts_.agree(step, digest);
+  facts_.states().add(step, digest);
   events_.write("checkpoint", {{"step", step},
                                {"state", digest.hex()},
                                {"copy_seconds", saving.copy_seconds},
@@ -102,7 +102,7 @@ int64_t CheckpointCommitter::newest(int64_t most) const {
   for (; !steps.empty(); steps.pop_back()) {
     const int64_t step = steps.back();
     const std::optional<Digest> digest = step <= most ? store_.manifest_digest(step) : std::nullopt;
-    if (digest && *digest == facts_.state(step).value_or(*digest)) return step;
+    if (digest && *digest == facts_.states().at(step).value_or(*digest)) return step;
   }
   return 0;
 }

@@ -7,12 +7,16 @@
 
 namespace elinvar {
 
-constexpr size_t kMostStates = 64;  // digests that are kept in memory; the ledger has those that were due
+constexpr int64_t kNoEnd = INT64_MAX >> 2;  // the number of updates is not known
 
 FactsRecorder::FactsRecorder(Options options)
-    : options_(std::move(options)), ledger_(options_.directory), digests_(options_.directory, ledger_) {}
+    : options_(std::move(options)),
+      ledger_(options_.directory),
+      digests_(options_.directory, ledger_),
+      states_(ledger_) {}
 
-void FactsRecorder::begin(const LedgerHeader& ledger, const DigestHeader& digests) {
+void FactsRecorder::begin(const LedgerHeader& ledger, const DigestHeader& digests, std::optional<int64_t> steps) {
+  steps_ = steps.value_or(kNoEnd);
   ledger_.begin(ledger);
   digests_.begin(digests);
   if (digests_.last() < ledger_.length()) fill_to_ = ledger_.length();
@@ -20,7 +24,7 @@ void FactsRecorder::begin(const LedgerHeader& ledger, const DigestHeader& digest
 
 std::string FactsRecorder::go_on_from(int64_t step, const Digest& state) {
   digests_.check_reaches(ledger_, step);
-  states_[step] = state;
+  states_.add(step, state);
   return digests_.begins_late(ledger_, step)
              ? "digests.jsonl lacks the lines of the first steps: differences there cannot be located"
              : "";
@@ -39,8 +43,7 @@ void FactsRecorder::take(const StepFacts& facts) {
   const std::string fault = facts.digests.empty() ? "" : DigestLine::fault(step + 1, facts.digests);
   check(fault.empty(), "[facts] of step {}: its line for digests.jsonl: {}", step, fault);
   if (facts.state) {
-    states_[step] = *facts.state;
-    if (states_.size() > kMostStates) states_.erase(states_.begin());
+    states_.add(step, *facts.state);
     if (step >= 1 && step <= ledger_.length()) {
       LedgerLine line = this->line(step);
       if (line.state) {
@@ -111,35 +114,14 @@ bool FactsRecorder::digest_due(int64_t step) const {
 
 void FactsRecorder::forget_what_is_ahead() {
   waiting_.clear();
-  states_.erase(states_.upper_bound(ledger_.length()), states_.end());
-  steps_ = INT64_MAX >> 2;
+  states_.forget_what_is_ahead();
+  steps_ = kNoEnd;
 }
 
-std::optional<Digest> FactsRecorder::state(int64_t step) const {
-  const auto found = states_.find(step);
-  if (found != states_.end()) return found->second;
-  if (step < 1 || step > ledger_.length()) return std::nullopt;
-  return line(step).state;
-}
-
-std::optional<int64_t> FactsRecorder::untold_step() const {
+std::optional<int64_t> FactsRecorder::missing_step() const {
   const int64_t next = ledger_.length() + 1;
   if (waiting_.empty() || waiting_.begin()->first <= next) return std::nullopt;
   return next;
-}
-
-int64_t FactsRecorder::known_steps() const {
-  return std::max(ledger_.length(), static_cast<int64_t>(ledger_.expected().size()));
-}
-
-std::vector<GenerationScaling::Change> FactsRecorder::batch_changes() const {
-  std::vector<GenerationScaling::Change> changes;
-  for (int64_t step = 1; step <= known_steps(); ++step) {
-    const bool own = step <= ledger_.length();
-    const std::string& line = own ? ledger_.line(step) : ledger_.expected()[static_cast<size_t>(step - 1)];
-    note_batch(changes, options_.batch_size, LedgerLine::parse(line));
-  }
-  return changes;
 }
 
 void FactsRecorder::sync() {

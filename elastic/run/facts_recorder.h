@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "elastic/ledger/digest_file.h"
-#include "elastic/ledger/ledger.h"
 #include "elastic/ledger/step_facts.h"
-#include "elastic/step/generation.h"
+#include "elastic/run/agreed_states.h"
 
 namespace elinvar {
 
@@ -22,41 +21,36 @@ class FactsRecorder {
     std::filesystem::path directory;
     int64_t state_digest_every = 0;  // updates; 0: only at scheduled checkpoints and at the end
     int64_t checkpoint_every = 0;    // updates; 0: only at the end
-    int64_t batch_size = 0;          // the first step's batch, with adaptive scaling
   };
   explicit FactsRecorder(Options options);
+  FactsRecorder(const FactsRecorder&) = delete;  // its parts refer to each other
+  FactsRecorder& operator=(const FactsRecorder&) = delete;
 
-  // Writes the headers; called before any facts. Throws UsageError if the files belong to another run.
-  void begin(const LedgerHeader& ledger, const DigestHeader& digests);
+  // Writes the headers of a run of `steps` updates; called before any facts. With adaptive scaling the facts contain
+  // the number of updates instead. Throws UsageError if the files belong to another run.
+  void begin(const LedgerHeader& ledger, const DigestHeader& digests, std::optional<int64_t> steps);
   // Sets the lines that the ledger must have, as far as they go: those of a run that is replayed.
   void expect(std::vector<std::string> lines) { ledger_.expect(std::move(lines)); }
   // Continues the run with the state after `step` updates, which has this digest. Returns a notice for the user, or "".
   // Throws Failure if digests.jsonl lacks lines before it.
   std::string go_on_from(int64_t step, const Digest& state);
-  // Sets the number of updates in the whole run. With adaptive scaling the facts contain it instead.
-  void set_steps(int64_t steps) { steps_ = steps; }
-  int64_t steps() const { return steps_; }
+  int64_t steps() const { return steps_; }  // updates in the whole run
 
   // Records facts: those of the update `step` + 1, unless the step was the last, and the digest of the state before it.
   // Returns the last step in the ledger. Throws Failure if they contradict existing lines.
   int64_t record(const std::vector<StepFacts>& steps);
   // Records that the members agreed on this state after `step` updates; its parts have these digests.
   void know_state(int64_t step, const Digest& state, const StateDigests& parts);
-  void agree(int64_t step, const Digest& state) { states_[step] = state; }  // a checkpoint of this state was committed
   // Drops facts of steps after the ledger's end: with adaptive scaling those steps may be repeated differently.
   void forget_what_is_ahead();
 
   int64_t recorded() const { return ledger_.length(); }  // updates in the ledger
   // `update` is in [1, recorded()].
   LedgerLine line(int64_t update) const { return LedgerLine::parse(ledger_.line(update)); }
-  std::optional<Digest> state(int64_t step) const;  // the state that the members agreed on, if known
-  const std::string& contradiction() const { return ledger_.contradiction(); }  // the line with which record() failed
   // Returns the ledger's next step if facts of later steps have arrived but not its own.
-  std::optional<int64_t> untold_step() const;
-  // Returns where the batch changes according to the ledger, or to the ledger of the run that is replayed, as far as it
-  // goes.
-  std::vector<GenerationScaling::Change> batch_changes() const;
-  int64_t known_steps() const;
+  std::optional<int64_t> missing_step() const;
+  const Ledger& ledger() const { return ledger_; }
+  AgreedStates& states() { return states_; }
 
   void sync();
   // Writes files again that were deleted since they were opened, and calls `restored` with the name of each. Throws
@@ -77,10 +71,10 @@ class FactsRecorder {
   Options options_;
   Ledger ledger_;
   DigestFile digests_;
+  AgreedStates states_;
   int64_t steps_ = 0;
   std::map<int64_t, Waiting> waiting_;
   int64_t fill_to_ = 0;  // digests.jsonl lost its lines up to here in a power cut; workers report them again
-  std::map<int64_t, Digest> states_;
 };
 
 }  // namespace elinvar

@@ -63,13 +63,12 @@ RunDirectory::RunDirectory(const RunDirectoryOptions& options, const Term& term)
       hold_(take(options, term)),
       facts_({.directory = options.path,
               .state_digest_every = options.state_digest_every,
-              .checkpoint_every = options.checkpoint_every,
-              .batch_size = options.batch_size}),
+              .checkpoint_every = options.checkpoint_every}),
       events_(options.path),
       store_(options.path / "checkpoints", options.keep),
       checkpoints_(store_, facts_, events_, hold_.term),
       generations_(options.path),
-      scaling_state_{.batch = options.batch_size} {
+      start_{.scaling_state = {.batch = options.batch_size}} {
   const fs::path replay = options.path / "replay.jsonl";
   if (!options.replay.empty() && !fs::exists(replay)) {
     store_.copy_first(CheckpointStore(options.replay / "checkpoints"));
@@ -79,7 +78,7 @@ RunDirectory::RunDirectory(const RunDirectoryOptions& options, const Term& term)
   members_alive_ = true;
   if (!members_died()) store_.trim_aside(kMostInWork);
   if (members_alive_ && options_.resume)
-    notices_.push_back(
+    start_.notices.push_back(
         fmt::format("resuming after step {} with the workers that are still at work", facts_.recorded()));
 }
 
@@ -108,22 +107,22 @@ void RunDirectory::choose_checkpoint() {
   const auto found = store_.newest_good(contradicted, rejected);
   std::string reasons;
   for (const auto& [at, reason] : rejected) {
-    notices_.push_back(reason);
+    start_.notices.push_back(reason);
     events_.write("checkpoint_rejected", {{"step", at}, {"reason", reason}});
     reasons += "\n  " + reason;
   }
   if (!found && !rejected.empty()) fail("cannot resume {}: no checkpoint is good{}", options_.path.string(), reasons);
   if (found) {
-    first_step_ = found->step;
-    if (first_step_ > 0) scaling_state_ = scaling_state_of(found->state);
-    const std::string notice = facts_.go_on_from(first_step_, found->digest);
-    if (!notice.empty()) notices_.push_back(notice);
-    notices_.push_back(first_step_ > 0 ? fmt::format("resuming after step {}", first_step_)
-                                       : "starting with the imported weights");
+    start_.step = found->step;
+    if (start_.step > 0) start_.scaling_state = scaling_state_of(found->state);
+    const std::string notice = facts_.go_on_from(start_.step, found->digest);
+    if (!notice.empty()) start_.notices.push_back(notice);
+    start_.notices.push_back(start_.step > 0 ? fmt::format("resuming after step {}", start_.step)
+                                             : "starting with the imported weights");
   } else {
-    notices_.push_back("no checkpoint yet: starting at the beginning");
+    start_.notices.push_back("no checkpoint yet: starting at the beginning");
   }
-  events_.write("resume", {{"step", first_step_}});
+  events_.write("resume", {{"step", start_.step}});
 }
 
 void RunDirectory::forget_what_is_ahead() {

@@ -53,14 +53,18 @@ class RunDirectory {
   EventLog& events() { return events_; }
   GenerationStore& generations() { return generations_; }
 
-  int64_t first_step() const { return first_step_; }  // updates made in the state with which the run continues
-  const ScalingState& scaling_state() const { return scaling_state_; }  // the scaling state of that state
+  // The state with which the run continues.
+  struct Start {
+    int64_t step = 0;                       // updates made
+    ScalingState scaling_state = {};        // with adaptive scaling
+    std::vector<std::string> notices = {};  // about its choice, for the user
+  };
+  const Start& start() const { return start_; }
   bool members_alive() const { return members_alive_; }
   // Checks again whether members are alive. If none is, chooses the checkpoint to continue from and returns true.
   bool members_died();
   // Chooses the checkpoint as if no worker had been alive. Call it after the last worker turned out to be gone.
   void choose_checkpoint();
-  const std::vector<std::string>& notices() const { return notices_; }  // for the user, about this choice
 
   // Drops facts of steps after the ledger's end: with adaptive scaling those steps may be repeated differently.
   void forget_what_is_ahead();
@@ -86,9 +90,7 @@ class RunDirectory {
   CheckpointStore store_;
   CheckpointCommitter checkpoints_;
   GenerationStore generations_;
-  std::vector<std::string> notices_;
-  int64_t first_step_ = 0;
-  ScalingState scaling_state_;
+  Start start_;
   bool members_alive_ = false;
 };
 

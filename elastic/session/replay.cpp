@@ -27,7 +27,7 @@ Replay::Replay(MemberOptions options, int64_t first, const ScalingState& scaling
   member_.introduce(kNobody, nothing);
   member_.receive({.sender = kNobody, .payload = messages::Welcome{.restore = first}});
   invariant(member_.next() == Member::Next::load, "a member restores what it is told to");
-  StateLoad load = member_.take_load();
+  StateLoad load = member_.catching_up().load();
   load.scaling_state = scaling_state;
   member_.loaded(load);
 
@@ -46,8 +46,8 @@ void Replay::advance() {
   member_.advance({});
   // Confirms the step's facts, so that the member need not keep them.
   member_.receive({.sender = kNobody, .step = step, .payload = messages::Ack{}});
-  (void)member_.take_actions();
-  (void)member_.take_parts();
+  (void)member_.outbox().take();
+  (void)member_.transfers().take_parts();
 }
 
 }  // namespace elinvar

@@ -44,11 +44,11 @@ void Session::Impl::wait(Lock& lock) {
 }
 
 // No message announces that the group is done, but one may announce that the group has failed.
-void Session::Impl::wait_for_group(Lock& lock) {
+void Session::Impl::wait_for_group(Lock& lock, int64_t progress) {
   constexpr std::chrono::microseconds kLook{50};
   const Activity activity("waiting for workers");
-  if (!group_since || member.reduction().progress() != group_progress) group_since = Clock::now();
-  group_progress = member.reduction().progress();
+  if (!group_since || progress != group_progress) group_since = Clock::now();
+  group_progress = progress;
   if (Clock::now() > *group_since + options.group_patience)
     member.groups().stalled(
         fmt::format("the sums have not come within {:.3g} s: a member or a link hangs; NCCL_DEBUG=INFO "
@@ -92,7 +92,7 @@ void Session::Impl::begin_replay(Lock& lock) {
 
 // Loads a newcomer's state. Requires the lock, and releases it while the state is loaded.
 void Session::Impl::load(Lock& lock) {
-  StateLoad load = member.take_load();
+  StateLoad load = member.catching_up().load();
   wait_for_copies(lock);
   const TimedActivity activity("loading the state");
   lock.unlock();
@@ -114,13 +114,13 @@ void Session::Impl::load(Lock& lock) {
   }
   lock.lock();
   if (done) member.loaded(load);
-  else member.cannot_load(load);
+  else member.catching_up().cannot_load(load);
   flush();
 }
 
 // A newcomer's first step holds in memory the results of one virtual rank, those of another, the sums of all and the
 // last result. This touches that memory and returns it to the heap before other workers wait for the newcomer.
-void Session::Impl::touch_memory() { SnapshotMemory().prepare(4 * leaf_bytes); }
+void Session::Impl::touch_memory() { SnapshotMemory().prepare(4 * gradient_bytes); }
 
 // Prepares memory for the next checkpoint.
 void Session::Impl::want_memory(int part, int parts) {
@@ -130,16 +130,16 @@ void Session::Impl::want_memory(int part, int parts) {
 // Warms up with the first virtual rank that has samples.
 void Session::Impl::warm_up(Lock& lock) {
   const TimedActivity activity("the first leaf");
-  for (int vrank = 0; !at_work().reduction().knows_layout(); vrank = (vrank + 1) % options.member.vranks) {
+  for (int vrank = 0; !at_work().layout().known(); vrank = (vrank + 1) % options.member.vranks) {
     const int64_t at = at_work().position().step;
     lock.unlock();
-    const RankGradient leaf = options.warm_up(at, vrank);
+    const RankGradient gradient = options.warm_up(at, vrank);
     int64_t bytes = 0;
-    for (const std::vector<Tensor>* tensors : {&leaf.gradients, &leaf.batch_statistics})
+    for (const std::vector<Tensor>* tensors : {&gradient.gradients, &gradient.batch_statistics})
       for (const Tensor& tensor : *tensors) bytes += tensor.bytes();
     lock.lock();
-    leaf_bytes = bytes;
-    at_work().learn_layout(leaf);
+    gradient_bytes = bytes;
+    at_work().learn_layout(gradient);
     flush();
   }
 }
@@ -153,7 +153,7 @@ void Session::Impl::begin_step(Lock& lock, bool listens) {
   view.number = at_work().position().step;
   view.last = at_work().position().last();
   work.at("preparing", now());
-  if (!at_work().reduction().knows_layout()) warm_up(lock);
+  if (!at_work().layout().known()) warm_up(lock);
   view.replays = replay.has_value();
   view.leads = leads();
   view.worker = member.position().id();
@@ -163,7 +163,7 @@ void Session::Impl::begin_step(Lock& lock, bool listens) {
 void Session::Impl::contribute(Lock& lock) {
   std::optional<Digest> digest;
   StateDigests parts;
-  if (at_work().digest_due()) {
+  if (at_work().gradients().digest_due()) {
     const int64_t made =
         std::min(member.position().step, member.position().known_steps().value_or(member.position().step));
     const ScalingState scaling_state = member.scaling().made();
@@ -174,7 +174,7 @@ void Session::Impl::contribute(Lock& lock) {
     parts = std::move(sum.parts);
     lock.lock();
   }
-  at_work().contribute(digest, parts);
+  at_work().gradients().contribute(digest, parts);
   flush();
 }
 
@@ -187,7 +187,7 @@ bool Session::Impl::wait_for_sums(Lock& lock) {
     flush();
     if (progress == Member::Progress::abandoned) return false;
     if (progress == Member::Progress::complete) return true;
-    if (at_work().reduction().transferring()) wait_for_group(lock);
+    if (const auto progress = at_work().reduction().group_progress()) wait_for_group(lock, *progress);
     else wait(lock);
   }
 }
@@ -212,7 +212,7 @@ bool Session::begin() {
   while (true) {
     s.rethrow();
     if (s.replay && s.replay->member().position().step == s.member.position().step) s.replay.reset();
-    const Member::Next next = s.replay && !s.member.outcome() ? Member::Next::leaves : s.member.next();
+    const Member::Next next = s.replay && !s.member.outcome() ? Member::Next::gradients : s.member.next();
     s.flush();
     switch (next) {
       case Member::Next::done:
@@ -223,7 +223,7 @@ bool Session::begin() {
       case Member::Next::layout:
         s.warm_up(lock);
         continue;
-      case Member::Next::leaves:
+      case Member::Next::gradients:
       case Member::Next::copy:
         s.begin_step(lock, /*listens=*/next == Member::Next::copy);
         return true;
@@ -249,7 +249,7 @@ const Reduced* Session::reduce() {
   s.wait_for_copies(lock, reduced);
   s.rethrow();
   s.work.at("the update", s.now());
-  s.reduced = s.at_work().take_reduced();
+  s.reduced = s.at_work().reduction().take_reduced();
   s.view.leads = s.leads();
   if (s.member.position().members() == 1)
     s.flip(Fault::Flips::reduced, s.view.number, s.reduced.gradients, {});  // nothing is exchanged

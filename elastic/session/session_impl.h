@@ -48,8 +48,8 @@ struct Session::Impl {
 
   // --- session.cpp. Called by the loop. at_work() is the member that the loop works for: the job's, or a replay's.
   Member& at_work() { return replay ? replay->member() : member; }
-  void wait(Lock& lock);            // waits until there is news
-  void wait_for_group(Lock& lock);  // waits for a short time
+  void wait(Lock& lock);                              // waits until there is news
+  void wait_for_group(Lock& lock, int64_t progress);  // waits for a short time
   void wait_for_copies(Lock& lock, std::optional<Clock::time_point> since = {});
   void begin_replay(Lock& lock);
   void load(Lock& lock);  // loads the state that the member names
@@ -78,9 +78,9 @@ struct Session::Impl {
   std::deque<Message> saved;  // messages to the coordinator about the last checkpoints
   Watch watch;
   std::string coordinator_endpoint;
-  WorkClock work;          // tracks the loop
-  int64_t wanted_for = 0;  // the generation for whose parts of the state memory is prepared
-  int64_t leaf_bytes = 0;  // size of one rank gradient
+  WorkClock work;              // tracks the loop
+  int64_t wanted_for = 0;      // the generation for whose parts of the state memory is prepared
+  int64_t gradient_bytes = 0;  // size of one rank gradient
   std::exception_ptr error;
   int64_t leaves = 0;
   bool listening = false;

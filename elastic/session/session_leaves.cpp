@@ -27,12 +27,12 @@ void Session::Impl::tell_fault(const char* what, int64_t step, nlohmann::json fi
 }
 
 Session::Task::Task(Impl& session, int vrank)
-    : session_(session), vrank_(vrank), counts_(session.at_work().reduction().owns(vrank)), began_(Clock::now()) {}
+    : session_(session), vrank_(vrank), counts_(session.at_work().gradients().owns(vrank)), began_(Clock::now()) {}
 
 Session::Task* Session::next() {
   Impl& s = *impl_;
   const Lock lock(s.mutex);
-  const std::vector<int> todo = s.at_work().reduction().todo();
+  const std::vector<int> todo = s.at_work().gradients().todo();
   if (s.listening || s.at_work().position().step != s.view.number || todo.empty()) return nullptr;
   s.task.emplace(s, todo[0]);
   s.work.at("a leaf", s.now());
@@ -48,8 +48,8 @@ void Session::Task::reads(Tensor& input) {
 GradientSink::Plan Session::Task::plan() {
   Impl& s = session_;
   const Lock lock(s.mutex);
-  const bool stays = s.at_work().reduction().keeps_leaves();
-  const bool opens = s.at_work().position().step == s.view.number && s.at_work().reduction().opens(vrank_) &&
+  const bool stays = s.at_work().gradients().stay_on_device();
+  const bool opens = s.at_work().position().step == s.view.number && s.at_work().gradients().opens(vrank_) &&
                      !(stays && work_follows_);
   return {.place = stays ? Place::device : Place::cpu, .receiver = opens ? this : nullptr};
 }
@@ -58,7 +58,7 @@ GradientSink::Plan Session::Task::plan() {
 bool Session::Task::make_room() {
   const Lock lock(session_.mutex);
   return planned().place == Place::device && planned().receiver == nullptr &&
-         session_.at_work().reduction().let_leaves_go();
+         session_.at_work().gradients().move_to_cpu();
 }
 
 void Session::Task::finish(RankFacts facts) {
@@ -73,7 +73,7 @@ void Session::Task::finish(RankFacts facts) {
     leaf.batch_statistics = std::move(opened_statistics_);
   }
   s.flip(Fault::Flips::leaf, s.view.number, leaf.gradients, {{"vrank", vrank_}});
-  const bool named = !s.replay && s.member.reduction().owns(vrank_) &&
+  const bool named = !s.replay && s.member.gradients().owns(vrank_) &&
                      names_leaf(s.options.ledger, s.view.number, vrank_, s.options.member.vranks);
   if (!leaf.gradients.empty() && named) {
     const Activity activity("digests");
@@ -87,8 +87,8 @@ void Session::Task::finish(RankFacts facts) {
     lock.lock();
   }
   s.work.at("", s.now());
-  if (opened_passes_ && !s.at_work().reduction().has_open()) leaf.gradients = copies(leaf.gradients);
-  s.at_work().reduction().add(s.view.number, vrank_, std::move(leaf), seconds.count());
+  if (opened_passes_ && !s.at_work().gradients().has_open()) leaf.gradients = copies(leaf.gradients);
+  s.at_work().gradients().add(s.view.number, vrank_, std::move(leaf), seconds.count());
 }
 
 void Session::Task::open(int64_t count, std::vector<Tensor> batch_statistics, const Mark& since) {
@@ -98,7 +98,7 @@ void Session::Task::open(int64_t count, std::vector<Tensor> batch_statistics, co
   if (since) batch_statistics = copies(batch_statistics);
   const Lock lock(s.mutex);
   opened_statistics_ = batch_statistics;
-  s.member.reduction().open(s.view.number, vrank_, count, batch_statistics);
+  s.member.gradients().open(s.view.number, vrank_, count, batch_statistics);
   s.flush();
 }
 
@@ -115,7 +115,7 @@ void Session::Task::put(size_t gradient, Tensor value, const Mark& since) {
   opened_.resize(std::max(opened_.size(), gradient + 1));
   opened_[gradient] = value;
   opened_passes_ = since != nullptr;
-  s.member.reduction().put(static_cast<int>(gradient), std::move(value), opened_passes_);
+  s.member.gradients().put(static_cast<int>(gradient), std::move(value), opened_passes_);
   s.flush();
   while (s.member.reduction().work()) s.flush();
   began_ += Clock::now() - began;  // excluded from the time of a gradient

@@ -103,7 +103,7 @@ GroupFormer::Tells Session::Impl::about_groups() {
 }
 
 void Session::Impl::flush() {
-  for (Action& action : member.take_actions()) {
+  for (Action& action : member.outbox().take()) {
     switch (action.what) {
       case Action::What::connect:
         transport->connect(action.peer, action.endpoint);
@@ -125,7 +125,7 @@ void Session::Impl::flush() {
     }
   }
   if (!replay)
-    for (StatePart& part : member.take_parts()) copier.add(std::move(part));
+    for (StatePart& part : member.transfers().take_parts()) copier.add(std::move(part));
   if (former) {
     for (const GroupRequest& request : member.groups().take_requests()) former->form(request);
     former->drop_before(member.position().promised, member.groups().spare());
@@ -177,7 +177,8 @@ void Session::Impl::receive(const Packet& packet) {
   try {
     message = message_of(packet);
   } catch (const UsageError& malformed) {
-    return member.suspect(packet.sender, fmt::format("sent a malformed '{}': {}", packet.kind, malformed.what()));
+    return member.outbox().report(
+        messages::Suspect{packet.sender, fmt::format("sent a malformed '{}': {}", packet.kind, malformed.what())});
   }
   const bool of_coordinator = message.sender == member.position().coordinator;
   const bool answer = message.as<messages::Heard>() != nullptr;

@@ -35,7 +35,7 @@ struct RankFacts {
 };
 
 // The gradient of one virtual rank. Without samples (a short batch) it has no tensors. All tensors are contiguous
-// float32, on the CPU or on the device that reduces them (StepReduction::keeps_leaves).
+// float32, on the CPU or on the device that reduces them (StepGradients::stay_on_device).
 struct RankGradient {
   std::vector<Tensor> gradients = {};
   std::vector<Tensor> batch_statistics = {};  // for running statistics: combined by the same tree, but not scaled

@@ -11,10 +11,10 @@ using test::MemberParts;
 using test::Sent;
 
 struct Inbox : MemberParts {
-  CatchingUp catching_up;
+  CatchingUp catching_up{position, outbox};
   ExchangeInbox inbox{position, catching_up, outbox};
 
-  static Exchange trailer_alone() { return Exchange(/*vranks=*/4, /*members=*/2, /*me=*/0, nullptr, 0); }
+  static Exchange trailer_alone() { return Exchange({.vranks = 4, .members = 2}); }
   static messages::TrailerPart part(int member) {
     messages::TrailerPart part{.member = member, .held = 1};
     for (const int v : {2 * member, 2 * member + 1}) part.facts[v] = {};

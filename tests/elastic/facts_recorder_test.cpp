@@ -13,8 +13,7 @@ namespace fs = std::filesystem;
 // A run of four updates; the digest of the state is due after two, and at the end.
 struct Recorder : FactsRecorder {
   explicit Recorder(const fs::path& folder) : FactsRecorder({.directory = folder, .state_digest_every = 2}) {
-    begin({}, {});
-    set_steps(4);
+    begin({}, {}, 4);
   }
 };
 
@@ -32,9 +31,9 @@ TEST(FactsRecorder, WritesStepsInOrderHoweverTheyCome) {
   fs::create_directories(folder / "run");
   Recorder recorder(folder / "run");
   EXPECT_EQ(recorder.record({facts(1)}), -1);
-  EXPECT_EQ(recorder.untold_step(), 1) << "the second update is known, the first is not";
+  EXPECT_EQ(recorder.missing_step(), 1) << "the second update is known, the first is not";
   EXPECT_EQ(recorder.record({facts(0)}), 0) << "the line of the second waits for the digest of its state";
-  EXPECT_EQ(recorder.untold_step(), std::nullopt);
+  EXPECT_EQ(recorder.missing_step(), std::nullopt);
   EXPECT_EQ(recorder.record({facts(2)}), 2);
   EXPECT_EQ(recorder.recorded(), 3);
   EXPECT_EQ(recorder.line(2).state, (Digest{4, 2}));
@@ -50,7 +49,7 @@ TEST(FactsRecorder, ARepetitionIsOneLineAndAnotherWordIsAContradiction) {
   StepFacts other = facts(0);
   other.update->loss = 3;
   EXPECT_THROW(recorder.record({other}), Failure);
-  EXPECT_NE(recorder.contradiction(), "");
+  EXPECT_NE(recorder.ledger().contradiction(), "");
   other.step = 9;
   EXPECT_THROW(recorder.record({other}), UsageError) << "the run has four steps";
 }
@@ -62,10 +61,10 @@ TEST(FactsRecorder, AStateThatIsKnownOtherwiseCompletesItsLine) {
   Recorder recorder(folder / "run");
   recorder.record({facts(0), facts(1)});
   EXPECT_EQ(recorder.recorded(), 1);
-  EXPECT_EQ(recorder.state(2), std::nullopt);
+  EXPECT_EQ(recorder.states().at(2), std::nullopt);
   recorder.know_state(2, {4, 2}, {});
   EXPECT_EQ(recorder.recorded(), 2);
-  EXPECT_EQ(recorder.state(2), (Digest{4, 2}));
+  EXPECT_EQ(recorder.states().at(2), (Digest{4, 2}));
 }
 
 TEST(FactsRecorder, ALedgerThatIsExpectedDecides) {
@@ -77,7 +76,7 @@ TEST(FactsRecorder, ALedgerThatIsExpectedDecides) {
   first.sync();
   Recorder again(folder / "b");
   again.expect(ledger_steps(folder / "a" / "ledger.jsonl"));
-  EXPECT_EQ(again.known_steps(), 4);
+  EXPECT_EQ(again.ledger().known(), 4);
   again.record({facts(0)});
   StepFacts other = facts(1);
   other.update->gradient = {9, 9};
@@ -90,11 +89,11 @@ TEST(FactsRecorder, ForgetsWhatIsAheadOfTheLedger) {
   fs::create_directories(folder / "run");
   Recorder recorder(folder / "run");
   recorder.record({facts(0), facts(2)});
-  EXPECT_EQ(recorder.untold_step(), 2);
-  EXPECT_EQ(recorder.state(2), (Digest{4, 2}));
+  EXPECT_EQ(recorder.missing_step(), 2);
+  EXPECT_EQ(recorder.states().at(2), (Digest{4, 2}));
   recorder.forget_what_is_ahead();
-  EXPECT_EQ(recorder.untold_step(), std::nullopt);
-  EXPECT_EQ(recorder.state(2), std::nullopt);
+  EXPECT_EQ(recorder.missing_step(), std::nullopt);
+  EXPECT_EQ(recorder.states().at(2), std::nullopt);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ struct GroupMembers {
                .first->second;
       m.introduce(kCoordinator, {});
       m.receive({.sender = kCoordinator, .payload = messages::Welcome{.restore = 0}});
-      m.loaded(m.take_load());
+      m.loaded(m.catching_up().load());
       m.learn_layout(leaf(0));
     }
     start(1, 0);
@@ -70,7 +70,7 @@ struct GroupMembers {
     for (bool any = true; any;) {
       any = false;
       for (auto& [peer, m] : members)
-        for (Action& action : m->take_actions()) {
+        for (Action& action : m->outbox().take()) {
           if (action.what != Action::What::send) continue;
           action.message.sender = peer;
           (action.peer == kCoordinator ? reports : sent).push_back(kind_of(action.message.payload).name);
@@ -136,10 +136,10 @@ struct GroupMembers {
 
   void add_leaves() {
     for (auto& [peer, m] : members)
-      for (const int v : m->reduction().todo()) m->reduction().add(m->position().step, v, leaf(v), 1);
+      for (const int v : m->gradients().todo()) m->gradients().add(m->position().step, v, leaf(v), 1);
   }
   void contribute() {
-    for (auto& [peer, m] : members) m->contribute(std::nullopt);
+    for (auto& [peer, m] : members) m->gradients().contribute(std::nullopt);
     deliver();
   }
   // Runs until all members have the result. Returns its device.
@@ -155,7 +155,7 @@ struct GroupMembers {
     Device device;
     const float n = static_cast<float>(vranks), sum = n * (n - 1) / 2;
     for (auto& [peer, m] : members) {
-      const Reduced reduced = m->take_reduced();
+      const Reduced reduced = m->reduction().take_reduced();
       device = reduced.gradients.at(0).device();
       for (const float x : reduced.gradients[0].to(Device{}).span<float>())
         EXPECT_EQ(x, (n * 0.5f + sum) * static_cast<float>(1.0 / vranks));

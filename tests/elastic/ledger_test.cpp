@@ -218,6 +218,24 @@ TEST(Ledger, WhereTheBatchChanges) {
   EXPECT_EQ(at_once.size(), 1u);
 }
 
+TEST(Ledger, ChangesOfTheBatchAreThoseOfItsLinesAndThenOfTheExpectedOnes) {
+  const test::TemporaryFolder folder;
+  Ledger ledger(folder.path());
+  ledger.begin({});
+  std::vector<std::string> expected;
+  for (int64_t step = 1; step <= 3; ++step) {
+    LedgerLine line = line_of(step);
+    line.batch_size = step == 3 ? 16 : 8;
+    expected.push_back(line.text());
+  }
+  ledger.expect(expected);
+  ledger.record(LedgerLine::parse(expected[0]));
+  EXPECT_EQ(ledger.known(), 3);
+  const std::vector<GenerationScaling::Change> changes = batch_changes(ledger, 8);
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].batch, 16);
+}
+
 // The lines are compared as far as the replayed run went.
 TEST(Ledger, LinesMustBeThoseOfTheRunThatIsReplayed) {
   const test::TemporaryFolder folder;

@@ -44,23 +44,23 @@ void add_up_the_first_bucket(GroupMembers& pair) {
     const int first = 2 * (static_cast<int>(peer) - 1), second = first + 1;
     auto others =
         std::make_unique<RankGradient>(GroupMembers::leaf(first));  // another owner keeps it alive for a while
-    m->reduction().add(m->position().step, first, *others, 1);
-    ASSERT_TRUE(m->reduction().opens(second));
+    m->gradients().add(m->position().step, first, *others, 1);
+    ASSERT_TRUE(m->gradients().opens(second));
     const RankGradient& leaf = pair.opened[peer] = GroupMembers::leaf(second);
     const SideQueue side(kGpu, SideQueue::Of::gradients);
     side.follow();
-    m->reduction().open(m->position().step, second, leaf.facts.count, leaf.batch_statistics);
-    m->reduction().put(1, leaf.gradients[1]);
+    m->gradients().open(m->position().step, second, leaf.facts.count, leaf.batch_statistics);
+    m->gradients().put(1, leaf.gradients[1]);
     others.reset();
     // Reuses its memory.
     for (const int64_t n : {3, 2, 1}) pair.spoiled.push_back(Tensor::empty({n}, DType::f32, kGpu));
     EXPECT_FALSE(m->reduction().work()) << "not all have said that they have it";
-    EXPECT_FALSE(m->reduction().transferring());
+    EXPECT_FALSE(m->reduction().group_progress().has_value());
   }
   pair.deliver();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   const auto added_up = [&] {
-    return std::ranges::all_of(pair.members, [](const auto& m) { return m.second->reduction().progress() == 2; });
+    return std::ranges::all_of(pair.members, [](const auto& m) { return m.second->reduction().group_progress() == 2; });
   };
   while (!added_up() && std::chrono::steady_clock::now() < deadline)
     for (auto& [peer, m] : pair.members) EXPECT_FALSE(m->reduction().work());
@@ -72,10 +72,10 @@ void end_the_leaf(GroupMembers& pair) {
     {
       const SideQueue side(kGpu, SideQueue::Of::gradients);
       side.follow();
-      m->reduction().put(0, pair.opened[peer].gradients[0]);
+      m->gradients().put(0, pair.opened[peer].gradients[0]);
     }
     SideQueue::join(kGpu, SideQueue::Of::gradients);
-    m->reduction().add(m->position().step, second, std::exchange(pair.opened[peer], {}), 1);
+    m->gradients().add(m->position().step, second, std::exchange(pair.opened[peer], {}), 1);
   }
 }
 
@@ -111,8 +111,8 @@ TEST(MemberGroups, ADeathBetweenTwoBucketsCostsNoLeaf) {
   EXPECT_EQ(three.whole.at(1), 0) << "it is in the middle of a step";
   end_the_leaf(three);
   three.start(2, 1);
-  EXPECT_TRUE(three.members.at(1)->reduction().todo().empty());
-  EXPECT_EQ(three.members.at(2)->reduction().todo(), (std::vector<int>{4, 5}));
+  EXPECT_TRUE(three.members.at(1)->gradients().todo().empty());
+  EXPECT_EQ(three.members.at(2)->gradients().todo(), (std::vector<int>{4, 5}));
   EXPECT_EQ(three.step(), Device{});
   three.form_groups(2);
   three.step();
@@ -127,11 +127,11 @@ TEST(MemberGroups, AFenceEndsThemInTheMiddleOfAStep) {
   pair.add_leaves();
   pair.contribute();
   EXPECT_EQ(pair.members.at(1)->reduce(), Member::Progress::waiting);
-  EXPECT_TRUE(pair.members.at(1)->reduction().transferring());
+  EXPECT_TRUE(pair.members.at(1)->reduction().group_progress().has_value());
   EXPECT_EQ(pair.members.at(1)->reduction().missing(), "") << "whoever waits for the group misses no message";
   for (auto& [peer, m] : pair.members) {
     m->receive({.sender = GroupMembers::kCoordinator, .generation = 2, .payload = messages::Fence{}});
-    EXPECT_FALSE(m->reduction().transferring());
+    EXPECT_FALSE(m->reduction().group_progress().has_value());
     EXPECT_EQ(m->position().promised, 2);
   }
   pair.sent.clear();
@@ -150,17 +150,17 @@ TEST(MemberGroups, LeavesFromBeforeAndAfterAFenceAreAddedUp) {
   pair.step();
   for (auto& [peer, m] : pair.members) {
     const int first = 2 * (static_cast<int>(peer) - 1);
-    EXPECT_TRUE(m->reduction().reduces_in_group());
-    EXPECT_TRUE(m->reduction().keeps_leaves());
-    m->reduction().add(m->position().step, first, GroupMembers::leaf(first), 1);
+    EXPECT_TRUE(m->reduction().in_group());
+    EXPECT_TRUE(m->gradients().stay_on_device());
+    m->gradients().add(m->position().step, first, GroupMembers::leaf(first), 1);
     m->receive({.sender = GroupMembers::kCoordinator, .generation = 2, .payload = messages::Fence{}});
   }
   pair.start(2, 1);
   for (auto& [peer, m] : pair.members) {
     const int second = 2 * (static_cast<int>(peer) - 1) + 1;
-    EXPECT_FALSE(m->reduction().reduces_in_group());
-    EXPECT_FALSE(m->reduction().keeps_leaves());
-    m->reduction().add(m->position().step, second, GroupMembers::leaf(second, Device{}), 1);
+    EXPECT_FALSE(m->reduction().in_group());
+    EXPECT_FALSE(m->gradients().stay_on_device());
+    m->gradients().add(m->position().step, second, GroupMembers::leaf(second, Device{}), 1);
   }
   pair.contribute();
   EXPECT_EQ(pair.finish(), Device{});
@@ -246,7 +246,7 @@ TEST(MemberGroups, AreMadeFromTheOneBeforeAfterADeath) {
     if (in_transfer) {
       three.contribute();
       (void)three.members.at(1)->reduce();
-      EXPECT_TRUE(three.members.at(1)->reduction().transferring());
+      EXPECT_TRUE(three.members.at(1)->reduction().group_progress().has_value());
     }
     three.members.erase(3);
     for (auto& [peer, m] : three.members)
@@ -276,7 +276,7 @@ TEST(MemberGroups, AreNotMixedUp) {
   for (auto& [peer, m] : three.members) (void)m->groups().take_requests();
   three.members.at(2)->groups().formed(2, three.groups.at(2));
   three.add_leaves();
-  three.members.at(2)->contribute(std::nullopt);  // it is in the old group
+  three.members.at(2)->gradients().contribute(std::nullopt);  // it is in the old group
   three.deliver();
   three.members.at(1)->groups().not_shrunk(2);
   const auto request = three.members.at(1)->groups().take_requests();
@@ -284,10 +284,10 @@ TEST(MemberGroups, AreNotMixedUp) {
   three.members.at(1)->groups().named(2, emulation::nccl({})->make_id());
   three.deliver();
   three.members.at(1)->groups().formed(2, three.groups.at(1));  // this member is in the new group
-  three.members.at(1)->contribute(std::nullopt);
+  three.members.at(1)->gradients().contribute(std::nullopt);
   three.deliver();
   EXPECT_EQ(three.finish(), Device{});
-  for (auto& [peer, m] : three.members) EXPECT_FALSE(m->reduction().reduces_in_group()) << peer;
+  for (auto& [peer, m] : three.members) EXPECT_FALSE(m->reduction().in_group()) << peer;
 }
 
 // A member that cannot make the group tells the first member, which asks all for a new one; no member uses the old one.

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+
 #include "tests/elastic/member_parts.h"
 
 namespace elinvar {
@@ -13,6 +16,17 @@ using test::MemberParts;
 using test::Sent;
 
 const NcclId kId{};
+
+// A communicator in which no transfer is made.
+class IdleCommunicator final : public NcclCommunicator {
+ public:
+  State state(std::string&) override { return State::done; }
+  void transfer(std::span<const GpuPiece>, std::span<const GpuPiece>) override {}
+  bool carried() override { return true; }
+  void finish() override {}
+  std::unique_ptr<NcclCommunicator> shrink(std::span<const int>) override { return nullptr; }
+  void abort() override {}
+};
 
 struct Groups : MemberParts {
   explicit Groups(int index) : MemberParts(3, index) { position.generation->group = true; }
@@ -30,8 +44,10 @@ struct Groups : MemberParts {
     position.promised = generation.number;
     groups.enter(before, planned);
   }
-  // Reports a group as a session does. No transfer is made, so it needs no communicator.
-  void form(int64_t generation) { groups.formed(generation, nullptr); }
+  // Reports a group as a session does.
+  void form(int64_t generation) {
+    groups.formed(generation, GpuGroup::of(std::make_unique<IdleCommunicator>(), 3, position.index, Device{}));
+  }
 };
 
 TEST(AskingForGroups, TheFirstMemberNamesItAndTheOthersWaitForTheName) {

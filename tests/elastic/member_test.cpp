@@ -52,14 +52,14 @@ TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
   Member member(MemberOptions{.self = 4, .steps = 10});
   member.introduce(2, {});
   member.receive({.sender = 2, .payload = messages::Welcome{.restore = 0}});
-  const StateLoad load = member.take_load();
+  const StateLoad load = member.catching_up().load();
   member.loaded(load);
-  (void)member.take_actions();
+  (void)member.outbox().take();
   const messages::SendState request{
       .peer = 7, .endpoint = "tcp://127.0.0.1:7", .part = 0, .parts = 1, .attempt = 1, .copies = true};
   member.receive({.sender = 2, .step = 3, .payload = request});
   member.introduce(3, {});
-  const std::vector<Action> actions = member.take_actions();
+  const std::vector<Action> actions = member.outbox().take();
   ASSERT_FALSE(actions.empty());
   const auto* hello = actions.back().message.as<messages::Hello>();
   ASSERT_TRUE(hello);
@@ -72,15 +72,15 @@ TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
 TEST(Member, ComputesALeafBeforeItIsFed) {
   Member member(MemberOptions{.self = 4, .vranks = 4, .steps = 10});
   member.introduce(2, {});
-  EXPECT_FALSE(member.take_actions().back().message.as<messages::Hello>()->warm);
+  EXPECT_FALSE(member.outbox().take().back().message.as<messages::Hello>()->warm);
   EXPECT_EQ(member.next(), Member::Next::wait);
   member.receive({.sender = 2, .payload = messages::Welcome{}});
   EXPECT_EQ(member.next(), Member::Next::layout);
   member.learn_layout({.gradients = {Tensor::full({3}, 1)}, .facts = {.count = 1, .samples = 1}});
-  EXPECT_TRUE(member.take_actions().back().message.as<messages::Warm>());
+  EXPECT_TRUE(member.outbox().take().back().message.as<messages::Warm>());
   EXPECT_EQ(member.next(), Member::Next::wait);
   member.introduce(3, {});  // this coordinator does not know the member
-  EXPECT_TRUE(member.take_actions().back().message.as<messages::Hello>()->warm);
+  EXPECT_TRUE(member.outbox().take().back().message.as<messages::Hello>()->warm);
 }
 
 // Two members of the first generation, each with two of four virtual ranks, and a network that delivers everything at
@@ -108,7 +108,7 @@ struct HostMembers {
     for (const PeerId peer : {PeerId{1}, PeerId{2}}) {
       Member& m = *members.emplace(peer, introduced(peer)).first->second;
       m.receive({.sender = kCoordinator, .payload = messages::Welcome{.restore = 0}});
-      m.loaded(m.take_load());
+      m.loaded(m.catching_up().load());
       m.learn_layout(leaf(0));
     }
     for (auto& [peer, m] : members)
@@ -133,7 +133,7 @@ struct HostMembers {
   std::vector<std::string> deliver() {
     std::vector<std::string> kinds;
     for (auto& [peer, m] : members)
-      for (Action& action : m->take_actions()) {
+      for (Action& action : m->outbox().take()) {
         if (action.what != Action::What::send) continue;
         const auto* facts = action.message.as<messages::Facts>();
         const auto* alive = action.message.as<messages::Alive>();
@@ -152,8 +152,8 @@ struct HostMembers {
   void step(const StepFacts& facts = {}) {
     const int64_t step = members.at(1)->position().step;
     for (auto& [peer, m] : members) {
-      for (const int v : m->reduction().todo()) m->reduction().add(step, v, leaf(v), 1);
-      m->contribute({});
+      for (const int v : m->gradients().todo()) m->gradients().add(step, v, leaf(v), 1);
+      m->gradients().contribute({});
     }
     std::set<PeerId> complete;
     while (complete.size() < members.size()) {
@@ -162,7 +162,7 @@ struct HostMembers {
         if (!complete.contains(peer) && m->reduce() == Member::Progress::complete) complete.insert(peer);
     }
     for (auto& [peer, m] : members) {
-      const Reduced reduced = m->take_reduced();
+      const Reduced reduced = m->reduction().take_reduced();
       if (m->position().index == 0) made_by.push_back(reduced.generation);
       m->advance(facts);
     }
@@ -189,7 +189,7 @@ TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
        .payload = messages::SendState{.peer = 3, .endpoint = "e", .attempt = 1, .copies = true}});
   third->receive({.sender = 1, .payload = messages::StatePieces{.attempt = 1, .last = true}});
   ASSERT_EQ(third->next(), Member::Next::load);
-  third->loaded(third->take_load());
+  third->loaded(third->catching_up().load());
   ASSERT_EQ(third->next(), Member::Next::layout);
   third->learn_layout(HostMembers::leaf(0));
   ASSERT_EQ(third->next(), Member::Next::copy);
@@ -210,7 +210,7 @@ TEST(Member, ANewcomerHoldsAGenerationWithoutItWhereOneWithItMayHaveBegun) {
   while (third->reduce() != Member::Progress::complete)
     ASSERT_TRUE(third->reduction().missing().empty()) << third->reduction().missing();
   EXPECT_EQ(third->position().number(), 2);
-  (void)third->take_reduced();
+  (void)third->reduction().take_reduced();
   third->advance({});
   pair.members.emplace(3, std::move(third));
   pair.step();
@@ -237,20 +237,21 @@ TEST(Member, TheLeaderTellsOfSeveralStepsAtOnce) {
 
 TEST(Member, NobodyGathersMoreFactsThanItMay) {
   HostMembers pair;
-  const int untold = MemberOptions().untold;
-  for (int i = 0; i + 1 < untold; ++i) pair.step();
+  const int report_every = MemberOptions().report_every;
+  for (int i = 0; i + 1 < report_every; ++i) pair.step();
   EXPECT_EQ(pair.told, Steps{});
   pair.step();
-  Steps all(static_cast<size_t>(untold));
+  Steps all(static_cast<size_t>(report_every));
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(pair.told, all);
   pair.told.clear();
   // After a death, and to another coordinator, all unconfirmed facts are reported again.
   pair.step();
-  pair.members.at(1)->receive({.sender = HostMembers::kCoordinator, .step = untold - 3, .payload = messages::Ack{}});
+  pair.members.at(1)->receive(
+      {.sender = HostMembers::kCoordinator, .step = report_every - 3, .payload = messages::Ack{}});
   pair.members.at(1)->introduce(HostMembers::kCoordinator, {});
   pair.deliver();
-  EXPECT_EQ(pair.told, (Steps{untold - 2, untold - 1, untold}));
+  EXPECT_EQ(pair.told, (Steps{report_every - 2, report_every - 1, report_every}));
 }
 
 // This happens with a coordinator that was away for long.
@@ -259,7 +260,7 @@ TEST(Member, ManyFactsAreSeveralMessages) {
   for (int i = 0; i < 150; ++i) pair.step({.digests = std::string(20000, 'x')});
   pair.members.at(1)->introduce(HostMembers::kCoordinator, {});
   std::vector<size_t> steps;
-  for (Action& action : pair.members.at(1)->take_actions())
+  for (Action& action : pair.members.at(1)->outbox().take())
     if (const auto* facts = action.message.as<messages::Facts>()) {
       steps.push_back(facts->told.steps.size());
       EXPECT_NO_THROW(encode(packet_of(action.message, 1)));
@@ -317,7 +318,7 @@ TEST(Member, WhoFailsTellsOfTheStepsBefore) {
     for (int i = 0; i < 3; ++i) pair.step();
     pair.members.at(peer)->failed("no more memory", 3);
     std::vector<std::string> kinds;
-    for (const Action& action : pair.members.at(peer)->take_actions())
+    for (const Action& action : pair.members.at(peer)->outbox().take())
       kinds.push_back(kind_of(action.message.payload).name);
     EXPECT_EQ(kinds, (Kinds{"facts", "failed"}));
   }
@@ -328,15 +329,15 @@ TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
   Member &a = *pair.members.at(1), &b = *pair.members.at(2);
   const RankGradient leaves[] = {HostMembers::leaf(0), HostMembers::leaf(1), HostMembers::leaf(2),
                                  HostMembers::leaf(3)};
-  EXPECT_FALSE(a.reduction().opens(0)) << "another leaf is to come";
-  a.reduction().add(0, 0, leaves[0], 1);
-  b.reduction().add(0, 2, leaves[2], 1);
+  EXPECT_FALSE(a.gradients().opens(0)) << "another leaf is to come";
+  a.gradients().add(0, 0, leaves[0], 1);
+  b.gradients().add(0, 2, leaves[2], 1);
   for (const int v : {1, 3}) {
     Member& m = v == 1 ? a : b;
-    ASSERT_TRUE(m.reduction().opens(v));
-    m.reduction().open(0, v, 1, leaves[v].batch_statistics);
+    ASSERT_TRUE(m.gradients().opens(v));
+    m.gradients().open(0, v, 1, leaves[v].batch_statistics);
     EXPECT_TRUE(pair.deliver().empty());
-    m.reduction().put(1, leaves[v].gradients[1]);
+    m.gradients().put(1, leaves[v].gradients[1]);
     EXPECT_EQ(pair.deliver(), v == 1 ? Kinds{"contribution"} : Kinds{}) << "bucket 1 is b's";
   }
   EXPECT_FALSE(a.reduction().work());
@@ -344,15 +345,15 @@ TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
   EXPECT_EQ(pair.deliver(), Kinds{"result"});
   for (const int v : {1, 3}) {
     Member& m = v == 1 ? a : b;
-    m.reduction().put(0, leaves[v].gradients[0]);
-    m.reduction().add(0, v, leaves[v], 1);
-    m.contribute({});
+    m.gradients().put(0, leaves[v].gradients[0]);
+    m.gradients().add(0, v, leaves[v], 1);
+    m.gradients().contribute({});
   }
   EXPECT_EQ(pair.deliver(), (Kinds{"contribution", "part"}));
   EXPECT_EQ(a.reduce(), Member::Progress::complete);
   EXPECT_EQ(pair.deliver(), (Kinds{"trailer", "result"}));
   EXPECT_EQ(b.reduce(), Member::Progress::complete);
-  const Reduced reduced = b.take_reduced();
+  const Reduced reduced = b.reduction().take_reduced();
   for (const float x : reduced.gradients[0].span<float>()) EXPECT_EQ(x, (4 * 0.5f + 6) / 4);
   for (const float x : reduced.gradients[1].span<float>()) EXPECT_EQ(x, (4 * 0.25f + 6) / 4);
   EXPECT_EQ(reduced.batch_statistics[0].item(), 4 * 0.125 + 6);
@@ -363,21 +364,21 @@ TEST(Member, AFenceLeavesAnOpenLeafWhole) {
   HostMembers pair;
   Member& b = *pair.members.at(2);
   const RankGradient leaf = HostMembers::leaf(3);
-  b.reduction().add(0, 2, HostMembers::leaf(2), 1);
-  b.reduction().open(0, 3, 1, leaf.batch_statistics);
+  b.gradients().add(0, 2, HostMembers::leaf(2), 1);
+  b.gradients().open(0, 3, 1, leaf.batch_statistics);
   b.receive({.sender = HostMembers::kCoordinator, .generation = 2, .payload = messages::Fence{}});
-  b.reduction().put(1, leaf.gradients[1]);
+  b.gradients().put(1, leaf.gradients[1]);
   EXPECT_TRUE(pair.deliver().empty());
   Generation alone{.number = 2, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
   alone.members = {{.id = 2, .peer = 2, .endpoint = "e", .share = {{0, 4}}, .first_share = {{0, 4}}}};
   b.receive({.sender = HostMembers::kCoordinator, .generation = 2, .payload = messages::Start{.record = alone}});
-  b.reduction().put(0, leaf.gradients[0]);
-  b.reduction().add(0, 3, leaf, 1);
-  EXPECT_EQ(b.reduction().todo(), (std::vector<int>{0, 1}));
-  for (const int v : {0, 1}) b.reduction().add(0, v, HostMembers::leaf(v), 1);
-  b.contribute({});
+  b.gradients().put(0, leaf.gradients[0]);
+  b.gradients().add(0, 3, leaf, 1);
+  EXPECT_EQ(b.gradients().todo(), (std::vector<int>{0, 1}));
+  for (const int v : {0, 1}) b.gradients().add(0, v, HostMembers::leaf(v), 1);
+  b.gradients().contribute({});
   EXPECT_EQ(b.reduce(), Member::Progress::complete);
-  const Reduced reduced = b.take_reduced();
+  const Reduced reduced = b.reduction().take_reduced();
   for (const float x : reduced.gradients[0].span<float>()) EXPECT_EQ(x, (4 * 0.5f + 6) / 4);
 }
 

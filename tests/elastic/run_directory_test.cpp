@@ -45,8 +45,7 @@ struct Toy {
     explicit Opened(const fs::path& path, bool resume = false)
         : RunDirectory({.path = path, .state_digest_every = 2, .checkpoint_every = 3, .keep = 2, .resume = resume},
                        {.run = 1}) {
-      facts().begin({}, {.tensors_every = 2});
-      facts().set_steps(10);
+      facts().begin({}, {.tensors_every = 2}, 10);
     }
   };
   // Two workers write their parts of the state after `step` updates; the second writes that of `other` if it is given.
@@ -99,7 +98,7 @@ TEST(RunDirectory, ResumesFromEveryCheckpointWithTheSameLedger) {
     Toy::Opened directory(path, true);
     // A checkpoint is known to be good only after the next step.
     const int64_t first = stop == 10 ? 10 : std::max<int64_t>(stop - 1, 0) / 3 * 3;
-    EXPECT_EQ(directory.first_step(), first) << stop;
+    EXPECT_EQ(directory.start().step, first) << stop;
     Toy::run(directory, first, 10);
     EXPECT_EQ(read_file(path / "ledger.jsonl"), whole) << stop;
     EXPECT_EQ(read_file(path / "digests.jsonl"), digests) << stop;
@@ -152,8 +151,7 @@ TEST(RunDirectory, WhatIsBeforeAContradictionIsWritten) {
     Toy::run(directory, 0, 10);
   }
   RunDirectory again({.path = folder / "again", .state_digest_every = 2, .replay = folder / "whole"}, {});
-  again.facts().begin({}, {});
-  again.facts().set_steps(10);
+  again.facts().begin({}, {}, 10);
   std::vector<StepFacts> steps;
   for (int64_t step = 0; step < 4; ++step) steps.push_back(Toy::told(step));
   steps[2].update->loss = 7.0;
@@ -174,7 +172,7 @@ TEST(RunDirectory, DigestsThatWereLostComeAgain) {
   replace_file(digests, text);
   for (const char* name : {"whole", "cut"}) {
     Toy::Opened directory(folder / name, true);
-    EXPECT_EQ(directory.first_step(), 6);
+    EXPECT_EQ(directory.start().step, 6);
     Toy::run(directory, 6, 10);
   }
   EXPECT_EQ(read_file(digests), read_file(folder / "whole" / "digests.jsonl"));
@@ -259,8 +257,8 @@ TEST(RunDirectory, RefusesWhatItShould) {
   replace_file(ledger, text.substr(0, end));
   {
     const Toy::Opened directory(folder / "run", true);
-    EXPECT_EQ(directory.first_step(), 3);
-    EXPECT_EQ(directory.notices().size(), 2u);
+    EXPECT_EQ(directory.start().step, 3);
+    EXPECT_EQ(directory.start().notices.size(), 2u);
   }
   flip_byte(folder / "run" / "checkpoints" / "step-3" / "manifest.json", 10);
   try {

@@ -11,14 +11,16 @@ using test::MemberParts;
 using test::Sent;
 
 struct Transfers : MemberParts {
-  explicit Transfers(int64_t step) : MemberParts(2, 1, step) {}
+  explicit Transfers(int64_t step) : MemberParts(2, 1, step) {
+    layout.learn({.gradients = {Tensor::zeros({3}), Tensor::zeros({2})}});
+  }
   static messages::SendState request(bool copies = false) {
     return {.peer = 7, .endpoint = "learner", .part = 1, .parts = 2, .attempt = 3, .copies = copies};
   }
-  FactsOutbox facts;
+  GradientLayout layout{/*bucket_elements=*/3};  // two buckets
+  FactsOutbox facts{/*report_every=*/1, position, outbox};
   ScalingProgress scaling{ScalingOptions{}};
-  StateTransfers transfers{position, outbox, facts, scaling};
-  const Buckets buckets{{Shape{3}, Shape{2}}, 3};  // two buckets
+  StateTransfers transfers{position, layout, outbox, facts, scaling};
 };
 
 TEST(StateTransfers, APartIsGivenAtItsBoundaryAndOnce) {
@@ -66,17 +68,17 @@ TEST(StateTransfers, ALearnerGetsEveryResultFromItsBoundaryOn) {
   at.transfers.begin(3, Transfers::request(/*copies=*/true));
   at.outbox.take();
   const std::vector<Tensor> values = {Tensor::full({3}, 1), Tensor::full({2}, 2)};
-  at.transfers.completed(2, values, {}, &at.buckets, true);
+  at.transfers.completed(2, values, {}, true);
   EXPECT_EQ(at.sent(), Sent{}) << "the state has it already";
-  at.transfers.completed(3, values, {}, &at.buckets, true);
+  at.transfers.completed(3, values, {}, true);
   EXPECT_EQ(at.sent(), (Sent{"result>7", "result>7", "trailer>7"}));
   EXPECT_EQ(at.last.generation, kCopyGeneration);
   EXPECT_EQ(at.last.step, 3);
   EXPECT_EQ(at.last.as<messages::Trailer>()->attempt, 3);
-  at.transfers.completed(at.position.steps, {}, {}, &at.buckets, true);
+  at.transfers.completed(at.position.steps, {}, {}, true);
   EXPECT_EQ(at.sent(), Sent{"trailer>7"}) << "the last reduction has no tensors";
   at.transfers.stop(7);
-  at.transfers.completed(4, values, {}, &at.buckets, true);
+  at.transfers.completed(4, values, {}, true);
   EXPECT_EQ(at.sent(), Sent{});
 }
 
@@ -84,13 +86,13 @@ TEST(StateTransfers, TheLastResultIsKeptForThoseWhoLackIt) {
   Transfers at(2);
   const std::vector<Tensor> values = {Tensor::full({3}, 1), Tensor::full({2}, 2)};
   at.position.completed = 3;
-  at.transfers.completed(2, values, {}, &at.buckets, /*kept=*/true);
+  at.transfers.completed(2, values, {}, /*kept=*/true);
   EXPECT_TRUE(at.transfers.keeps_result());
-  at.transfers.give_result({.sender = 5, .step = 1}, {"e"}, &at.buckets);
+  at.transfers.give_result({.sender = 5, .step = 1}, {"e"});
   EXPECT_EQ(at.sent(), Sent{}) << "it is that of another step";
-  at.transfers.give_result({.sender = 5, .step = 2}, {"e"}, &at.buckets);
+  at.transfers.give_result({.sender = 5, .step = 2}, {"e"});
   EXPECT_EQ(at.sent(), (Sent{"result>5", "result>5", "trailer>5"}));
-  at.transfers.completed(3, values, {}, &at.buckets, /*kept=*/false);
+  at.transfers.completed(3, values, {}, /*kept=*/false);
   EXPECT_FALSE(at.transfers.keeps_result());
 }
 

@@ -55,7 +55,7 @@ TEST(StepAudit, NothingIsAuditedBeforeTheGenerationBeginsNorAfterTheLastUpdate) 
 struct Alone : Audited {
   Alone() : Audited(1, 0) { position.generation->members[0].share = {{0, kVranks}}; }
   Outcome judged() {
-    Exchange exchange(kVranks, 1, 0, nullptr, 0);
+    Exchange exchange({.vranks = kVranks});
     messages::TrailerPart part{.held = 1, .audit = audit.claims()};
     for (int v = 0; v < kVranks; ++v) part.facts[v] = {};
     exchange.contribute({}, part, {}, [](int, Payload) {});

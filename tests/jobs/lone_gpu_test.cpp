@@ -80,12 +80,12 @@ Steps steps_on(Device device, bool keeps, bool crowded = false) {
     const int64_t before = emulation::bytes_to_host;
     emulation::peak_in_use = emulation::in_use.load();
     int64_t leaves = 0;
-    for (const int vrank : member.reduction().todo()) {
+    for (const int vrank : member.gradients().todo()) {
       if (crowded && step == 1 && leaves == 3) {
-        EXPECT_TRUE(member.reduction().let_leaves_go());
+        EXPECT_TRUE(member.gradients().move_to_cpu());
       }
-      EXPECT_EQ(member.reduction().keeps_leaves(), !crowded || step == 0 || (step == 1 && leaves < 3));
-      const bool stays = keeps && member.reduction().keeps_leaves();
+      EXPECT_EQ(member.gradients().stay_on_device(), !crowded || step == 0 || (step == 1 && leaves < 3));
+      const bool stays = keeps && member.gradients().stay_on_device();
       GradientSink sink(stays ? GradientSink::Place::device : GradientSink::Place::cpu);
       RankFacts facts = training.rank_gradient(training.loader.batch(at, vrank), step, vrank, sink);
       RankGradient leaf = sink.take(std::move(facts));
@@ -94,12 +94,12 @@ Steps steps_on(Device device, bool keeps, bool crowded = false) {
         if (leaves == 0 && step == 0) result.gradients += gradient.bytes();
       }
       if (!leaf.gradients.empty()) digest_leaf(leaf, step, c.ledger_options(), c.run.virtual_ranks);
-      member.reduction().add(step, vrank, std::move(leaf), 0);
+      member.gradients().add(step, vrank, std::move(leaf), 0);
       ++leaves;
     }
-    member.contribute(std::nullopt);
+    member.gradients().contribute(std::nullopt);
     EXPECT_EQ(member.reduce(), Member::Progress::complete);
-    const Reduced reduced = member.take_reduced();
+    const Reduced reduced = member.reduction().take_reduced();
     TensorsDigest gradient = digest_in_order(reduced.gradients, reduced.batch_statistics);
     const Update update = training.update(step, reduced);
     const StepFacts facts = facts_of(reduced, std::move(gradient), step, c.ledger_options(), c.run.virtual_ranks);
@@ -109,7 +109,7 @@ Steps steps_on(Device device, bool keeps, bool crowded = false) {
     result.most_memory = std::max(result.most_memory, emulation::peak_in_use - others);
     replay.advance();
   }
-  EXPECT_FALSE(member.reduction().let_leaves_go() && crowded) << "they are gone already";
+  EXPECT_FALSE(member.gradients().move_to_cpu() && crowded) << "they are gone already";
   return result;
 }
 

@@ -256,7 +256,7 @@ void JobProcess::open_directory() {
                                   {"isa", command_.isa},
                                   {"metrics_port", command_.metrics_port.value_or(-1)},
                                   {"metrics_address", command_.metrics_address}}});
-  for (const std::string& notice : directory_->notices()) say(stderr, "{}\n", notice);
+  for (const std::string& notice : directory_->start().notices) say(stderr, "{}\n", notice);
   report_.emplace(command_, config_, *directory_, began_);
   run_ = directory_->run();
   records_.newest = directory_->generations().newest();
@@ -283,11 +283,11 @@ void JobProcess::open(const WorkerInfo& about) {
                              .config = digest(resolved),
                              .data = about.data,
                              .options = ledger},
-                            {.tensors_every = ledger.tensors_every, .gradient = about.gradient, .state = about.state});
-  directory_->facts().set_steps(config_.adaptive() ? INT64_MAX >> 2 : about.steps);
+                            {.tensors_every = ledger.tensors_every, .gradient = about.gradient, .state = about.state},
+                            config_.adaptive() ? std::nullopt : std::optional(about.steps));
   if (profile_) forget_profiles(path_);
   report_->begin(about, transport_->endpoint());
-  const int64_t first = directory_->first_step();
+  const int64_t first = directory_->start().step;
   coordinator_.emplace(CoordinatorOptions{.run = run_,
                                           .term = directory_->term().number(),
                                           .endpoint = transport_->endpoint(),

@@ -121,7 +121,7 @@ class JobProcess final : public CoordinatorWorld {
   int starts_ = 0, started_ = 0, turned_away_ = 0;
   bool interrupted_ = false, until_ = false;
   Seconds beat_at_ = 0, began_ = now();
-  std::optional<Seconds> untold_since_;
+  std::optional<Seconds> missing_since_;
   std::optional<Coordinator> coordinator_;
   std::optional<FaultInjector> fault_injector_;
   std::optional<PartWriter> part_writer_;

@@ -7,13 +7,13 @@ namespace elinvar {
 
 LedgerLine make_again(Training& training, Replay& replay, const ToldOfRemaking& told) {
   Member& member = replay.member();
-  if (member.next() != Member::Next::leaves || member.position().last())
+  if (member.next() != Member::Next::gradients || member.position().last())
     fail("the run ends after step {}", member.position().step);
   const int64_t step = member.position().step;
   const Cursor cursor = training.cursor(step, member.scaling().current());
   LedgerLine line;
   line.step = step + 1;
-  for (const int vrank : member.reduction().todo()) {
+  for (const int vrank : member.gradients().todo()) {
     const Batch batch = training.loader.batch(cursor, vrank);
     told.batch(vrank, batch);
     told.at(fmt::format("leaf {}", vrank));
@@ -21,13 +21,13 @@ LedgerLine make_again(Training& training, Replay& replay, const ToldOfRemaking& 
     told.at("");
     if (!leaf.gradients.empty()) line.leaves[vrank] = digest_in_order(leaf.gradients, leaf.batch_statistics).digest;
     told.at("reduction");
-    member.reduction().add(step, vrank, std::move(leaf), 0);
+    member.gradients().add(step, vrank, std::move(leaf), 0);
   }
-  member.contribute({});
+  member.gradients().contribute({});
   const bool complete = member.reduce() == Member::Progress::complete;
   told.at("");
   invariant(complete, "a member that is alone waits for nobody");
-  const Reduced reduced = member.take_reduced();
+  const Reduced reduced = member.reduction().take_reduced();
   if (training.adaptive()) line.batch_size = reduced.scaling_state.batch;
   line.batch = reduced.batch;
   line.loss = reduced.loss;

@@ -69,7 +69,7 @@ void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
   write_json(path / "environment.json", environment);
   remove_tree(path / "result.json");  // left by an earlier part of the run; it would be wrong from here on
 
-  const int64_t first = directory_.first_step();
+  const int64_t first = directory_.start().step;
   reported_ = directory_.members_alive() ? directory_.facts().recorded() : first;
   metrics_.emplace(path, reported_);
   if (config_.tensorboard.any()) tensorboard_.emplace(path, directory_.term().number(), reported_);
@@ -204,7 +204,7 @@ Json Report::status(Seconds now) const {
 void Report::end(bool finished, int64_t step, Seconds now) {
   goodput_.finish(now);
   directory_.facts().sync();
-  const std::optional<Digest> state = directory_.facts().state(step);
+  const std::optional<Digest> state = directory_.facts().states().at(step);
   nlohmann::ordered_json result = {
       {"status", finished ? "finished" : "interrupted"}, {"step", step}, {"steps", finished ? step : steps_}};
   result["tenure"] = directory_.term().number();
@@ -232,7 +232,8 @@ void Report::fail(const std::string& reason) {
     event("failed", {{"step", reported_}, {"reason", reason}});
     nlohmann::ordered_json result = {{"status", "failed"}, {"step", reported_}, {"steps", steps_}, {"reason", reason}};
     result["tenure"] = directory_.term().number();
-    if (!directory_.facts().contradiction().empty()) result["contradiction"] = directory_.facts().contradiction();
+    const std::string& contradiction = directory_.facts().ledger().contradiction();
+    if (!contradiction.empty()) result["contradiction"] = contradiction;
     write_json(directory_.path() / "result.json", result);
   } catch (const std::exception&) {
   }

@@ -32,7 +32,7 @@ constexpr Seconds kFirstWords = 3;     // for workers that are said to be alive 
 constexpr Seconds kLastWords = 0.05;   // for messages that a process sent before its end and that are still in transit
 constexpr Seconds kFirstWorker = 30;   // for the first worker to introduce itself if others should be alive
 constexpr Seconds kFirstToJoin = 600;  // for the first worker to introduce itself if another process starts it
-constexpr Seconds kUntold = 5;         // for workers to repeat unconfirmed facts after a takeover
+constexpr Seconds kMissing = 5;        // for workers to repeat unconfirmed facts after a takeover
 constexpr Seconds kFresh = 0.5;        // the largest age of the numbers for Prometheus
 constexpr Seconds kBeat = 1.2 * kHeartbeat;  // between two counts that show others that this process lives
 // A count may come this much earlier if the process is awake anyway, as heartbeats cause.
@@ -61,7 +61,7 @@ JobProcess::JobProcess(const JobOptions& command)
   // Workers find the job's endpoint in the run directory.
   const bool found_by_others = command.workers == 0;
   if (found_by_others || fs::exists(path_ / "ledger.jsonl") || fs::exists(path_ / "coordinators")) open_directory();
-  if (profile_ && directory_) profile_ = parse_profile_window(command.profile, directory_->first_step());
+  if (profile_ && directory_) profile_ = parse_profile_window(command.profile, directory_->start().step);
   if (profile_ && command.until) profile_ = within(*profile_, *command.until);
 }
 
@@ -149,16 +149,17 @@ HeldTerm::Standing JobProcess::standing_now() {
 
 int64_t JobProcess::restart() {
   directory_->choose_checkpoint();
-  return directory_->first_step();
+  return directory_->start().step;
 }
 
 int64_t JobProcess::newest_checkpoint(int64_t most) { return directory_->checkpoints().newest(most); }
 
 CoordinatorWorld::Recorded JobProcess::begin_history() {
   directory_->forget_what_is_ahead();
-  return {.scaling_state = directory_->scaling_state(),
-          .changes = directory_->facts().batch_changes(),
-          .steps = directory_->facts().known_steps()};
+  const Ledger& ledger = directory_->facts().ledger();
+  return {.scaling_state = directory_->start().scaling_state,
+          .changes = batch_changes(ledger, config_.adaptive() ? config_.run.batch_size : 0),
+          .steps = ledger.known()};
 }
 
 std::optional<int64_t> JobProcess::facts(const std::vector<StepFacts>& steps) {
@@ -248,7 +249,7 @@ void JobProcess::start_worker() {
 
 // Starts new workers, because those that should have continued have died since this process looked.
 void JobProcess::start_without_members() {
-  say(stderr, "they are gone; {}\n", directory_->notices().empty() ? "" : directory_->notices().back());
+  say(stderr, "they are gone; {}\n", directory_->start().notices.empty() ? "" : directory_->start().notices.back());
   start_workers(command_.workers);
 }
 
@@ -266,12 +267,12 @@ void JobProcess::worker_lost(const Loss& loss) {
 // Workers repeat to a new coordinator all facts that were not confirmed. Steps that none of them repeats had been
 // recorded, so if the ledger lacks them it was damaged.
 void JobProcess::check_ledger() {
-  const std::optional<int64_t> untold = command_.takes_over ? directory_->facts().untold_step() : std::nullopt;
-  if (!untold) untold_since_.reset();
-  else if (!untold_since_) untold_since_ = now();
-  else if (now() > *untold_since_ + kUntold)
+  const std::optional<int64_t> missing = command_.takes_over ? directory_->facts().missing_step() : std::nullopt;
+  if (!missing) missing_since_.reset();
+  else if (!missing_since_) missing_since_ = now();
+  else if (now() > *missing_since_ + kMissing)
     fail("{} ends before step {}, which an earlier coordinator had recorded: it was removed or cut off",
-         (path_ / "ledger.jsonl").string(), *untold);
+         (path_ / "ledger.jsonl").string(), *missing);
 }
 
 // Increments the beat so that no other process takes over. Returns false if one has.
@@ -351,7 +352,7 @@ int JobProcess::finish() {
   report_->end(finished,
                finished ? directory_->facts().steps()
                : last   ? last->first_step
-                        : directory_->first_step(),
+                        : directory_->start().step,
                now());
   return 0;
 }

@@ -186,7 +186,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   MemberOptions member = training.member();
   member.self = self;
   member.endpoint = transport.endpoint();
-  if (about_job.facts_at_once) member.untold = 1;
+  if (about_job.facts_at_once) member.report_every = 1;
   std::vector<TensorLayout> gradient;
   for (const Parameter& p : job.network->parameters.list) gradient.push_back(layout_of(p.name, p.var.value()));
   const SessionOptions options{

@@ -232,9 +232,10 @@ void Simulation::not_formed(Process& p, const GroupRequest& request, const std::
 
 void Simulation::wait_for_group(Process& p) {
   Member& m = *p.member;
-  if (!p.alive || !m.reduction().transferring()) return;
-  if (p.group_since < 0 || m.reduction().progress() != p.group_progress) p.group_since = now_;
-  p.group_progress = m.reduction().progress();
+  const std::optional<int64_t> progress = m.reduction().group_progress();
+  if (!p.alive || !progress) return;
+  if (p.group_since < 0 || *progress != p.group_progress) p.group_since = now_;
+  p.group_progress = *progress;
   if (now_ > p.group_since + kTransferred) m.groups().stalled("the sums have not come");
   flush(p);
   if (std::exchange(p.polls, true)) return;
@@ -256,8 +257,8 @@ void Simulation::goes(Process& p) {
   Member& m = *p.member;
   if (!m.position().active() || m.position().fenced()) return;
   const auto [first, mine] =
-      planes_.try_emplace({m.position().number(), m.position().completed}, m.reduction().reduces_in_group());
-  if (first->second != m.reduction().reduces_in_group())
+      planes_.try_emplace({m.position().number(), m.position().completed}, m.reduction().in_group());
+  if (first->second != m.reduction().in_group())
     violate("of generation {} some make step {} in a group, but worker {} {}", m.position().number(),
             m.position().completed, p.peer,
             first->second ? "through its host" : "does, too, and others through their hosts");

@@ -24,7 +24,7 @@ void Simulation::add_worker() {
       .scaling = scaling_,
       .audit = audit_,
       .groups = p->nccl.has_value(),
-      .untold = peer % 2 == 0 ? 1 : 8,
+      .report_every = peer % 2 == 0 ? 1 : 8,
       .spoil = [this, peer](int64_t step, int bucket, auto& sums) { spoil(*workers_.at(peer), step, bucket, sums); }});
   log(fmt::format("worker {} starts{}", peer, p->sees_directory ? "" : ", without the directory"));
   workers_[peer] = std::move(p);
@@ -102,9 +102,9 @@ void Simulation::seek(Process& p) {
 }
 
 void Simulation::flush(Process& p) {
-  act(p.peer, p.member->take_actions());
+  act(p.peer, p.member->outbox().take());
   serve_groups(p);
-  const std::vector<StatePart> parts = p.replays ? std::vector<StatePart>() : p.member->take_parts();
+  const std::vector<StatePart> parts = p.replays ? std::vector<StatePart>() : p.member->transfers().take_parts();
   for (const StatePart& part : parts) {
     if (p.corrupt && part.to != 0) return end_what_lasts(p);
     if (!p.corrupt && p.state != state_after(p, part.step))
@@ -191,7 +191,7 @@ void Simulation::advance(Process& p) {
   if (next == Member::Next::replay) return replay(p);
   if (next == Member::Next::layout) {
     return later(p, 0.05, [this](Process& q) {
-      for (int v = 0; !q.member->reduction().knows_layout(); ++v) {
+      for (int v = 0; !q.member->layout().known(); ++v) {
         const RankGradient leaf = any_leaf(q.state, v);
         if (!leaf.gradients.empty()) q.member->learn_layout(leaf);
       }
@@ -201,34 +201,34 @@ void Simulation::advance(Process& p) {
     if (m.reduce() == Member::Progress::complete) later(p, uniform(0.001, 0.02), [this](Process& q) { update(q); });
     return;
   }
-  if (next != Member::Next::leaves) return;
-  const std::vector<int> todo = m.reduction().todo();
+  if (next != Member::Next::gradients) return;
+  const std::vector<int> todo = m.gradients().todo();
   if (!todo.empty()) {
     const int64_t step = m.position().step;
     const bool last = m.position().last();
     const ScalingState scaling_state = m.scaling().current();
-    const bool opens = m.reduction().opens(todo[0]) && pick(4) > 0;
+    const bool opens = m.gradients().opens(todo[0]) && pick(4) > 0;
     return later(p, p.leaf_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
       const RankGradient leaf = last ? RankGradient{} : compute(q, step, v, scaling_state);
-      if (!opens || leaf.gradients.empty()) return q.member->reduction().add(step, v, leaf, q.leaf_seconds);
-      if (q.member->reduction().opens(v)) goes(q);
-      q.member->reduction().open(step, v, leaf.facts.count, leaf.batch_statistics);
+      if (!opens || leaf.gradients.empty()) return q.member->gradients().add(step, v, leaf, q.leaf_seconds);
+      if (q.member->gradients().opens(v)) goes(q);
+      q.member->gradients().open(step, v, leaf.facts.count, leaf.batch_statistics);
       q.open = true;
       ++result_.opened;
       if (kills_beside_open_) kill_beside(q);
       put(q, step, v, leaf, leaf.gradients.size());
     });
   }
-  if (!m.reduction().knows_layout())
-    for (int v = 0; !m.reduction().knows_layout(); ++v) {
+  if (!m.layout().known())
+    for (int v = 0; !m.layout().known(); ++v) {
       const RankGradient leaf = any_leaf(p.state, v);
       if (!leaf.gradients.empty()) m.learn_layout(leaf);
     }
   std::optional<Digest> state;
-  if (m.digest_due())
+  if (m.gradients().digest_due())
     state = Digest{p.state, mix(static_cast<uint64_t>(m.scaling().made().samples * 1000 + m.scaling().made().batch))};
   goes(p);
-  m.contribute(state);
+  m.gradients().contribute(state);
   flush(p);
   later(p, 0, [](Process&) {});
 }
@@ -238,10 +238,10 @@ void Simulation::put(Process& p, int64_t step, int vrank, const RankGradient& le
   if (p.member->position().fenced()) ++result_.interrupted;
   if (left == 0) {
     p.open = false;
-    return p.member->reduction().add(step, vrank, leaf, p.leaf_seconds);
+    return p.member->gradients().add(step, vrank, leaf, p.leaf_seconds);
   }
   later(p, p.leaf_seconds * uniform(0.2, 0.4), [=, this](Process& q) {
-    q.member->reduction().put(static_cast<int>(left) - 1, leaf.gradients[left - 1]);
+    q.member->gradients().put(static_cast<int>(left) - 1, leaf.gradients[left - 1]);
     while (pick(2) > 0 && q.member->reduction().work()) {
     }
     flush(q);
@@ -250,7 +250,7 @@ void Simulation::put(Process& p, int64_t step, int vrank, const RankGradient& le
 }
 
 void Simulation::update(Process& p) {
-  const Reduced r = p.member->take_reduced();
+  const Reduced r = p.member->reduction().take_reduced();
   if (p.corrupt) violate("worker {} updates a state that was damaged", p.peer);
   if (!r.contradiction.empty()) violate("states differ: {}", r.contradiction);
   const auto plane = planes_.find({r.generation, p.member->position().step});
@@ -274,9 +274,9 @@ void Simulation::update(Process& p) {
 }
 
 void Simulation::load(Process& p) {
-  StateLoad load = p.member->take_load();
+  StateLoad load = p.member->catching_up().load();
   if (load.restore && *load.restore > 0 && !sees_directory(p))
-    return later(p, 0.01, [load](Process& q) { q.member->cannot_load(load); });
+    return later(p, 0.01, [load](Process& q) { q.member->catching_up().cannot_load(load); });
   if (load.restore) {
     p.history = references_.size() - 1;
     p.state = reference(p).state.at(static_cast<size_t>(*load.restore));

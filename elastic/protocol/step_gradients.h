@@ -1,0 +1,65 @@
+#pragma once
+// The rank gradients of a member's step: which of them it has to compute, those that it has computed, and its
+// contribution of them to the reduction.
+//
+// The last rank gradient of a step may be put tensor by tensor, so that buckets are sent while the rest of its backward
+// pass runs: opens() says whether this one may, open() begins it once its targets are counted, put() adds a gradient,
+// and add() ends it, with the same tensors. Gradients on a GPU are put by the thread that uses its side queue for
+// gradients (tensor/side_queue.h), which the stream has joined by the time of add().
+#include <optional>
+#include <vector>
+
+#include "elastic/protocol/rank_gradients.h"
+#include "elastic/protocol/scaling_progress.h"
+#include "elastic/protocol/step_reduction.h"
+
+namespace elinvar {
+
+class StepGradients {
+ public:
+  struct Options {
+    int vranks = 1;
+    int64_t checkpoint_every = 0;    // updates; 0: only at the end
+    int64_t state_digest_every = 0;  // updates; 0: only at checkpoints and at the end
+  };
+  StepGradients(const Options& options, const MemberPosition& position, const ScalingProgress& scaling,
+                GradientLayout& layout, StepAudit& audit, StepReduction& reduction);
+
+  // Returns the virtual ranks that this member still has to compute, ascending, followed by an audited one.
+  std::vector<int> todo() const;
+  // Returns whether the virtual rank is assigned to this member, so that its gradient counts; an audited one may not
+  // be.
+  bool owns(int vrank) const;
+  void add(int64_t step, int vrank, RankGradient gradient, double seconds);  // drops a gradient that comes too late
+
+  bool opens(int vrank) const;
+  void open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& batch_statistics);
+  bool has_open() const { return computed_.is_open(); }  // false after a fence in some cases
+  // With `passes` the value is valid only until add(): one call copies all such values put since the last complete
+  // bucket.
+  void put(int tensor, Tensor value, bool passes = false);
+
+  // Returns whether rank gradients of this step are reduced on the device that computes them, by a group of GPUs or by
+  // this member alone. Then they must be on that device, else on the CPU.
+  bool stay_on_device() const;
+  // The device has no room for the next rank gradient in addition to the existing ones: a member that is alone moves
+  // them to the CPU, and keeps doing so. Returns false if nothing can be moved.
+  bool move_to_cpu();
+
+  bool digest_due() const;  // whether contribute() needs the digest of the current state
+  // Sends this member's share of the reduction.
+  void contribute(const std::optional<Digest>& state, const StateDigests& parts = {});
+  void next_step();  // called by the member: drops the rank gradients
+
+ private:
+  Options options_;
+  const MemberPosition& position_;
+  const ScalingProgress& scaling_;
+  GradientLayout& layout_;
+  StepAudit& audit_;
+  StepReduction& reduction_;
+  RankGradients computed_;  // the rank gradients of step `completed`
+  bool crowded_ = false;    // the device has no room for rank gradients
+};
+
+}  // namespace elinvar
