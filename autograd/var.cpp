@@ -115,7 +115,7 @@ void sweep(Var root, Tensor seed, const std::function<void(const Var&)>& leaf_re
     const Var v = std::move(stack.back());
     stack.pop_back();
     check(v.node()->leaf || v.node()->backward,
-          "[backward] an earlier sweep has released this graph; compute the loss anew for another");
+          "[backward] an earlier sweep has released this graph; compute the loss again");
     for (const Var& input : v.node()->inputs) {
       if (!input.requires_grad()) continue;
       if (missing[input.node().get()]++ > 0) continue;

@@ -10,8 +10,8 @@ if(NOT ELINVAR_CUDA STREQUAL "OFF")
     endif()
     foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
       if(architecture MATCHES "^([0-9]+)" AND CMAKE_MATCH_1 LESS 80)
-        message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES=${CMAKE_CUDA_ARCHITECTURES}: the kernels need 80 (A100) or newer, "
-                            "which multiply bfloat16")
+        message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES=${CMAKE_CUDA_ARCHITECTURES}: the kernels need 80 (A100) or "
+                            "newer, which multiply bfloat16")
       endif()
     endforeach()
     enable_language(CUDA)

@@ -5,7 +5,7 @@
 namespace elinvar {
 
 std::shared_ptr<Nccl> cuda_nccl(int) {
-  fail("it was built without NCCL: nccl.h was not found (install libnccl-dev, then configure anew)");
+  fail("it was built without NCCL: nccl.h was not found (install libnccl-dev, then run CMake again)");
 }
 
 }  // namespace elinvar

@@ -1,6 +1,6 @@
 #pragma once
-// Cuts the tensors of a leaf into buckets of bounded size, in their order, so that one bucket can be reduced while the
-// next still travels. Small tensors share a bucket; a large one spans several.
+// Cuts the tensors of a rank gradient into buckets of bounded size, in their order, so that one bucket can be reduced
+// while the next still travels. Small tensors share a bucket; a large one spans several.
 #include <cstdint>
 #include <span>
 #include <utility>

@@ -67,14 +67,14 @@ GroupSum::GroupSum(std::shared_ptr<GpuGroup> group, Options options, std::vector
 }
 
 void GroupSum::put(int bucket, std::vector<Subtree> mine) {
-  const std::vector<GroupRoot>& told = roots_[static_cast<size_t>(group_->me())];
+  const std::vector<GroupRoot>& expected = roots_[static_cast<size_t>(group_->me())];
   check(bucket >= 0 && bucket < bucket_ && !mine_.contains(bucket), "[group] bucket {} was not expected", bucket);
-  check(mine.size() == told.size(), "[group] {} roots were told, got {}", told.size(), mine.size());
+  check(mine.size() == expected.size(), "[group] {} roots expected, got {}", expected.size(), mine.size());
   for (size_t i = 0; i < mine.size(); ++i) {
     const Subtree& root = mine[i];
-    check(root.begin == told[i].begin && root.end == told[i].end && root.values.empty() != told[i].present,
-          "[group] root {}: [{}, {}), {}, was told, got [{}, {}) of {} tensors", i, told[i].begin, told[i].end,
-          told[i].present ? "present" : "absent", root.begin, root.end, root.values.size());
+    check(root.begin == expected[i].begin && root.end == expected[i].end && root.values.empty() != expected[i].present,
+          "[group] root {}: expected [{}, {}), {}, got [{}, {}) of {} tensors", i, expected[i].begin, expected[i].end,
+          expected[i].present ? "present" : "absent", root.begin, root.end, root.values.size());
     for (const Tensor& t : root.values)
       check(t.device() == group_->device(), "[group] root {} lies on {}, expected on {}", i, to_string(t.device()),
             to_string(group_->device()));

@@ -7,7 +7,7 @@
 // Formats that are read and written:
 //   tokenizer.json                          of Hugging Face's `tokenizers`: byte-level BPE (GPT-2, LLaMA 3, Qwen 2 ..).
 //                                           What it adds around a text (a post_processor) is ignored
-//   encoder.json with vocab.bpe beside it   as GPT-2 was published; also vocab.json with merges.txt, also with a prefix
+//   encoder.json with vocab.bpe             as GPT-2 was published; also vocab.json with merges.txt, also with a prefix
 //                                           ("gpt2-encoder.json", "gpt2-vocab.bpe")
 #include <filesystem>
 #include <map>

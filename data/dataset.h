@@ -17,8 +17,7 @@
 //   synthetic       no path: classes are smooth random patterns; samples are shifted, dimmed and noisy
 //   text            a file, or a folder whose files are concatenated in the order of their sorted names
 //   tokens          a file of tokens (data/token_file.h), or a folder of *.bin files, concatenated in the order of
-//   their
-//                   sorted names; those with "val" in the name, if any, are the second part
+//                   their sorted names; those with "val" in the name, if any, are the second part
 //   synthetic_text  no path: lines of sums, "17+25=42"
 //
 // Splits. `validation` is the set's own second part while validation_fraction is 0. Otherwise, or if the set has none,
@@ -66,7 +65,7 @@ struct DataConfig {
   // Text
   std::string tokens = "byte";  // "byte": 256 symbols; "character": the code points that occur, sorted; "bpe"
   std::string tokenizer =
-      {};                 // bpe, and of kind tokens: its file (data/bpe.h); tokens: else tokenizer.json beside them
+      {};                 // bpe, and of kind tokens: its file (data/bpe.h); tokens: else tokenizer.json next to them
   int64_t context = 256;  // T, tokens in a sample
   std::vector<std::string> include =
       {};  // which files of a folder, as "*.cpp" or "tensor/*.h" (* also matches /); empty: all
@@ -132,7 +131,7 @@ struct DatasetKind {
 void register_dataset(DatasetKind kind);
 bool is_built_in_dataset(std::string_view kind);
 
-// Equal digests mean equal samples for every draw; for files that are not in memory, as far as describe() tells.
+// Equal digests mean equal samples for every draw; for files that are not in memory, as far as describe() covers them.
 Digest digest(const Dataset& dataset);
 
 }  // namespace elinvar

@@ -3,9 +3,9 @@
 // processes may share it. A file is named by a digest of the encoded bytes, so a changed image gets another file. Its
 // contents have a digest, too, so that damage by a crash or a disk is noticed and the file is made again.
 //
-//   <folder>/<2 digits>/<30 digits>   16 bytes "ELINVAR PIXELS 1", then little-endian height, width and channels (8
-//   bytes
-//                                     each), the XXH3-128 of all that follows and these three (16 bytes), and pixels
+//   <folder>/<2 digits>/<30 digits>   16 bytes "ELINVAR PIXELS 1", then little-endian height, width and channels
+//                                     (8 bytes each), the XXH3-128 of these three and the pixels (16 bytes), and the
+//                                     pixels
 //
 // Files appear complete, by a rename. The folder only grows; it may be emptied at any time. The 1 increases whenever
 // decode_image() gives other pixels for the same bytes.

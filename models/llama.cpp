@@ -125,7 +125,7 @@ std::vector<ModelKind> llama_kinds() {
              o.rope.base = s.real("rope_base", 10000.0, 1.0, 1e12);
              // Records of older runs lack these settings, so a network has them only if its configuration does.
              for (const char* scaling : {"rope_low_freq_factor", "rope_high_freq_factor", "rope_original_context"})
-               s.require(s.has("rope_factor") || !s.has(scaling), scaling, "needs rope_factor beside it");
+               s.require(s.has("rope_factor") || !s.has(scaling), scaling, "needs rope_factor to be set");
              if (s.has("rope_factor")) {
                o.rope.factor = s.real("rope_factor", 1.0, 1.0, 1e6);
                o.rope.low = s.real("rope_low_freq_factor", 1.0, 1e-6, 1e6);

@@ -106,19 +106,19 @@ fs::path file_of(const fs::path& path) {
 }
 
 // The settings that a config.json describes, under their names in this engine.
-using ToldSettings = std::vector<std::pair<std::string, double>>;
+using PublishedSettings = std::vector<std::pair<std::string, double>>;
 
-ToldSettings told_settings(const Spec& model, const Json& json, const std::string& place) {
-  ToldSettings told;
+PublishedSettings published_settings(const Spec& model, const Json& json, const std::string& place) {
+  PublishedSettings settings;
   const auto take = [&](const char* setting, const Json& from, const char* key) {
     const auto found = from.find(key);
     if (found == from.end() || found->is_null()) return;
     if (!found->is_number()) fail("{}: expected a number for '{}'", place, key);
-    told.emplace_back(setting, found->get<double>());
+    settings.emplace_back(setting, found->get<double>());
   };
   if (model.kind != "llama") {
     take("heads", json, "n_head");
-    return told;
+    return settings;
   }
   take("heads", json, "num_attention_heads");
   take("kv_heads", json, "num_key_value_heads");
@@ -137,12 +137,12 @@ ToldSettings told_settings(const Spec& model, const Json& json, const std::strin
     take("rope_high_freq_factor", rope, "high_freq_factor");
     take("rope_original_context", rope, "original_max_position_embeddings");
   } else if (type == "default") {
-    told.emplace_back("rope_factor", 1.0);
+    settings.emplace_back("rope_factor", 1.0);
   } else {
     fail("{}: rotary positions of type {} are not in this engine; it has those of \"default\" and \"llama3\"", place,
          type.dump());
   }
-  return told;
+  return settings;
 }
 
 double as_number(const Value& value) {
@@ -158,7 +158,7 @@ void check_published_settings(const Spec& model, const fs::path& weights) {
   if (!fs::exists(path)) return;
   const Json json = read_json_object(path);
   std::vector<std::string> wrong;
-  for (const auto& [name, number] : told_settings(model, json, path.string())) {
+  for (const auto& [name, number] : published_settings(model, json, path.string())) {
     const auto set = model.settings.find(name);
     if (set == model.settings.end() ? name == "rope_factor" && number == 1 : as_number(set->second.value) == number)
       continue;

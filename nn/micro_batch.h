@@ -30,7 +30,8 @@ struct MicroBatchProgress {
   std::function<void(const MicroBatchResult&)> forward = {};
   // Called for each gradient while the backward pass runs, with its index in the result: mostly from the last parameter
   // to the first, then those of unused parameters from the first to the last. The callee owns the gradient; the result
-  // has none. With a mark, the gradient is ready once the GPU has reached the mark, and valid until the next leaf.
+  // has none. With a mark, the gradient is ready once the GPU has reached the mark, and valid until the next
+  // micro-batch.
   std::function<void(size_t parameter, Tensor gradient, const Mark& since)> gradient = {};
 };
 

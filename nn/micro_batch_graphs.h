@@ -5,7 +5,7 @@
 // tensor/README.md.
 //
 // A call runs directly if it cannot be replayed: on the CPU, while ops report to a recorder, and if its work cannot be
-// recorded or memory runs out, of which `notice` is told once.
+// recorded or memory runs out, which is reported to `notice` once.
 #include <functional>
 #include <list>
 #include <memory>

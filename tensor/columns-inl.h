@@ -52,7 +52,7 @@ void sum_carries(const V (*carry)[kVectors], int64_t chains, V* sum) {
 // k, c, count) returns acc with the terms of row k and columns c .. c+count-1 added. finish(sum, c, count) takes the
 // sums.
 template <class T, int kVectors, class Step, class Finish>
-HWY_INLINE void fold_columns(int64_t n, int64_t chain, int64_t c, int64_t count, Step step, Finish finish) {
+HWY_INLINE void reduce_columns(int64_t n, int64_t chain, int64_t c, int64_t count, Step step, Finish finish) {
   using V = Vec<T>;
   Carries<V, kVectors> carry;
   int64_t chains = 0;
@@ -69,16 +69,16 @@ HWY_INLINE void fold_columns(int64_t n, int64_t chain, int64_t c, int64_t count,
   for (int v = 0; v < kVectors; ++v) finish(acc[v], c + v * V::kLanes, width);
 }
 
-// Sums the columns [begin, end) over n rows, with step and finish as in fold_columns. `chain` is kColumnLeaf, or 1 to
+// Sums the columns [begin, end) over n rows, with step and finish as in reduce_columns. `chain` is kColumnLeaf, or 1 to
 // combine the sums of ranges.
 template <class T, class Step, class Finish>
 HWY_INLINE void column_sums(int64_t n, int64_t chain, int64_t begin, int64_t end, Step step, Finish finish) {
   constexpr int64_t kLanes = Vec<T>::kLanes;
   int64_t c = begin;
-  for (; c + 8 * kLanes <= end; c += 8 * kLanes) fold_columns<T, 8>(n, chain, c, kLanes, step, finish);
-  for (; c + 4 * kLanes <= end; c += 4 * kLanes) fold_columns<T, 4>(n, chain, c, kLanes, step, finish);
-  for (; c + 2 * kLanes <= end; c += 2 * kLanes) fold_columns<T, 2>(n, chain, c, kLanes, step, finish);
-  for (; c < end; c += kLanes) fold_columns<T, 1>(n, chain, c, std::min(kLanes, end - c), step, finish);
+  for (; c + 8 * kLanes <= end; c += 8 * kLanes) reduce_columns<T, 8>(n, chain, c, kLanes, step, finish);
+  for (; c + 4 * kLanes <= end; c += 4 * kLanes) reduce_columns<T, 4>(n, chain, c, kLanes, step, finish);
+  for (; c + 2 * kLanes <= end; c += 2 * kLanes) reduce_columns<T, 2>(n, chain, c, kLanes, step, finish);
+  for (; c < end; c += kLanes) reduce_columns<T, 1>(n, chain, c, std::min(kLanes, end - c), step, finish);
 }
 
 }  // namespace elinvar::HWY_NAMESPACE

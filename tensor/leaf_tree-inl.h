@@ -62,7 +62,7 @@ void sweep(const Leaf& leaf, int64_t row, int64_t rows, int64_t piece, int64_t c
 
 // Reduces the tree over the leaves of a block of `rows` rows, for one vector of channels; the root replaces leaf 0.
 template <class T, class Leaf>
-void fold_leaves(const Leaf& leaf, int64_t rows, T* p_at, T* q_at, int64_t stride) {
+void reduce_leaves(const Leaf& leaf, int64_t rows, T* p_at, T* q_at, int64_t stride) {
   using V = Vec<T>;
   V p[kBlockLeaves], q[kBlockLeaves];
   T n[kBlockLeaves];
@@ -92,7 +92,7 @@ void fold_leaves(const Leaf& leaf, int64_t rows, T* p_at, T* q_at, int64_t strid
 // Runs tasks [begin, end) of blocks times chunks of channels; block k leaves its (p, q) in partial[k]. Wide rows are
 // processed a few at a time, over all channels of the chunk, so that memory is read in long pieces.
 template <class T, class Leaf>
-void fold_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, int64_t begin, int64_t end) {
+void reduce_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, int64_t begin, int64_t end) {
   constexpr int64_t kLanes = Vec<T>::kLanes;
   alignas(64) T found[kBlockLeaves * 2 * kChannelChunk];
   const int64_t chunks = (channels + kChannelChunk - 1) / kChannelChunk;
@@ -112,7 +112,7 @@ void fold_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, i
     T* out = partial + block * 2 * channels;
     for (int64_t c = c_begin; c < c_end; c += kLanes) {
       T* at = found + (c - c_begin);
-      fold_leaves(leaf, n, at, at + width, stride);
+      reduce_leaves(leaf, n, at, at + width, stride);
       Vec<T>::load(at).store(out + c, c_end - c);
       Vec<T>::load(at + width).store(out + channels + c, c_end - c);
     }
@@ -121,7 +121,7 @@ void fold_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, i
 
 // Reduces the upper levels of the tree, over blocks, for channels [begin, end), in place.
 template <class T, class Leaf>
-void fold_tree(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, int64_t begin, int64_t end) {
+void reduce_tree(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, int64_t begin, int64_t end) {
   using V = Vec<T>;
   int64_t span = kTreeBlock;
   for (int64_t width = (rows + span - 1) / span; width > 1; width = (width + 1) / 2, span *= 2) {

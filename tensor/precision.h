@@ -2,7 +2,7 @@
 // The precision of products: matmul, convolutions, attention. Portable products have the bits of NUMERICS.md on every
 // device. The others ("Fast numerics" there) run on a GPU's tensor cores, sum in float32, and have the bits of one
 // model of GPU and one version of its libraries:
-//   tf32   10 bits of the fraction of float32 factors take part
+//   tf32   10 explicit bits of fraction of float32 factors take part
 //   bf16   factors are rounded to bfloat16
 // With bf16, activations and their gradients between products are stored as bfloat16 too. An op on bfloat16, which only
 // GPUs have, computes on the widened values in float32 and rounds a bfloat16 result once, to nearest even. Parameters,

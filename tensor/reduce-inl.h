@@ -37,7 +37,7 @@ struct RowLanes {
     for (int64_t i = 0; i < kVectors; ++i) acc[i] = V::set(T{0});
   }
   // Reduces by x[l] += x[l + s] for s = 32, 16, ..., 1, then adds the result to +0.
-  HWY_INLINE T fold() const {
+  HWY_INLINE T sum() const {
     alignas(64) T x[kRowLanes];
     for (int64_t i = 0; i < kVectors; ++i) acc[i].store(x + i * V::kLanes);
     for (int64_t s = kRowLanes / 2; s > 0; s /= 2)
@@ -55,7 +55,7 @@ HWY_INLINE T row_segment(int64_t begin, int64_t end, Step step) {
   for (; i + kRowLanes <= end; i += kRowLanes)
     for (int64_t v = 0; v < RowLanes<T>::kVectors; ++v) lanes.acc[v] = step(lanes.acc[v], i + v * V::kLanes, V::kLanes);
   for (int64_t v = 0; i < end; ++v, i += V::kLanes) lanes.acc[v] = step(lanes.acc[v], i, std::min(V::kLanes, end - i));
-  return lanes.fold();
+  return lanes.sum();
 }
 
 template <class T>

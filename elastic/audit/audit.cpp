@@ -151,13 +151,13 @@ AuditRoles audit_roles(const AuditOptions& options, const Generation& g, int64_t
   return roles;
 }
 
-Digest digest_of(const RankGradient& leaf) {
+Digest digest_of(const RankGradient& gradient) {
   Hasher hasher;
-  const RankFacts& f = leaf.facts;
+  const RankFacts& f = gradient.facts;
   hasher.add_integer(std::bit_cast<int64_t>(f.loss_sum));
   for (const int64_t number : {f.count, f.correct, f.samples}) hasher.add_integer(number);
   hasher.add(f.batch);
-  hasher.add(f.gradient ? *f.gradient : digest_in_order(leaf.gradients, leaf.batch_statistics).digest);
+  hasher.add(f.gradient ? *f.gradient : digest_in_order(gradient.gradients, gradient.batch_statistics).digest);
   return hasher.digest();
 }
 

@@ -44,7 +44,7 @@ AuditRoles audit_roles(const AuditOptions& options, const Generation& generation
 
 // Returns the digest of everything in a rank gradient that goes into the update: facts (except `attached`), gradients
 // and batch statistics. Reuses the digest of the tensors if the facts contain it.
-Digest digest_of(const RankGradient& leaf);
+Digest digest_of(const RankGradient& gradient);
 
 struct SumClaim {
   Digest inputs, sum;

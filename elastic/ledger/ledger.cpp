@@ -76,7 +76,7 @@ LedgerOptions::Leaves leaves_from(const std::string& word) {
 
 const char* name_of(LedgerOptions::Leaves leaves) { return kLeaves[static_cast<size_t>(leaves)]; }
 
-bool names_leaf(const LedgerOptions& options, int64_t step, int vrank, int vranks) {
+bool names_rank_gradient(const LedgerOptions& options, int64_t step, int vrank, int vranks) {
   if (options.leaves != LedgerOptions::Leaves::sample) return options.leaves == LedgerOptions::Leaves::all;
   if (vranks == 1) return false;
   const Random4 drawn = philox(0, static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32), 0, 0);

@@ -34,7 +34,7 @@ LedgerOptions::Leaves leaves_from(const std::string& word);  // throws UsageErro
 const char* name_of(LedgerOptions::Leaves leaves);
 // Returns whether the ledger has the digest of this virtual rank's gradient of update `step` + 1: a function of its
 // arguments alone.
-bool names_leaf(const LedgerOptions& options, int64_t step, int vrank, int vranks);
+bool names_rank_gradient(const LedgerOptions& options, int64_t step, int vrank, int vranks);
 
 // The first line: the facts of the whole run. Equal runs have equal headers.
 struct LedgerHeader {

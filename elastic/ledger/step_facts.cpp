@@ -17,9 +17,9 @@ constexpr size_t kMostOfTensors = size_t{256} << 10;  // bytes of digests of sin
 DigestLine digests_of_step(const Reduced& reduced, int64_t step, const std::map<int, Digest>& leaves,
                            std::string gradient) {
   DigestLine line{.step = step, .gradient = std::move(gradient)};
-  for (const RankFacts& leaf : reduced.facts) {
-    line.batches += leaf.batch_tensors.empty() ? std::string(2 * kShortDigest, '0') : leaf.batch_tensors;
-    line.losses += fmt::format("{:016x}", std::bit_cast<uint64_t>(leaf.loss_sum));
+  for (const RankFacts& rank : reduced.facts) {
+    line.batches += rank.batch_tensors.empty() ? std::string(2 * kShortDigest, '0') : rank.batch_tensors;
+    line.losses += fmt::format("{:016x}", std::bit_cast<uint64_t>(rank.loss_sum));
   }
   for (const auto& [vrank, digest] : leaves)
     if (const std::string& tensors = reduced.facts[static_cast<size_t>(vrank)].tensors; !tensors.empty())
@@ -29,12 +29,12 @@ DigestLine digests_of_step(const Reduced& reduced, int64_t step, const std::map<
 
 }  // namespace
 
-void digest_leaf(RankGradient& leaf, int64_t step, const LedgerOptions& ledger, int vranks) {
-  TensorsDigest digested = digest_in_order(leaf.gradients, leaf.batch_statistics);
-  leaf.facts.gradient = digested.digest;
+void digest_rank_gradient(RankGradient& gradient, int64_t step, const LedgerOptions& ledger, int vranks) {
+  TensorsDigest digested = digest_in_order(gradient.gradients, gradient.batch_statistics);
+  gradient.facts.gradient = digested.digest;
   const size_t leaves = ledger.leaves == LedgerOptions::Leaves::all ? static_cast<size_t>(vranks) : 1;
   if (due(step + 1, ledger.tensors_every) && digested.tensors.size() * leaves <= kMostOfTensors)
-    leaf.facts.tensors = std::move(digested.tensors);
+    gradient.facts.tensors = std::move(digested.tensors);
 }
 
 StepFacts facts_of(const Reduced& r, std::optional<TensorsDigest> gradient, int64_t step, const LedgerOptions& ledger,
@@ -51,7 +51,7 @@ StepFacts facts_of(const Reduced& r, std::optional<TensorsDigest> gradient, int6
                                                          .generation = r.generation,
                                                          .batch_size = r.scaling_state.batch});
   for (size_t v = 0; v < r.facts.size(); ++v)
-    if (r.facts[v].gradient && names_leaf(ledger, step, static_cast<int>(v), vranks))
+    if (r.facts[v].gradient && names_rank_gradient(ledger, step, static_cast<int>(v), vranks))
       update.leaves.emplace(static_cast<int>(v), *r.facts[v].gradient);
   if (due(step + 1, ledger.tensors_every))
     facts.digests = digests_of_step(r, step + 1, update.leaves, std::move(gradient->tensors)).text();

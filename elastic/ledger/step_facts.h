@@ -64,7 +64,7 @@ struct StepFacts {
 
 // Digests one rank gradient of update `step` + 1 before it leaves the worker: its gradients and batch statistics
 // together, and single tensors where that is due.
-void digest_leaf(RankGradient& leaf, int64_t step, const LedgerOptions& ledger, int vranks);
+void digest_rank_gradient(RankGradient& gradient, int64_t step, const LedgerOptions& ledger, int vranks);
 
 // Returns the facts of step `step`: the state's digest if `reduced` has it, and the facts of the update that follows.
 // `gradient` is the digest of the reduced gradient and its batch statistics; null after the last step.

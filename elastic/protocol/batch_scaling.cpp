@@ -30,9 +30,9 @@ void BatchScaling::measure(const StepFacts& facts) {
   MeasuredStep step{.batch = batch_,
                     .vranks = job_.options.plan.vranks,
                     .reduce_seconds = update.reduce_seconds,
-                    .leaf_seconds = update.seconds};
+                    .rank_seconds = update.seconds};
   for (size_t i = 0; i < update.seconds.size(); ++i)
-    step.leaves.push_back(total(job_.current->share(static_cast<int>(i), facts.step)));
+    step.ranks.push_back(total(job_.current->share(static_cast<int>(i), facts.step)));
   profile_ = measured(profile_, step);
 }
 

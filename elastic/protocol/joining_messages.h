@@ -55,7 +55,7 @@ struct Ask {
 };
 
 struct JobDescription {
-  static constexpr Kind kKind{"job", kToWorker, "the configuration, and what a worker needs besides it"};
+  static constexpr Kind kKind{"job", kToWorker, "the configuration, and what else a worker needs"};
   std::string text = {}, file = {};  // the configuration, and its file name for error messages
   std::vector<std::string> overrides = {};
   std::string directory = {};  // the run directory on the coordinator's host
@@ -116,7 +116,8 @@ struct Welcome {
 };
 
 struct Warm {
-  static constexpr Kind kKind{"warm", kToCoordinator, "it has computed a leaf that counts for nothing"};
+  static constexpr Kind kKind{"warm", kToCoordinator,
+                              "it has computed a rank gradient, which is discarded, to warm up"};
 };
 
 struct Blind {
@@ -145,7 +146,7 @@ struct SendState {
 };
 
 struct Missed {
-  static constexpr Kind kKind{"missed", kToCoordinator, "the step of a `request` has passed here"};
+  static constexpr Kind kKind{"missed", kToCoordinator, "the step of a `send_state` has passed here"};
   PeerId peer = 0;  // the learner
 
   ELINVAR_FIELDS(peer)

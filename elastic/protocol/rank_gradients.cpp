@@ -12,32 +12,32 @@ double RankGradients::seconds() const { return measured_ > 0 ? seconds_ / measur
 
 std::vector<const Subtree*> RankGradients::roots() const {
   std::vector<const Subtree*> roots;
-  for (const TreeReducer& fold : reducers_)
-    for (const Subtree& root : fold.subtrees()) roots.push_back(&root);
+  for (const TreeReducer& reducer : reducers_)
+    for (const Subtree& root : reducer.subtrees()) roots.push_back(&root);
   std::sort(roots.begin(), roots.end(), [](const Subtree* a, const Subtree* b) { return a->begin < b->begin; });
   return roots;
 }
 
 // Returns the reducer that ends where this rank gradient begins, or a new one.
 TreeReducer& RankGradients::reducer_of(int vrank) {
-  for (TreeReducer& fold : reducers_)
-    if (fold.subtrees().back().end == vrank) return fold;
+  for (TreeReducer& reducer : reducers_)
+    if (reducer.subtrees().back().end == vrank) return reducer;
   return reducers_.emplace_back(vranks_);
 }
 
-void RankGradients::add(int vrank, RankGradient leaf, double seconds) {
-  facts_.emplace(vrank, std::move(leaf.facts));
+void RankGradients::add(int vrank, RankGradient gradient, double seconds) {
+  facts_.emplace(vrank, std::move(gradient.facts));
   if (seconds > 0) {
     seconds_ += seconds;
     ++measured_;
   }
   if (opened_) {  // already reduced
-    invariant(opened_->vrank == vrank, "one leaf at a time is open");
-    for (TreeReducer& fold : reducers_) fold.close();
+    invariant(opened_->vrank == vrank, "one rank gradient at a time is open");
+    for (TreeReducer& reducer : reducers_) reducer.close();
     return opened_.reset();
   }
-  std::vector<Tensor> values = std::move(leaf.gradients);
-  std::move(leaf.batch_statistics.begin(), leaf.batch_statistics.end(), std::back_inserter(values));
+  std::vector<Tensor> values = std::move(gradient.gradients);
+  std::move(gradient.batch_statistics.begin(), gradient.batch_statistics.end(), std::back_inserter(values));
   reducer_of(vrank).add(vrank, std::move(values));
 }
 
@@ -55,28 +55,28 @@ int64_t RankGradients::count() const {
 
 std::vector<int> RankGradients::put(int tensor, Tensor value, bool passes) {
   opened_->device = value.device();
-  TreeReducer& fold = reducer_of(opened_->vrank + 1);  // the reducer that ends with the open gradient
-  if (passes && fold.keeps() && value.numel() > 0)
+  TreeReducer& reducer = reducer_of(opened_->vrank + 1);  // the reducer that ends with the open gradient
+  if (passes && reducer.keeps() && value.numel() > 0)
     opened_->passing.emplace_back(static_cast<size_t>(tensor), std::move(value));
-  else fold.put(static_cast<size_t>(tensor), std::move(value));
+  else reducer.put(static_cast<size_t>(tensor), std::move(value));
   std::vector<int> whole;
   const auto [first, last] = opened_->buckets->of(tensor);
   for (int b = first; b < last; ++b)
     if (--opened_->missing[static_cast<size_t>(b)] == 0) whole.push_back(b);
-  if (!whole.empty()) keep_passing(fold);
+  if (!whole.empty()) keep_passing(reducer);
   return whole;
 }
 
-void RankGradients::keep_passing(TreeReducer& fold) {
+void RankGradients::keep_passing(TreeReducer& reducer) {
   std::vector<Tensor> kept;
   for (const auto& [tensor, value] : opened_->passing) kept.push_back(value);
   kept = copies(kept);
-  for (size_t i = 0; i < kept.size(); ++i) fold.put(opened_->passing[i].first, std::move(kept[i]));
+  for (size_t i = 0; i < kept.size(); ++i) reducer.put(opened_->passing[i].first, std::move(kept[i]));
   opened_->passing.clear();
 }
 
 void RankGradients::move_to(Device device) {
-  for (TreeReducer& fold : reducers_) fold.move_to(device);
+  for (TreeReducer& reducer : reducers_) reducer.move_to(device);
 }
 
 void RankGradients::drop_sums() { reducers_.clear(); }

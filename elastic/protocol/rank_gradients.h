@@ -26,7 +26,7 @@ class RankGradients {
 
   // Adds the gradients and batch statistics of a virtual rank; if it is open, closes it, because its tensors are
   // reduced already. A value of 0 for `seconds` does not count as a measurement.
-  void add(int vrank, RankGradient leaf, double seconds);
+  void add(int vrank, RankGradient gradient, double seconds);
 
   // Opens a rank gradient with `count` targets. `buckets` must outlive it; their shapes are those of gradients and
   // batch statistics.
@@ -52,7 +52,7 @@ class RankGradients {
     Device device = {};                                   // the device of the tensors put so far
   };
   TreeReducer& reducer_of(int vrank);
-  void keep_passing(TreeReducer& fold);
+  void keep_passing(TreeReducer& reducer);
 
   int vranks_;
   std::map<int, RankFacts> facts_;

@@ -36,9 +36,9 @@ void StepAudit::say_state(const Digest& state) {
   if (audits()) claims_.states.push_back(state);
 }
 
-void StepAudit::say_gradient(int vrank, const RankGradient& leaf) {
+void StepAudit::say_gradient(int vrank, const RankGradient& gradient) {
   if (!compares(position_.completed, vrank)) return;
-  claims_.leaves.push_back(leaf.digest ? *leaf.digest : digest_of(leaf));
+  claims_.leaves.push_back(gradient.digest ? *gradient.digest : digest_of(gradient));
   testified_ = position_.number();
 }
 

@@ -20,8 +20,8 @@ class StepAudit {
   // Returns whether the gradient of this virtual rank is compared, so that its digest is needed.
   bool compares(int64_t step, int vrank) const;
 
-  void say_state(const Digest& state);                     // claims the digest of the state before the step
-  void say_gradient(int vrank, const RankGradient& leaf);  // claims the gradient's digest if it is compared
+  void say_state(const Digest& state);                         // claims the digest of the state before the step
+  void say_gradient(int vrank, const RankGradient& gradient);  // claims the gradient's digest if it is compared
   void say_sums(const std::vector<SumClaim>& sums) { claims_.sums = sums; }
   // Returns the claims for this member's part of the trailer if the step is audited. Claims about sums do not exist
   // yet.

@@ -34,14 +34,14 @@ inline constexpr size_t kMostRandomWorkers = 6;
 struct Fault {
   enum class What { kill, stall, drain, join, drop, flip };
   enum class Whom { worker, coordinator, all };
-  enum class Flips { leaf, input, reduced, parameter, optimizer };
+  enum class Flips { gradient, input, reduced, parameter, optimizer };
   What what = What::kill;
   Whom whom = Whom::worker;
   int worker = 0;
   int64_t step = 1;
   double seconds = 0;  // how long a stall lasts
   int64_t bit = 0;     // which bit a flip inverts
-  Flips flips = Flips::leaf;
+  Flips flips = Flips::gradient;
 };
 const char* name_of(Fault::What what);
 const char* name_of(Fault::Flips what);

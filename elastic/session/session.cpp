@@ -133,13 +133,13 @@ void Session::Impl::warm_up(Lock& lock) {
   for (int vrank = 0; !at_work().layout().known(); vrank = (vrank + 1) % options.member.vranks) {
     const int64_t at = at_work().position().step;
     lock.unlock();
-    const RankGradient gradient = options.warm_up(at, vrank);
+    const RankGradient computed = options.warm_up(at, vrank);
     int64_t bytes = 0;
-    for (const std::vector<Tensor>* tensors : {&gradient.gradients, &gradient.batch_statistics})
+    for (const std::vector<Tensor>* tensors : {&computed.gradients, &computed.batch_statistics})
       for (const Tensor& tensor : *tensors) bytes += tensor.bytes();
     lock.lock();
     gradient_bytes = bytes;
-    at_work().learn_layout(gradient);
+    at_work().learn_layout(computed);
     flush();
   }
 }

@@ -58,12 +58,12 @@ struct SessionOptions {
   std::function<RankGradient(int64_t step, int vrank)> warm_up;
   // The current coordinator, as the run directory shows it. Looked up a few times a second while this worker is out of
   // touch.
-  struct Sighting {
-    Watch::Sight sight;
+  struct RecordedCoordinator {
+    Watch::Observation observation;
     PeerId coordinator = 0;
     std::string endpoint = {};
   };
-  std::function<std::optional<Sighting>()> look;
+  std::function<std::optional<RecordedCoordinator>()> look;
   std::vector<Fault> faults;  // faults to inject (elastic/session/worker_faults.h)
   // For groups of GPUs (PROTOCOL.md) that this worker can join; and the longest time that a group may take to form, or
   // go without progress in a step.

@@ -1,7 +1,7 @@
 #pragma once
 // The implementation of a session (session.h): data shared by the training loop and the listening thread, under one
-// lock. session.cpp has the loop's side, session_leaves.cpp the part that takes gradients, and session_listener.cpp the
-// listener.
+// lock. session.cpp has the loop's side, session_gradients.cpp the part that takes gradients, and session_listener.cpp
+// the listener.
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -37,12 +37,12 @@ struct Session::Impl {
   void listen(const std::stop_token& stop);
   void heartbeat();
   void receive(const Packet& packet);
-  void seek(const std::optional<SessionOptions::Sighting>& sighting);
+  void seek(const std::optional<SessionOptions::RecordedCoordinator>& recorded);
   void follow(int64_t term, PeerId coordinator, const std::string& endpoint);
   void send(PeerId peer, int64_t step, Payload payload);  // peer 0: to the coordinator
   void transmit(PeerId peer, Message message);
 
-  // --- session_leaves.cpp. Requires the lock. flip() returns whether a bit was flipped.
+  // --- session_gradients.cpp. Requires the lock. flip() returns whether a bit was flipped.
   bool flip(Fault::Flips what, int64_t step, std::span<Tensor> tensors, nlohmann::json about);
   void tell_fault(const char* what, int64_t step, nlohmann::json fields);
 
@@ -82,7 +82,7 @@ struct Session::Impl {
   int64_t wanted_for = 0;      // the generation for whose parts of the state memory is prepared
   int64_t gradient_bytes = 0;  // size of one rank gradient
   std::exception_ptr error;
-  int64_t leaves = 0;
+  int64_t gradients_computed = 0;
   bool listening = false;
   StepView view;  // used only by the loop, like its task
   std::optional<Task> task;

@@ -157,9 +157,9 @@ void Session::Impl::listen(const std::stop_token& stop) {
       flush();
       if (watch.out_of_touch(now()) && !member.outcome()) {
         lock.unlock();
-        const auto sighting = options.look ? options.look() : std::nullopt;  // may wait for a disk
+        const auto recorded = options.look ? options.look() : std::nullopt;  // may wait for a disk
         lock.lock();
-        seek(sighting);
+        seek(recorded);
       }
     }
     flush();
@@ -167,7 +167,7 @@ void Session::Impl::listen(const std::stop_token& stop) {
 }
 
 void Session::Impl::heartbeat() {
-  messages::Alive alive{.work = work.heartbeat(now()), .leaves = leaves, .answer = watch.asks(now())};
+  messages::Alive alive{.work = work.heartbeat(now()), .leaves = gradients_computed, .answer = watch.asks(now())};
   if (alive.work.what.empty()) alive.work.misses = member.reduction().missing();
   member.heartbeat(std::move(alive));
 }
@@ -199,9 +199,9 @@ void Session::Impl::receive(const Packet& packet) {
              message.payload);
 }
 
-void Session::Impl::seek(const std::optional<SessionOptions::Sighting>& sighting) {
-  const auto sight = sighting ? std::optional(sighting->sight) : std::nullopt;
-  const Watch::Decision decision = watch.decide(sight, member.position().index, now());
+void Session::Impl::seek(const std::optional<SessionOptions::RecordedCoordinator>& recorded) {
+  const auto observation = recorded ? std::optional(recorded->observation) : std::nullopt;
+  const Watch::Decision decision = watch.decide(observation, member.position().index, now());
   if (decision.what == Watch::Do::leave) member.give_up(decision.reason);
   if (decision.what == Watch::Do::reconnect) {
     transport->connect(member.position().coordinator, coordinator_endpoint);
@@ -209,8 +209,8 @@ void Session::Impl::seek(const std::optional<SessionOptions::Sighting>& sighting
     flush();
     for (const Message& message : saved) transmit(member.position().coordinator, message);
   }
-  if (decision.what == Watch::Do::follow) follow(sighting->sight.term, sighting->coordinator, sighting->endpoint);
-  if (decision.what == Watch::Do::take_over) options.take_over(sighting->sight.term);
+  if (decision.what == Watch::Do::follow) follow(recorded->observation.term, recorded->coordinator, recorded->endpoint);
+  if (decision.what == Watch::Do::take_over) options.take_over(recorded->observation.term);
 }
 
 void Session::Impl::follow(int64_t term, PeerId coordinator, const std::string& endpoint) {

@@ -18,7 +18,7 @@ void Watch::heard(Seconds now) {
   seen_.reset();
 }
 
-Watch::Decision Watch::decide(const std::optional<Sight>& sight, int rank, Seconds now) {
+Watch::Decision Watch::decide(const std::optional<Observation>& observation, int rank, Seconds now) {
   if (!out_of_touch(now)) return {};
   if (!out_since_) out_since_ = now;
   if (now - *out_since_ > options_.hold)
@@ -26,13 +26,13 @@ Watch::Decision Watch::decide(const std::optional<Sight>& sight, int rank, Secon
   // Reconnecting to the known endpoint costs nothing; a living coordinator says whether this worker may still take
   // part.
   const Decision again = lost_ ? Decision{Do::reconnect, "the connection broke"} : Decision{};
-  if (!sight) return again;
-  if (sight->term > term_) return {Do::follow, "there is a new coordinator"};
-  if (seen_ != sight) {
-    seen_ = sight;
+  if (!observation) return again;
+  if (observation->term > term_) return {Do::follow, "there is a new coordinator"};
+  if (seen_ != observation) {
+    seen_ = observation;
     still_since_ = now;
   }
-  const int place = rank >= 0 ? rank : sight->members + options_.arrival;
+  const int place = rank >= 0 ? rank : observation->members + options_.arrival;
   const Seconds patience = options_.takeover + place * options_.apart;
   if (now - still_since_ < patience) return again;
   still_since_ = now;  // if the takeover fails, waits as long again

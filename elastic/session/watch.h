@@ -34,20 +34,20 @@ class Watch {
 
   // State read from the run directory: the newest term, its holder's beat count, and the number of members of the
   // newest generation.
-  struct Sight {
+  struct Observation {
     int64_t term = 0, beats = 0;
     int members = 0;
-    bool operator==(const Sight&) const = default;
+    bool operator==(const Observation&) const = default;
   };
   enum class Do { nothing, reconnect, follow, take_over, leave };
   struct Decision {
     Do what = Do::nothing;
     std::string reason = {};
   };
-  // `sight` is set if this worker sees the directory. `rank` is its index among the members of its generation, or -1 if
-  // it is not a member. Non-members queue behind all members in order of arrival: before the first generation, and when
-  // all members are gone, only they can take over.
-  Decision decide(const std::optional<Sight>& sight, int rank, Seconds now);
+  // `observation` is set if this worker sees the directory. `rank` is its index among the members of its generation,
+  // or -1 if it is not a member. Non-members queue behind all members in order of arrival: before the first generation,
+  // and when all members are gone, only they can take over.
+  Decision decide(const std::optional<Observation>& observation, int rank, Seconds now);
 
  private:
   WatchOptions options_;
@@ -55,7 +55,7 @@ class Watch {
   Seconds heard_ = 0;
   bool lost_ = false;
   std::optional<Seconds> out_since_;
-  std::optional<Sight> seen_;
+  std::optional<Observation> seen_;
   Seconds still_since_ = 0;
 };
 

@@ -16,8 +16,8 @@ size_t next_taker(std::span<const int> has, std::span<const double> speeds) {
 }
 
 void check_speeds(size_t workers, std::span<const double> speeds) {
-  check(workers > 0 && speeds.size() == workers, "[deal] a speed for each of at least one worker expected");
-  for (const double speed : speeds) check(speed > 0, "[deal] speeds must be positive, got {}", speed);
+  check(workers > 0 && speeds.size() == workers, "[assign] a speed for each of at least one worker expected");
+  for (const double speed : speeds) check(speed > 0, "[assign] speeds must be positive, got {}", speed);
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ std::vector<std::vector<Interval>> assign_orphans(int vranks, std::vector<std::v
     has[i] = total(kept[i]);
     for (const Interval& interval : kept[i])
       for (int v = interval.begin; v < interval.end; ++v) {
-        check(v >= 0 && v < vranks && !taken[static_cast<size_t>(v)], "[deal] virtual rank {} is kept twice", v);
+        check(v >= 0 && v < vranks && !taken[static_cast<size_t>(v)], "[assign] virtual rank {} is kept twice", v);
         taken[static_cast<size_t>(v)] = true;
       }
   }

@@ -12,22 +12,22 @@ double averaged(double before, double now) { return before == 0 ? now : 0.7 * be
 }  // namespace
 
 Profile measured(const Profile& profile, const MeasuredStep& step) {
-  check(step.batch > 0 && step.leaves.size() == step.leaf_seconds.size() && !step.leaves.empty(),
-        "[scaling] a batch and each member's leaves expected");
+  check(step.batch > 0 && step.ranks.size() == step.rank_seconds.size() && !step.ranks.empty(),
+        "[scaling] a batch and the number of virtual ranks of each member expected");
   Profile next = profile;
-  double leaf = 0, slowest = 0;
+  double sum = 0, slowest = 0;
   int known = 0;
-  for (size_t i = 0; i < step.leaves.size(); ++i) {
-    if (step.leaf_seconds[i] <= 0) continue;
-    leaf += step.leaf_seconds[i];
+  for (size_t i = 0; i < step.ranks.size(); ++i) {
+    if (step.rank_seconds[i] <= 0) continue;
+    sum += step.rank_seconds[i];
     ++known;
-    slowest = std::max(slowest, step.leaf_seconds[i] * step.leaves[i]);
+    slowest = std::max(slowest, step.rank_seconds[i] * step.ranks[i]);
   }
   if (known == 0) return profile;
-  next.sample_seconds = averaged(profile.sample_seconds, leaf / known * step.vranks / static_cast<double>(step.batch));
-  const auto others = static_cast<double>(step.leaves.size() - 1);
+  next.sample_seconds = averaged(profile.sample_seconds, sum / known * step.vranks / static_cast<double>(step.batch));
+  const auto others = static_cast<double>(step.ranks.size() - 1);
   if (others > 0) {
-    const double waited = slowest - step.leaf_seconds[0] * step.leaves[0];
+    const double waited = slowest - step.rank_seconds[0] * step.ranks[0];
     next.exchange_seconds = averaged(profile.exchange_seconds, std::max(0.0, step.reduce_seconds - waited) / others);
   }
   return next;
@@ -35,12 +35,12 @@ Profile measured(const Profile& profile, const MeasuredStep& step) {
 
 int best_workers(int64_t batch, int vranks, const Profile& profile) {
   if (profile.sample_seconds <= 0) return vranks;
-  const double leaf = profile.sample_seconds * static_cast<double>(batch) / vranks;
+  const double rank_seconds = profile.sample_seconds * static_cast<double>(batch) / vranks;
   int best = 1;
   double shortest = 0;
   for (int workers = 1; workers <= vranks; ++workers) {
     const int turns = (vranks + workers - 1) / workers;
-    const double seconds = leaf * turns + profile.exchange_seconds * (workers - 1);
+    const double seconds = rank_seconds * turns + profile.exchange_seconds * (workers - 1);
     if (workers > 1 && seconds >= shortest) continue;
     shortest = seconds;
     best = workers;

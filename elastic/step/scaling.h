@@ -21,8 +21,8 @@ struct MeasuredStep {
   int64_t batch = 0;
   int vranks = 1;
   double reduce_seconds = 0;
-  std::vector<int> leaves = {};
-  std::vector<double> leaf_seconds = {};
+  std::vector<int> ranks = {};
+  std::vector<double> rank_seconds = {};
 };
 // Returns the profile updated with another step, as moving averages. Time spent waiting for slower members does not
 // count as exchange.

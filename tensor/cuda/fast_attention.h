@@ -53,7 +53,7 @@ __device__ inline float log2_of(float x) {
 
 // Returns x as a value unknown to the compiler, which then recomputes what depends on it in each iteration of a loop
 // instead of keeping it in registers; the loops have none to spare.
-__device__ inline int anew(int x) {
+__device__ inline int opaque(int x) {
 #ifdef __CUDACC__
   asm volatile("" : "+r"(x));
 #endif
@@ -71,7 +71,7 @@ class HeadRows {
   __device__ void copy(int first, int end, SharedRows<kSize> to) const {
     constexpr int kChunks = kSize / 8, kAtOnce = kThreads / kChunks;
     static_assert(kAtOnce % 8 == 0 && kRows % kAtOnce == 0, "a thread's chunks change places in the same way");
-    const int thread = anew(static_cast<int>(threadIdx.x)), row = thread / kChunks, chunk = thread % kChunks;
+    const int thread = opaque(static_cast<int>(threadIdx.x)), row = thread / kChunks, chunk = thread % kChunks;
     const bf16* from = data_ + (first + row) * step_ + chunk * 8;
     const int left = chunk * 8 < size_ ? end - first - row : 0;
     const uint32_t place = to.at + to.place(row, chunk);
@@ -216,7 +216,7 @@ enum class Order { first_rows_first, last_rows_first };
 struct Place {
   int first, h, b;
   __device__ Place(int64_t time, int64_t heads, int rows, Order order = Order::last_rows_first) {
-    const int block = anew(static_cast<int>(blockIdx.x)), blocks = static_cast<int>((time + rows - 1) / rows),
+    const int block = opaque(static_cast<int>(blockIdx.x)), blocks = static_cast<int>((time + rows - 1) / rows),
               head = block / blocks, heads_of_sample = static_cast<int>(heads);
     first = (order == Order::last_rows_first ? blocks - 1 - block % blocks : block % blocks) * rows;
     h = head % heads_of_sample;

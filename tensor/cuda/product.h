@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
 
 // Adds the slices of each element to the result: chunks to groups and these to the total, or groups to what C holds.
 template <class Factors, bool kChunks>
-__global__ void fold_slices(const __grid_constant__ Factors f, const ProductSlices slices, bool last) {
+__global__ void add_slices(const __grid_constant__ Factors f, const ProductSlices slices, bool last) {
   using V = Vec<float>;
   const int64_t all = int64_t{f.batch} * f.m * f.n;
   for (int64_t at = thread_of_grid(); at < all; at += grid_stride()) {
@@ -202,8 +202,8 @@ void multiply(Gpu& stream, const char* name, const Factors& f) {
     else if (plan.tile == 1) launch_tiles.template operator()<1, 4>(slices);
     else launch_tiles.template operator()<2, 4>(slices);
     if (plan.slices == 1) continue;
-    const auto fold = plan.slice == kChunk ? fold_slices<Factors, true> : fold_slices<Factors, false>;
-    launch(stream, name, {.blocks = blocks_for(int64_t{f.batch} * f.m * f.n)}, fold, f, slices,
+    const auto kernel = plan.slice == kChunk ? add_slices<Factors, true> : add_slices<Factors, false>;
+    launch(stream, name, {.blocks = blocks_for(int64_t{f.batch} * f.m * f.n)}, kernel, f, slices,
            first + count == plan.slices);
   }
 }

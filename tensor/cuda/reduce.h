@@ -11,7 +11,7 @@ static_assert(kRowLanes == 64, "two lanes for each of a warp's threads");
 
 // Reduces the lanes; thread 0 of the warp gets the sum.
 template <class T>
-__device__ T fold_lanes(T low, T high) {
+__device__ T reduce_lanes(T low, T high) {
   T x = low + high;
   for (int s = 16; s > 0; s /= 2) {
     const T other = __shfl_down_sync(kWholeWarp, x, static_cast<unsigned>(s));
@@ -34,11 +34,11 @@ __device__ T warp_row_reduce(int64_t n, Step step) {
       high = step(high, i + 32);
     }
     if (i < end) low = step(low, i);
-    return __shfl_sync(kWholeWarp, fold_lanes(low, high), 0);
+    return __shfl_sync(kWholeWarp, reduce_lanes(low, high), 0);
   };
   if (n <= kRowSegment) return segment(0, n);
   // The segments' sums are a row again: lane l takes sums l, l + 64, ... of at most kRowSegment.
-  const auto fold = [&](int64_t count, auto sum_at) {
+  const auto reduce = [&](int64_t count, auto sum_at) {
     T low{0}, high{0};
     for (int64_t i = 0; i < count; ++i) {
       const T sum = sum_at(i);
@@ -46,17 +46,17 @@ __device__ T warp_row_reduce(int64_t n, Step step) {
       if (lane == t) low = low + sum;
       if (lane == t + 32) high = high + sum;
     }
-    return __shfl_sync(kWholeWarp, fold_lanes(low, high), 0);
+    return __shfl_sync(kWholeWarp, reduce_lanes(low, high), 0);
   };
   const int64_t segments = segments_of(n), rows = segments_of(segments);
   const auto row_of_segments = [&](int64_t row) {
     const int64_t first = row * kRowSegment, left = segments - first;
-    return fold(left < kRowSegment ? left : kRowSegment, [&](int64_t i) {
+    return reduce(left < kRowSegment ? left : kRowSegment, [&](int64_t i) {
       const int64_t begin = (first + i) * kRowSegment, end = begin + kRowSegment;
       return segment(begin, end < n ? end : n);
     });
   };
-  return rows == 1 ? row_of_segments(0) : fold(rows, row_of_segments);
+  return rows == 1 ? row_of_segments(0) : reduce(rows, row_of_segments);
 }
 
 template <class T, class Term>

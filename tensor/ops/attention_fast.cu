@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) fast_queries(Attentio
   const auto keys_of = [](int tile) { return Rows{Rows::bytes(Cut::kRows + tile % 2 * 2 * kTile)}; };
   const auto values_of = [](int tile) { return Rows{Rows::bytes(Cut::kRows + (tile % 2 * 2 + 1) * kTile)}; };
   const auto load = [&](int tile) {
-    const int b = anew(at.b), h = anew(kv);
+    const int b = opaque(at.b), h = opaque(kv);
     HeadRows(a.k, b, h, s.size).copy<kSize, kTile>(tile * kTile, time, keys_of(tile));
     HeadRows(a.v, b, h, s.size).copy<kSize, kTile>(tile * kTile, time, values_of(tile));
   };
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) fast_queries(Attentio
     for (int r = 0; r < 2; ++r) m[band][r] = -kInfinity, l[band][r] = 0.0f;
   for (int tile = 0; tile < tiles; ++tile) {
     if (tile + 1 < tiles) load(tile + 1);
-    const Seen seen(s, anew(first), kBands * kBand);
+    const Seen seen(s, opaque(first), kBands * kBand);
     if (tile * kTile < seen.some) {
       Sums weights[kBands][kTile / kColumns];
       multiply_rows<kTile>(q, keys_of(tile), weights);

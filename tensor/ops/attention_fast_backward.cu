@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     }
   for (int tile = 0; tile < tiles; ++tile) {
     if (tile + 1 < tiles) load(tile + 1);
-    const Seen seen(s, anew(first), kBands * kBand);
+    const Seen seen(s, opaque(first), kBands * kBand);
     if (tile * kTile < seen.some) {
       Sums p[kBands][kTile / kColumns], ds[kBands][kTile / kColumns];
       multiply_rows<kTile>(q, keys_of(tile), p);
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   const auto queries_of = [](int tile) { return Rows{Rows::bytes(2 * Cut::kRows + tile % 2 * 2 * kTile)}; };
   const auto gradients_of = [](int tile) { return Rows{Rows::bytes(2 * Cut::kRows + (tile % 2 * 2 + 1) * kTile)}; };
   const auto load = [&](int tile, int h, int from) {
-    const int b = anew(at.b);
+    const int b = opaque(at.b);
     HeadRows(a.q, b, h, s.size).copy<kSize, kTile>(from, time, queries_of(tile));
     HeadRows(a.d_o, b, h, s.size).copy<kSize, kTile>(from, time, gradients_of(tile));
     const uint32_t chunk = threadIdx.x * 16;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
 
   Sums dk[kBands][kSize / kColumns], dv[kBands][kSize / kColumns];
   for (int tile = 0; tile < tiles; ++tile) {
-    const int from = next, first = anew(first_of_warp), last = first + kBands * kBand - 1;
+    const int from = next, first = opaque(first_of_warp), last = first + kBands * kBand - 1;
     next = from + kTile < time ? from + kTile : begin;
     if (next == begin) ++next_head;
     if (tile + 1 < tiles) load(tile + 1, next_head, next);

@@ -152,16 +152,17 @@ void visit_sums(const BatchNormSumsArgs& a, Visit visit) {
 
 void batch_statistics_blocks(const BatchStatisticsArgs& a, int64_t begin, int64_t end) {
   visit_moments(a,
-                [&](const auto& leaf, auto* partial) { fold_blocks(leaf, a.rows, a.channels, partial, begin, end); });
+                [&](const auto& leaf, auto* partial) { reduce_blocks(leaf, a.rows, a.channels, partial, begin, end); });
 }
 void batch_statistics_tree(const BatchStatisticsArgs& a, int64_t begin, int64_t end) {
-  visit_moments(a, [&](const auto& leaf, auto* partial) { fold_tree(leaf, a.rows, a.channels, partial, begin, end); });
+  visit_moments(a,
+                [&](const auto& leaf, auto* partial) { reduce_tree(leaf, a.rows, a.channels, partial, begin, end); });
 }
 void batch_norm_sums_blocks(const BatchNormSumsArgs& a, int64_t begin, int64_t end) {
-  visit_sums(a, [&](const auto& leaf, auto* partial) { fold_blocks(leaf, a.rows, a.channels, partial, begin, end); });
+  visit_sums(a, [&](const auto& leaf, auto* partial) { reduce_blocks(leaf, a.rows, a.channels, partial, begin, end); });
 }
 void batch_norm_sums_tree(const BatchNormSumsArgs& a, int64_t begin, int64_t end) {
-  visit_sums(a, [&](const auto& leaf, auto* partial) { fold_tree(leaf, a.rows, a.channels, partial, begin, end); });
+  visit_sums(a, [&](const auto& leaf, auto* partial) { reduce_tree(leaf, a.rows, a.channels, partial, begin, end); });
 }
 
 }  // namespace elinvar::HWY_NAMESPACE

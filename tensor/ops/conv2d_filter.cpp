@@ -53,7 +53,7 @@ class FilterProduct {
     const int64_t groups = std::max<int64_t>(1, (positions_ + kSpan - 1) / kSpan);  // at least one, maybe empty
     Scratch<T> sums(groups > 1 ? groups * filters() * row() : 1);
     const auto sum_of = [&](int64_t group) { return groups > 1 ? sums.data() + group * filters() * row() : dw_; };
-    const std::vector<Item> items = deal(groups, stream.threads());
+    const std::vector<Item> items = distribute(groups, stream.threads());
     stream.parallel_for(items.back().work_end, 1, [&](int64_t begin, int64_t end) {
       Workspace work(*this);
       for (const Item& item : items) {
@@ -99,7 +99,7 @@ class FilterProduct {
   };
 
   // Returns the division that gives the busiest thread the least work.
-  std::vector<Item> deal(int64_t groups, int threads) const {
+  std::vector<Item> distribute(int64_t groups, int threads) const {
     const int64_t strips = std::ssize(strips_), panels = (filters() + extent_.rows - 1) / extent_.rows,
                   least = (filters() + kFilterBlock - 1) / kFilterBlock,
                   most = groups >= 16 * threads ? 1 : std::max<int64_t>(4, 4 * threads / groups);  // parts per group

@@ -31,8 +31,6 @@ namespace elinvar {
 
 HWY_EXPORT(square_sums_segments);
 
-namespace {}  // namespace
-
 void square_sums(CpuStream& stream, std::span<const SquareSumsArgs> all) {
   int64_t total = 0;
   for (const SquareSumsArgs& a : all) total += segments_of(a.n);

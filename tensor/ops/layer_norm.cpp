@@ -189,7 +189,7 @@ AddNormResult forward(const char* op, RowNorm kind, const Tensor& input, const T
     check_same_shape(op, x, *addend);
     check_activation(op, *addend);
     check_same_device(op, x, *addend);
-    check(same_or_narrow(*addend, x), "[{}] an addend of the type {} expected, or of bfloat16 beside float32, not {}",
+    check(same_or_narrow(*addend, x), "[{}] an addend of type {} expected, or of bfloat16 for a float32 input, not {}",
           op, name_of(x.dtype()), name_of(addend->dtype()));
     more = addend->to_contiguous();
     result.sum = Tensor::empty(x.shape(), x.dtype(), x.device());
@@ -210,7 +210,7 @@ RowNormGradients backward_of(RowNorm kind, Tensor dy, const Tensor& input, const
   check_activation(kName, dy);
   check_same_device(kName, dy, input);
   check(same_or_narrow(dy, input),
-        "[{}] a gradient of the input's type {} expected, or of bfloat16 beside float32, not {}", kName,
+        "[{}] a gradient of the input's type {} expected, or of bfloat16 for a float32 input, not {}", kName,
         name_of(input.dtype()), name_of(dy.dtype()));
   if (sum.defined()) {
     check(want_dx, "[{}] a sum is for dx, which is not wanted", kName);

@@ -156,8 +156,8 @@ void check_parameter(const char* op, const Tensor& p, const Tensor& what, int64_
         n, to_string(p.shape()));
 }
 
-// Requires that parameter i is on the device of the first, in a type in which that computes.
-void check_beside_first(const char* op, const std::vector<Tensor>& p, size_t i) {
+// Requires that parameter i is on the device of parameter 0 and of a type in which that device computes.
+void check_on_device_of_first(const char* op, const std::vector<Tensor>& p, size_t i) {
   check_float(op, p[i]);
   check(p[i].device() == p[0].device(), "[{}] parameters must be on one device, got {} and {}", op,
         to_string(p[0].device()), to_string(p[i].device()));
@@ -171,7 +171,7 @@ std::vector<Args> with_addresses(const char* op, const std::vector<Tensor>& g, s
         op, p.size(), g.size(), constants.size());
   std::vector<Args> all = constants;
   for (size_t i = 0; i < all.size(); ++i) {
-    check_beside_first(op, p, i);
+    check_on_device_of_first(op, p, i);
     check_parameter(op, p[i], g[i], all[i].n);
     all[i].g = in(g[i]);
     all[i].p = out(p[i]);
@@ -238,7 +238,7 @@ void lamb_apply_of(std::vector<Tensor>& p, const std::vector<Tensor>& m_in, cons
   std::vector<LambArgs> all = constants;
   check(constants.size() == p.size(), "[lamb] {} parameters, but {} constants", p.size(), constants.size());
   for (size_t i = 0; i < all.size(); ++i) {
-    check_beside_first("lamb", p, i);
+    check_on_device_of_first("lamb", p, i);
     all[i].p = out(p[i]);
   }
   add_moments("lamb", p, m, v, all);

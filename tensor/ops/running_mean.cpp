@@ -45,17 +45,17 @@ void running_mean_of(std::vector<Tensor>& running, const std::vector<Tensor>& su
   // A statistic that two layers share is updated twice, in order.
   std::set<const void*> seen;
   size_t first = 0;
-  const auto fold_until = [&](size_t end) {
+  const auto update_until = [&](size_t end) {
     const std::span<const RunningMeanArgs> some(all.data() + first, end - first);
     on(running[0].device(), [&](auto& stream) { running_mean(stream, some); });
     first = end;
     seen.clear();
   };
   for (size_t i = 0; i < all.size(); ++i) {
-    if (seen.contains(all[i].running.data)) fold_until(i);
+    if (seen.contains(all[i].running.data)) update_until(i);
     seen.insert(all[i].running.data);
   }
-  if (!all.empty()) fold_until(all.size());
+  if (!all.empty()) update_until(all.size());
 }
 
 const Op kRunningMean("running_mean(running, sums, constants)", running_mean_of);

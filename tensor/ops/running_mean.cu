@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__global__ void fold_channels(Many<RunningMeanArgs> all) {
+__global__ void update_channels(Many<RunningMeanArgs> all) {
   const auto [a, block] = all.find();
   const int64_t i = block * kThreads + threadIdx.x;
   if (i >= a.n) return;
@@ -28,7 +28,7 @@ void running_mean(Gpu& stream, std::span<const RunningMeanArgs> all) {
   launch_many(
       stream, "running_mean", all,
       [](const RunningMeanArgs& a) { return (a.n + HWY_NAMESPACE::kThreads - 1) / HWY_NAMESPACE::kThreads; },
-      HWY_NAMESPACE::fold_channels);
+      HWY_NAMESPACE::update_channels);
 }
 
 }  // namespace elinvar

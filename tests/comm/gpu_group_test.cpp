@@ -99,7 +99,7 @@ TEST(GroupSum, HasTheBitsOfTheHostWhoeverHoldsWhichLeaves) {
     std::vector<std::vector<Subtree>> mine;
     std::vector<std::vector<GroupRoot>> roots;
     for (const std::vector<int>& share : c.shares) {
-      mine.push_back(fold_of(share, c.leaves, c.absent));
+      mine.push_back(reduced(share, c.leaves, c.absent));
       roots.emplace_back();
       for (const Subtree& root : mine.back()) roots.back().push_back({root.begin, root.end, !root.values.empty()});
     }

@@ -61,8 +61,8 @@ inline std::vector<Tensor> host_sum(int leaves, const std::vector<int>& absent, 
   return sum;
 }
 
-// Each member's leaves, folded as they come, on its GPU.
-inline std::vector<Subtree> fold_of(const std::vector<int>& mine, int leaves, const std::vector<int>& absent) {
+// Each member's leaves, reduced as they come, on its GPU.
+inline std::vector<Subtree> reduced(const std::vector<int>& mine, int leaves, const std::vector<int>& absent) {
   std::vector<Subtree> roots;
   TreeReducer reducer(leaves);
   const auto put_away = [&] {

@@ -96,7 +96,7 @@ class Numbers final : public Dataset {
   int64_t size_, bad_;
 };
 
-TEST(Loader, DealsEverySampleExactlyOnceAnEpoch) {
+TEST(Loader, ServesEverySampleExactlyOnceAnEpoch) {
   for (int64_t n : {1, 7, 64, 101})
     for (int64_t batch : {1, 8, 13, 200})
       for (int vranks : {1, 2, 3, 8}) {
@@ -132,7 +132,7 @@ TEST(Loader, DealsEverySampleExactlyOnceAnEpoch) {
 }
 
 // Any sequence of sizes works, also if one exceeds the rest of an epoch, or a whole epoch.
-TEST(Loader, DealsEverySampleExactlyOnceAnEpochInBatchesOfAnySizes) {
+TEST(Loader, ServesEverySampleExactlyOnceAnEpochInBatchesOfAnySizes) {
   const int64_t n = 53;
   const int64_t sizes[] = {8, 8, 16, 5, 40, 8, 1, 60, 13, 13, 26, 3};
   for (const int threads : {0, 2}) {

@@ -11,7 +11,7 @@ namespace {
 
 using Shares = std::vector<std::vector<Interval>>;
 
-TEST(Deal, CoversAllInProportionToSpeed) {
+TEST(Assignment, CoversAllInProportionToSpeed) {
   EXPECT_EQ(assign(6, std::vector<double>{1, 1, 1}), (Shares{{{0, 2}}, {{2, 4}}, {{4, 6}}}));
   EXPECT_EQ(assign(6, std::vector<double>{2, 1}), (Shares{{{0, 4}}, {{4, 6}}}));
   EXPECT_EQ(assign(2, std::vector<double>{1, 1, 1}), (Shares{{{0, 1}}, {{1, 2}}, {}}));  // a spare
@@ -20,7 +20,7 @@ TEST(Deal, CoversAllInProportionToSpeed) {
   EXPECT_THROW(assign(5, std::vector<double>{1, 0}), UsageError);
 }
 
-TEST(Deal, IsNeverSlowerThanAnyOtherDealOfWholeRanks) {
+TEST(Assignment, IsNeverSlowerThanAnyOtherAssignmentOfWholeRanks) {
   const std::vector<double> speeds = {3.1, 1.7, 0.4};
   for (int n = 1; n < 20; ++n) {
     double best = 1e9;
@@ -31,7 +31,7 @@ TEST(Deal, IsNeverSlowerThanAnyOtherDealOfWholeRanks) {
   }
 }
 
-TEST(Deal, OrphansGoToWhoeverIsFinishedFirst) {
+TEST(Assignment, OrphansGoToWhoeverIsFinishedFirst) {
   EXPECT_EQ(assign_orphans(8, {{{0, 3}}, {{6, 8}}}, std::vector<double>{1, 1}),
             (Shares{{{0, 3}, {4, 5}}, {{3, 4}, {5, 8}}}));
   EXPECT_EQ(assign_orphans(4, {{}, {}}, std::vector<double>{1, 3}), (Shares{{{2, 3}}, {{0, 2}, {3, 4}}}));

@@ -81,7 +81,7 @@ TEST(CoordinatorGroups, AreOfGpusThatAllHaveOneOfTheirOwn) {
   EXPECT_EQ(reason({gpu("a"), gpu("b", "NCCL 2.27.3")}), "none: worker 2 has NCCL 2.27.3, others have NCCL 2.28.9");
 }
 
-TEST(CoordinatorGroups, OneThatFailsIsMadeAnewAFewTimes) {
+TEST(CoordinatorGroups, OneThatFailsIsMadeAgainAFewTimes) {
   Job job({gpu("a"), gpu("b")});
   job.tell(10, 1, messages::GroupMissing{.of = 1, .reason = "no network"});
   EXPECT_EQ(job.reason(), "worker 1: no network");

@@ -104,7 +104,7 @@ TEST(Coordinator, GivesANewcomerLessOfItsFirstStep) {
 }
 
 // A newcomer delays others only until it is warm. If the job cannot continue without it, it gets the state at once.
-TEST(Coordinator, FeedsANewcomerThatIsWarm) {
+TEST(Coordinator, TransfersTheStateToANewcomerThatIsWarm) {
   Job job(1);
   job.hello(7, 1);
   job.coordinator.tick(1.5);

@@ -64,7 +64,7 @@ TEST(Audit, OneAgainstOneIsReplayedAndThenUndecided) {
 }
 
 // A rank gradient that is computed with a damaged state differs because of the state.
-TEST(Audit, StatesAreComparedBeforeLeaves) {
+TEST(Audit, StatesAreComparedBeforeGradients) {
   AuditClaims sound{.states = {d(1)}, .leaves = {d(5)}, .sums = {}},
       damaged{.states = {d(2)}, .leaves = {d(6)}, .sums = {}};
   EXPECT_EQ(judged(Stage::trial, {damaged, sound, sound}).workers, std::vector<int>{1});
@@ -110,7 +110,7 @@ Generation generation_of(int members, int vranks) {
   return g;
 }
 
-TEST(Audit, EveryLeafSumAndWorkerHasItsTurn) {
+TEST(Audit, EveryGradientSumAndWorkerHasItsTurn) {
   const AuditOptions options{.every = 3, .seed = 7};
   EXPECT_FALSE(audited({}, 2));
   const Generation g = generation_of(4, 6);
@@ -149,16 +149,16 @@ TEST(Audit, EveryLeafSumAndWorkerHasItsTurn) {
   EXPECT_EQ(alone.bucket, -1);
 }
 
-TEST(Audit, ADigestCoversAllOfALeafThatCounts) {
-  RankGradient leaf{.gradients = {Tensor::from(std::vector<float>{1, 2}, {2})},
-                    .batch_statistics = {Tensor::from(std::vector<float>{3}, {1})},
-                    .facts = {.loss_sum = 1, .count = 2, .correct = 1, .samples = 2, .batch = d(1)}};
-  std::set<std::string> digests = {digest_of(leaf).hex()};
-  RankGradient scored = leaf;
+TEST(Audit, ADigestCoversAllOfAGradientThatCounts) {
+  RankGradient gradient{.gradients = {Tensor::from(std::vector<float>{1, 2}, {2})},
+                        .batch_statistics = {Tensor::from(std::vector<float>{3}, {1})},
+                        .facts = {.loss_sum = 1, .count = 2, .correct = 1, .samples = 2, .batch = d(1)}};
+  std::set<std::string> digests = {digest_of(gradient).hex()};
+  RankGradient scored = gradient;
   scored.facts.attached = "a score";
   EXPECT_TRUE(digests.contains(digest_of(scored).hex()));
   const auto differs = [&](auto&& change) {
-    RankGradient other = leaf;
+    RankGradient other = gradient;
     change(other);
     EXPECT_TRUE(digests.insert(digest_of(other).hex()).second);
   };

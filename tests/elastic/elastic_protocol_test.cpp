@@ -129,13 +129,13 @@ TEST(ElasticProtocol, RandomSchedulesWhoseCoordinatorDiesBeforeTheFirstGeneratio
 TEST(ElasticProtocol, ASlowWorkerGetsFewerVirtualRanks) {
   CpuStream alone(1);
   const StreamScope scope(alone);
-  const auto trained_by = [](std::vector<double> leaf_seconds) {
+  const auto trained_by = [](std::vector<double> gradient_seconds) {
     const Schedule schedule{.seed = 1,
                             .vranks = 12,
                             .steps = 20,
-                            .initial_workers = static_cast<int>(leaf_seconds.size()),
+                            .initial_workers = static_cast<int>(gradient_seconds.size()),
                             .faults = 0,
-                            .leaf_seconds = leaf_seconds};
+                            .gradient_seconds = gradient_seconds};
     SimulationResult result = simulate(schedule);
     EXPECT_EQ(result.violation, "");
     return result;
@@ -149,7 +149,7 @@ TEST(ElasticProtocol, ASlowWorkerGetsFewerVirtualRanks) {
   EXPECT_LE(result.seconds, 0.6 * 20 * 0.4);
 }
 
-TEST(ElasticProtocol, AWorkerThatHangsIsPutOut) {
+TEST(ElasticProtocol, AWorkerThatHangsIsEvicted) {
   CpuStream alone(1);
   const StreamScope scope(alone);
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -158,7 +158,7 @@ TEST(ElasticProtocol, AWorkerThatHangsIsPutOut) {
                                               .steps = 20,
                                               .initial_workers = 3,
                                               .faults = 0,
-                                              .leaf_seconds = {0.05, 0.05, 0.05},
+                                              .gradient_seconds = {0.05, 0.05, 0.05},
                                               .hang_at = 1});
     EXPECT_EQ(result.violation, "") << seed;
     EXPECT_GT(result.hang_lasted, 1) << seed;  // the floor that the simulator sets
@@ -248,29 +248,29 @@ TEST(Watch, DecidesByWhatTheWorkerSees) {
   watch.heard(2);
   EXPECT_FALSE(watch.asks(3.7));
   EXPECT_TRUE(watch.asks(3.9));
-  EXPECT_EQ(watch.decide(Watch::Sight{1, 4}, 0, 4).what, Do::nothing);
+  EXPECT_EQ(watch.decide(Watch::Observation{1, 4}, 0, 4).what, Do::nothing);
   EXPECT_TRUE(watch.out_of_touch(5.1));
-  EXPECT_EQ(watch.decide(Watch::Sight{1, 4}, 0, 5.5).what, Do::nothing);
+  EXPECT_EQ(watch.decide(Watch::Observation{1, 4}, 0, 5.5).what, Do::nothing);
   // It counts, so it lives and may be heard again.
-  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 9.5).what, Do::nothing);
-  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 14).what, Do::nothing);
-  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 1, 15).what, Do::nothing);
-  const Watch::Decision decision = watch.decide(Watch::Sight{1, 5}, 0, 15);
+  EXPECT_EQ(watch.decide(Watch::Observation{1, 5}, 0, 9.5).what, Do::nothing);
+  EXPECT_EQ(watch.decide(Watch::Observation{1, 5}, 0, 14).what, Do::nothing);
+  EXPECT_EQ(watch.decide(Watch::Observation{1, 5}, 1, 15).what, Do::nothing);
+  const Watch::Decision decision = watch.decide(Watch::Observation{1, 5}, 0, 15);
   EXPECT_EQ(decision.what, Do::take_over);
   EXPECT_EQ(decision.reason, "the coordinator has not counted on for 5 s");
-  EXPECT_EQ(watch.decide(Watch::Sight{1, 5}, 0, 16).what, Do::nothing);  // not again at once
-  EXPECT_EQ(watch.decide(Watch::Sight{2, 0}, 0, 17).what, Do::follow);
+  EXPECT_EQ(watch.decide(Watch::Observation{1, 5}, 0, 16).what, Do::nothing);  // not again at once
+  EXPECT_EQ(watch.decide(Watch::Observation{2, 0}, 0, 17).what, Do::follow);
   watch.follow(2, 17);
   watch.heard(17);
   watch.lost();
-  EXPECT_EQ(watch.decide(Watch::Sight{2, 3}, 0, 18.5).what, Do::reconnect);  // perhaps only the connection broke
+  EXPECT_EQ(watch.decide(Watch::Observation{2, 3}, 0, 18.5).what, Do::reconnect);  // perhaps only the connection broke
   EXPECT_EQ(watch.decide(std::nullopt, 0, 19).what, Do::reconnect);
   watch.answered();
   watch.heard(19);
   EXPECT_EQ(watch.decide(std::nullopt, 0, 20).what, Do::nothing);
   watch.lost();
-  EXPECT_EQ(watch.decide(Watch::Sight{2, 4}, 0, 21).what, Do::reconnect);
-  EXPECT_EQ(watch.decide(Watch::Sight{2, 4}, 0, 26).what, Do::take_over);  // the coordinator is gone
+  EXPECT_EQ(watch.decide(Watch::Observation{2, 4}, 0, 21).what, Do::reconnect);
+  EXPECT_EQ(watch.decide(Watch::Observation{2, 4}, 0, 26).what, Do::take_over);  // the coordinator is gone
   EXPECT_EQ(watch.decide(std::nullopt, 0, 80).what, Do::reconnect);
   EXPECT_EQ(watch.decide(std::nullopt, 0, 82).what, Do::leave);
 }
@@ -283,7 +283,7 @@ TEST(Watch, WhoIsNoMemberTakesOverAfterAllThatAre) {
     Watch watch({.silence = 3, .takeover = 5, .apart = 1, .hold = 60, .arrival = arrival}, 1, 0);
     watch.lost();
     double now = 1;
-    while (watch.decide(Watch::Sight{1, 4, members}, rank, now).what != Do::take_over && now < 50) now += 0.5;
+    while (watch.decide(Watch::Observation{1, 4, members}, rank, now).what != Do::take_over && now < 50) now += 0.5;
     return now - 1;
   };
   EXPECT_EQ(waits(0, -1, 0), 5);

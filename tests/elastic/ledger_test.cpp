@@ -348,16 +348,16 @@ TEST(Ledger, ASampleIsOfOneVirtualRankAStep) {
   for (int64_t step = 0; step < 500; ++step) {
     int names = 0;
     for (int vrank = 0; vrank < 5; ++vrank) {
-      EXPECT_FALSE(names_leaf(none, step, vrank, 5));
-      EXPECT_TRUE(names_leaf(all, step, vrank, 5));
-      if (!names_leaf(sample, step, vrank, 5)) continue;
+      EXPECT_FALSE(names_rank_gradient(none, step, vrank, 5));
+      EXPECT_TRUE(names_rank_gradient(all, step, vrank, 5));
+      if (!names_rank_gradient(sample, step, vrank, 5)) continue;
       ++names;
       ++named[static_cast<size_t>(vrank)];
     }
     EXPECT_EQ(names, 1) << step;
   }
   for (const int n : named) EXPECT_GT(n, 60);
-  EXPECT_FALSE(names_leaf(sample, 7, 0, 1)) << "the reduced gradient says as much";
+  EXPECT_FALSE(names_rank_gradient(sample, 7, 0, 1)) << "the reduced gradient says as much";
   EXPECT_EQ(leaves_from("all"), LedgerOptions::Leaves::all);
   EXPECT_THROW(leaves_from("some"), UsageError);
 }

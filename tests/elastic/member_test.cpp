@@ -48,7 +48,7 @@ TEST(Member, IsToldWhetherItMayComeBack) {
 }
 
 // No record names a learner: after a takeover only the members that send it the state can report it.
-TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
+TEST(Member, ReportsItsStateTransfersToANewCoordinator) {
   Member member(MemberOptions{.self = 4, .steps = 10});
   member.introduce(2, {});
   member.receive({.sender = 2, .payload = messages::Welcome{.restore = 0}});
@@ -69,7 +69,7 @@ TEST(Member, TellsACoordinatorOfTheLearnersThatItFeeds) {
 }
 
 // The first computation takes long, so a newcomer does it before others wait for it.
-TEST(Member, ComputesALeafBeforeItIsFed) {
+TEST(Member, ComputesARankGradientBeforeItReceivesTheState) {
   Member member(MemberOptions{.self = 4, .vranks = 4, .steps = 10});
   member.introduce(2, {});
   EXPECT_FALSE(member.outbox().take().back().message.as<messages::Hello>()->warm);

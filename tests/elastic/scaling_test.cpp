@@ -74,18 +74,18 @@ TEST(Scaling, TheBatchIsMonotonous) {
 }
 
 TEST(Scaling, WaitingForSlowerMembersIsNoExchange) {
-  MeasuredStep step{.batch = 64, .vranks = 16, .reduce_seconds = 0.5, .leaves = {16}, .leaf_seconds = {0.008}};
+  MeasuredStep step{.batch = 64, .vranks = 16, .reduce_seconds = 0.5, .ranks = {16}, .rank_seconds = {0.008}};
   Profile profile = measured({}, step);
   EXPECT_DOUBLE_EQ(profile.sample_seconds, 0.002);
   EXPECT_EQ(profile.exchange_seconds, 0);  // a worker alone exchanges nothing
   // The second member has 8 rank gradients of 20 ms, the leader 8 of 10 ms, so the leader waits for 80 ms of the 100.
-  step = {.batch = 64, .vranks = 16, .reduce_seconds = 0.1, .leaves = {8, 8}, .leaf_seconds = {0.01, 0.02}};
+  step = {.batch = 64, .vranks = 16, .reduce_seconds = 0.1, .ranks = {8, 8}, .rank_seconds = {0.01, 0.02}};
   profile = measured({}, step);
   EXPECT_DOUBLE_EQ(profile.sample_seconds, 0.015 * 16 / 64);
   EXPECT_NEAR(profile.exchange_seconds, 0.02, 1e-12);
   step.reduce_seconds = 0.2;
   EXPECT_NEAR(measured(profile, step).exchange_seconds, 0.7 * 0.02 + 0.3 * 0.12, 1e-12);
-  step.leaf_seconds = {0, 0};  // a step without rank gradients, like some newcomers' first step
+  step.rank_seconds = {0, 0};  // a step without rank gradients, like some newcomers' first step
   EXPECT_EQ(measured(profile, step).sample_seconds, profile.sample_seconds);
 }
 

@@ -113,7 +113,7 @@ TEST_F(TransfersToLearners, ALearnerThatIsAskedToLeaveGetsNoState) {
   EXPECT_EQ(job.kinds_sent(1), Kinds{});
 }
 
-TEST_F(TransfersToLearners, BeginAnewWhereTheSenderOfResultsLeaves) {
+TEST_F(TransfersToLearners, RestartWhereTheSenderOfResultsLeaves) {
   job.run({1, 2});
   learner(7);
   (void)transfers.serve();
@@ -125,7 +125,7 @@ TEST_F(TransfersToLearners, BeginAnewWhereTheSenderOfResultsLeaves) {
   EXPECT_EQ(job.state.workers.at(7).state, State::joining);
 }
 
-TEST_F(TransfersToLearners, BeginAnewWhereALearnerWaitsInVain) {
+TEST_F(TransfersToLearners, RestartWhereALearnerWaitsInVain) {
   job.run({1});
   Worker& worker = learner(7);
   (void)transfers.serve();  // begins to send the state after step 2
@@ -140,7 +140,7 @@ TEST_F(TransfersToLearners, BeginAnewWhereALearnerWaitsInVain) {
   EXPECT_EQ(job.count("stuck"), 1);
 }
 
-TEST_F(TransfersToLearners, AfterADeathAllBeginAnew) {
+TEST_F(TransfersToLearners, AfterADeathAllRestart) {
   job.run({1, 2});
   learner(7);
   job.add(8, State::ready);

@@ -90,7 +90,7 @@ TEST(WorkClock, AnActivityIsMeasuredApartFromWhatItIsWithin) {
   EXPECT_EQ(clock.heartbeat(207).idle, 1.0);
 }
 
-TEST(WorkClock, WaitingBeginsAnewAfterAnActivity) {
+TEST(WorkClock, WaitingRestartsAfterAnActivity) {
   WorkClock clock;
   clock.at("", 1);
   clock.begins("loading the state", time_of(2));

@@ -48,7 +48,7 @@ class AuditedJob : public test::TinyJob {
 
 using Guilty = std::vector<std::pair<int, int64_t>>;
 
-TEST_F(AuditedJob, ALeafThatIsWrongIsFoundAndItsWorkerPutOut) {
+TEST_F(AuditedJob, AWrongGradientIsFoundAndItsWorkerEvicted) {
   const int64_t update = update_with(1, 30);  // in the second of three workers
   const test::Ended ended =
       wait(start("run", options(3, 1, fmt::format("flip:worker=2,step={},bit=27", update))), "run");

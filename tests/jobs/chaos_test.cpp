@@ -25,7 +25,7 @@ TEST(Chaos, TheSpecificationIsParsed) {
       "drain:step=3,worker=4;join:step=8;drop:worker=2,step=4;flip:worker=3,step=6,bit=33;"
       "flip:what=optimizer,worker=3,step=6,bit=1;random:rate=0.05,seed=7");
   ASSERT_EQ(chaos.faults.size(), 9u);
-  EXPECT_EQ(chaos.faults[7].flips, Fault::Flips::leaf);
+  EXPECT_EQ(chaos.faults[7].flips, Fault::Flips::gradient);
   EXPECT_EQ(chaos.faults[8].flips, Fault::Flips::optimizer);
   EXPECT_EQ(chaos.faults[6].what, Fault::What::drop);
   EXPECT_EQ(chaos.faults[7].what, Fault::What::flip);
@@ -51,7 +51,7 @@ TEST(Chaos, ABitFlipsOnceInTheTensorThatItIsCountedTo) {
   WorkerFaults faults(parse_chaos("flip:worker=2,step=6,bit=165,what=reduced;kill:worker=2,step=6").faults);
   const Tensor first = Tensor::full({3}, 1), second = Tensor::zeros({2}, DType::i32);
   std::vector<Tensor> tensors = {first, second};
-  EXPECT_FALSE(faults.flips(Fault::Flips::leaf, 2, false, 5, tensors));
+  EXPECT_FALSE(faults.flips(Fault::Flips::gradient, 2, false, 5, tensors));
   EXPECT_FALSE(faults.flips(Fault::Flips::reduced, 1, true, 5, tensors));
   EXPECT_FALSE(faults.flips(Fault::Flips::reduced, 2, false, 6, tensors));
   EXPECT_FALSE(faults.flips(Fault::Flips::reduced, 2, false, 5, {}));

@@ -71,7 +71,7 @@ TEST_F(GroupJob, GpusOfAGroupGiveTheSameLedger) {
 
 // A rank gradient is replayed, and its tensors stay for the group; with an exchange through the hosts they leave one by
 // one.
-TEST_F(GroupJob, LeavesMayBeGraphs) {
+TEST_F(GroupJob, MicroBatchesMayBeGraphs) {
   for (const std::string plane : {"auto", "host"}) {
     const std::vector<std::string> set = {"--set", "run.cuda_graphs=true", "--set", "run.data_plane='" + plane + "'"};
     expect_undisturbed(plane, start(plane, gpus("3", set)));

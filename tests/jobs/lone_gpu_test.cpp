@@ -79,23 +79,23 @@ Steps steps_on(Device device, bool keeps, bool crowded = false) {
     const Cursor at = training.cursor(step, {});
     const int64_t before = emulation::bytes_to_host;
     emulation::peak_in_use = emulation::in_use.load();
-    int64_t leaves = 0;
+    int64_t computed = 0;
     for (const int vrank : member.gradients().todo()) {
-      if (crowded && step == 1 && leaves == 3) {
+      if (crowded && step == 1 && computed == 3) {
         EXPECT_TRUE(member.gradients().move_to_cpu());
       }
-      EXPECT_EQ(member.gradients().stay_on_device(), !crowded || step == 0 || (step == 1 && leaves < 3));
+      EXPECT_EQ(member.gradients().stay_on_device(), !crowded || step == 0 || (step == 1 && computed < 3));
       const bool stays = keeps && member.gradients().stay_on_device();
       GradientSink sink(stays ? GradientSink::Place::device : GradientSink::Place::cpu);
       RankFacts facts = training.rank_gradient(training.loader.batch(at, vrank), step, vrank, sink);
-      RankGradient leaf = sink.take(std::move(facts));
-      for (const Tensor& gradient : leaf.gradients) {
+      RankGradient rank = sink.take(std::move(facts));
+      for (const Tensor& gradient : rank.gradients) {
         EXPECT_EQ(gradient.device(), stays ? device : Device{});
-        if (leaves == 0 && step == 0) result.gradients += gradient.bytes();
+        if (computed == 0 && step == 0) result.gradients += gradient.bytes();
       }
-      if (!leaf.gradients.empty()) digest_leaf(leaf, step, c.ledger_options(), c.run.virtual_ranks);
-      member.gradients().add(step, vrank, std::move(leaf), 0);
-      ++leaves;
+      if (!rank.gradients.empty()) digest_rank_gradient(rank, step, c.ledger_options(), c.run.virtual_ranks);
+      member.gradients().add(step, vrank, std::move(rank), 0);
+      ++computed;
     }
     member.gradients().contribute(std::nullopt);
     EXPECT_EQ(member.reduce(), Member::Progress::complete);
@@ -122,7 +122,7 @@ TEST(LoneGpu, ItsStepsAreThoseOfTheHostAndSendItSmallNumbersAlone) {
   EXPECT_GT(host.gradients, 100000);
   for (int64_t step = 0; step < kSteps; ++step) {
     const auto s = static_cast<size_t>(step);
-    EXPECT_GT(sent.bytes_to_host[s], 4 * sent.gradients) << "of each leaf, once";
+    EXPECT_GT(sent.bytes_to_host[s], 4 * sent.gradients) << "of each rank gradient, once";
     EXPECT_LT(kept.bytes_to_host[s], kept.gradients / 50) << "losses, norms and digests";
   }
   EXPECT_GT(made_way.bytes_to_host[3], 4 * sent.gradients);
@@ -132,7 +132,7 @@ TEST(LoneGpu, ItsStepsAreThoseOfTheHostAndSendItSmallNumbersAlone) {
 class LoneGpuJob : public testing::Test, protected test::TrainRuns {};
 
 // With less memory than steps need whose rank gradients stay on the device.
-TEST_F(LoneGpuJob, WhereLeavesHaveNoRoomTheyGoToTheHost) {
+TEST_F(LoneGpuJob, GradientsWithoutRoomGoToTheHost) {
   folder_.write("job.toml", config());
   const auto run = [&](const std::string& name, const std::string& device, const std::vector<std::string>& before) {
     const std::vector<std::string> arguments = {"run",  folder_ / "job.toml", "--run-dir", folder_ / name, "--device",

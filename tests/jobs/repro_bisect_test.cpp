@@ -166,13 +166,13 @@ TEST(Side, StepsAreDoneAgainOnADeviceOfTheSameKind) {
     const DeviceMatch match = match_device(environment, gpus);
     return std::pair(match.device, match.lack);
   };
-  using Told = std::pair<std::string, std::string>;
-  EXPECT_EQ(matched(on("cpu", ""), {"H200"}), Told("cpu", ""));
-  EXPECT_EQ(matched(on("cuda:3", "H200"), {"H200"}), Told("cuda:0", ""));
-  EXPECT_EQ(matched(on("cuda:0", "H200"), {"A100", "H200"}), Told("cuda:1", ""));
-  EXPECT_EQ(matched(on("cuda:1", "H200"), {"A100"}), Told("cuda:0", "this machine has no H200"));
-  EXPECT_EQ(matched(on("cuda:1", "H200"), {}), Told("cpu", "this machine has no H200"));
-  EXPECT_EQ(matched(on("abacus", ""), {}), Told("cpu", "this machine has no abacus"));
+  using Match = std::pair<std::string, std::string>;
+  EXPECT_EQ(matched(on("cpu", ""), {"H200"}), Match("cpu", ""));
+  EXPECT_EQ(matched(on("cuda:3", "H200"), {"H200"}), Match("cuda:0", ""));
+  EXPECT_EQ(matched(on("cuda:0", "H200"), {"A100", "H200"}), Match("cuda:1", ""));
+  EXPECT_EQ(matched(on("cuda:1", "H200"), {"A100"}), Match("cuda:0", "this machine has no H200"));
+  EXPECT_EQ(matched(on("cuda:1", "H200"), {}), Match("cpu", "this machine has no H200"));
+  EXPECT_EQ(matched(on("abacus", ""), {}), Match("cpu", "this machine has no abacus"));
 }
 
 // It must not use a program of that name in the current folder.

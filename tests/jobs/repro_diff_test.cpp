@@ -88,7 +88,7 @@ TEST_F(ReproDiff, AFlippedBitIsFoundInItsTensor) {
   }
 }
 
-TEST_F(ReproDiff, AFlippedBitOfALeafOrASumIsFoundInItsTensor) {
+TEST_F(ReproDiff, AFlippedBitOfAGradientOrASumIsFoundInItsTensor) {
   run("base");
   const DigestHeader layout = *RunRecord(folder_ / "base").digest_header();
   struct Plant {

@@ -55,7 +55,7 @@ TEST(EventFile, ALaterPartTellsFromWhereOnItCounts) {
 }
 
 // The folder of the terms' records was lost.
-TEST(EventFile, TenuresMayBeCountedAnew) {
+TEST(EventFile, TermNumbersMayRestart) {
   const TemporaryFolder folder;
   for (const int64_t step : {0, 3, 5}) {
     EventFile part(folder / "run", 1, step);

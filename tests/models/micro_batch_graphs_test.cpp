@@ -205,7 +205,7 @@ TEST_P(MicroBatchGraph, HasTheBitsOfOneThatIsComputedAsItIsCalled) {
 }
 
 // Parameters are written in place, and replaced by other tensors.
-TEST_P(MicroBatchGraph, ParametersMayChangeBetweenLeaves) {
+TEST_P(MicroBatchGraph, ParametersMayChangeBetweenMicroBatches) {
   Trial plain(case_, device_), replayed(case_, device_);
   MicroBatchGraphs graphs;
   const auto begin_with = [](Trial& run) {
@@ -231,7 +231,7 @@ TEST_P(MicroBatchGraph, ParametersMayChangeBetweenLeaves) {
 const Device kEmulated{DeviceKind::emulated};
 
 // The other launches copy the images to the graph's input and copy the results that are kept.
-TEST(EmulatedMicroBatchGraphs, ASteadyLeafIsOneLaunchAndTakesNoMoreMemory) {
+TEST(EmulatedMicroBatchGraphs, ASteadyMicroBatchIsOneLaunchAndTakesNoMoreMemory) {
   for (size_t i = 0; i < 2 * cases().size(); ++i) {
     const Case c = cases()[i / 2];
     const Leaving leaving = i % 2 == 0 ? Leaving::stays : Leaving::one_by_one;
@@ -239,7 +239,7 @@ TEST(EmulatedMicroBatchGraphs, ASteadyLeafIsOneLaunchAndTakesNoMoreMemory) {
     Trial run(c, kEmulated);
     MicroBatchGraphs graphs;
     int64_t launched = 0;
-    const auto leaf = [&](auto&&... arguments) {
+    const auto micro_batch = [&](auto&&... arguments) {
       const int64_t before = emulation::launches();
       MicroBatchResult result = graphs.micro_batch_gradient(arguments...);
       launched = emulation::launches() - before;
@@ -248,7 +248,7 @@ TEST(EmulatedMicroBatchGraphs, ASteadyLeafIsOneLaunchAndTakesNoMoreMemory) {
     DeviceCache& memory = recording_stream<Emulated>(0).cache();
     AllocatorStats steady;
     for (int64_t step = 0; step < 9; ++step) {
-      run.step(leaf, leaving);
+      run.step(micro_batch, leaving);
       if (step == 5) steady = memory.stats();
       if (step > 5) {
         EXPECT_EQ(launched, (c.text() ? 1 : 2) + (leaving == Leaving::stays ? 1 : 0)) << c.name;
@@ -273,8 +273,8 @@ TEST(EmulatedMicroBatchGraphs, WhoeverRecordsOpsSeesThem) {
   Trial run(c, kEmulated);
   MicroBatchGraphs graphs;
   Counting counting;
-  const auto leaf = [&](auto&&... arguments) { return graphs.micro_batch_gradient(arguments...); };
-  for (int64_t step = 0; step < 2; ++step) run.step(leaf, Leaving::stays);
+  const auto micro_batch = [&](auto&&... arguments) { return graphs.micro_batch_gradient(arguments...); };
+  for (int64_t step = 0; step < 2; ++step) run.step(micro_batch, Leaving::stays);
   const auto recorded = [&](auto&&... arguments) {
     const RecordScope scope(counting);
     return graphs.micro_batch_gradient(arguments...);
@@ -288,11 +288,11 @@ TEST(EmulatedMicroBatchGraphs, WithoutMemoryForAGraphThereIsNone) {
   Trial plain(c, kEmulated), replayed(c, kEmulated);
   std::vector<std::string> notices;
   MicroBatchGraphs graphs([&](const std::string& notice) { notices.push_back(notice); });
-  const auto leaf = [&](auto&&... arguments) { return graphs.micro_batch_gradient(arguments...); };
+  const auto micro_batch = [&](auto&&... arguments) { return graphs.micro_batch_gradient(arguments...); };
   for (int64_t step = 0; step < 4; ++step) {
     plain.step(kPlain, Leaving::one_by_one);
     const emulation::NoMoreMemory none;
-    replayed.step(leaf, Leaving::one_by_one);
+    replayed.step(micro_batch, Leaving::one_by_one);
   }
   EXPECT_EQ(replayed.seen(), plain.seen());
   ASSERT_FALSE(notices.empty());
@@ -302,7 +302,7 @@ TEST(EmulatedMicroBatchGraphs, WithoutMemoryForAGraphThereIsNone) {
   graphs.clear();  // with memory a graph is made
   for (int64_t step = 4; step < 8; ++step) {
     plain.step(kPlain, Leaving::one_by_one);
-    replayed.step(leaf, Leaving::one_by_one);
+    replayed.step(micro_batch, Leaving::one_by_one);
   }
   EXPECT_EQ(replayed.seen(), plain.seen());
   EXPECT_GT(recording_stream<Emulated>(0).cache().stats().in_use, 0);
@@ -314,12 +314,12 @@ TEST(EmulatedMicroBatchGraphs, WhatCannotBeRecordedIsComputedAsItIsCalledAndSaid
   Trial plain(c, kEmulated), replayed(c, kEmulated);
   std::vector<std::string> notices;
   MicroBatchGraphs graphs([&](const std::string& notice) { notices.push_back(notice); });
-  const auto leaf = [&](Network& network, const Tensor& input, auto&&... rest) {
+  const auto micro_batch = [&](Network& network, const Tensor& input, auto&&... rest) {
     return graphs.micro_batch_gradient(network, input.to(kEmulated), rest...);
   };
   for (int64_t step = 0; step < 4; ++step) {
     plain.step(kPlain, Leaving::stays);
-    replayed.step(leaf, Leaving::stays);
+    replayed.step(micro_batch, Leaving::stays);
   }
   EXPECT_EQ(replayed.seen(), plain.seen());
   EXPECT_EQ(

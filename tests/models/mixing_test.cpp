@@ -229,7 +229,7 @@ TEST(MixtureLoss, AWholeShareOrAnIgnoredClassIsNoMixture) {
             std::string::npos);
 }
 
-TEST(MixtureLoss, ALeafTakesIt) {
+TEST(MixtureLoss, AMicroBatchTakesIt) {
   const auto network = build({.kind = "resnet20"}, {.sample = {kSide, kSide, 3}, .classes = 41}, /*seed=*/1);
   Tensor images = noise(4);
   const Tensor labels = labels_of(4);

@@ -217,12 +217,12 @@ Digest digest_of(const MicroBatchResult& r) {
   return digest(all);
 }
 
-struct LeafCase {
+struct MicroBatchCase {
   Spec model;
   InputInfo input;
 };
 
-std::vector<LeafCase> leaf_cases() {
+std::vector<MicroBatchCase> micro_batch_cases() {
   const InputInfo small{.sample = {16, 16, 3}, .classes = 10};
   return {
       {spec("mlp", {{"dropout", at(0, 0.2)}}), small},
@@ -238,7 +238,7 @@ std::vector<LeafCase> leaf_cases() {
 }
 
 TEST(RankGradient, IsAPureFunctionForAnyThreads) {
-  for (const LeafCase& c : leaf_cases()) {
+  for (const MicroBatchCase& c : micro_batch_cases()) {
     SCOPED_TRACE(c.model.kind);
     const auto network = build(c.model, c.input, 5);
     const Sample s = c.input.dtype == DType::i32 ? tokens(4, c.input) : images(4, c.input);
@@ -249,7 +249,7 @@ TEST(RankGradient, IsAPureFunctionForAnyThreads) {
     EXPECT_EQ(first.count, s.target.numel());
     for (size_t i = 0; i < first.gradients.size(); ++i)
       EXPECT_EQ(first.gradients[i].shape(), network->parameters.list[i].var.shape());
-    EXPECT_EQ(digest(network->parameters.state()), before) << "a leaf changed the network";
+    EXPECT_EQ(digest(network->parameters.state()), before) << "a micro-batch changed the network";
     for (const int threads : {1, 2, 3}) {
       CpuStream stream(threads);
       const StreamScope scope(stream);
@@ -261,7 +261,7 @@ TEST(RankGradient, IsAPureFunctionForAnyThreads) {
 
 TEST(RankGradient, HandsItsGradientsOverWhileItIsComputed) {
   for (const bool recompute : {false, true})
-    for (const LeafCase& c : leaf_cases()) {
+    for (const MicroBatchCase& c : micro_batch_cases()) {
       SCOPED_TRACE(c.model.kind);
       const auto network = build(c.model, c.input, 5);
       const Sample s = c.input.dtype == DType::i32 ? tokens(4, c.input) : images(4, c.input);

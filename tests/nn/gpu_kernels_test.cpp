@@ -152,7 +152,7 @@ TEST_P(GpuKernels, RunningStatisticsStayThere) {
 }
 
 // A network may use a batch norm twice: its sums are then applied in order.
-TEST_P(GpuKernels, ARunningStatisticMayBeFoldedTwice) {
+TEST_P(GpuKernels, ARunningStatisticMayBeUpdatedTwice) {
   const Tensor x = random({150, 9}, 6), y = random({60, 9}, 7), old = random({9}, 8);
   const auto updated = [&](Device device) {
     const auto mean = std::make_shared<Buffer>(), var = std::make_shared<Buffer>();

@@ -20,22 +20,22 @@ TEST(RunningStatistics, FollowTheWrittenExpressions) {
   const auto mean = std::make_shared<Buffer>(Buffer{"running_mean", row({0.5f, -1.0f})});
   const auto var = std::make_shared<Buffer>(Buffer{"running_var", row({1.0f, 2.0f})});
   std::vector<Statistic> statistics;
-  TreeReducer fold_terms(4);
+  TreeReducer reducer(4);
   for (int k = 0; k < 3; ++k) {
     const float f = static_cast<float>(k);
     statistics = {{mean, var, 0.1, {row({0.1f + f, 0.7f * f}), row({0.3f * f, 1.1f}), 8}}};
-    if (k == 2) fold_terms.add(2, {});
-    fold_terms.add(k < 2 ? k : 3, batch_statistics_of(statistics));
+    if (k == 2) reducer.add(2, {});
+    reducer.add(k < 2 ? k : 3, batch_statistics_of(statistics));
   }
-  update_running_statistics(statistics, fold_terms.take_root(), 3);
+  update_running_statistics(statistics, reducer.take_root(), 3);
   const float one_minus = static_cast<float>(1.0 - 0.1), ratio = 8.0f / 7.0f;
-  const auto fold = [&](float old, float a, float b, float c) {
+  const auto updated = [&](float old, float a, float b, float c) {
     return std::fma(0.1f, ((a + b) + c) / 3.0f, one_minus * old);
   };
-  EXPECT_EQ(mean->value.data<float>()[0], fold(0.5f, 0.1f, 1.1f, 2.1f));
-  EXPECT_EQ(mean->value.data<float>()[1], fold(-1.0f, 0.0f, 0.7f * 1.0f, 0.7f * 2.0f));
-  EXPECT_EQ(var->value.data<float>()[0], fold(1.0f, 0.0f, 0.3f * ratio, (0.3f * 2.0f) * ratio));
-  EXPECT_EQ(var->value.data<float>()[1], fold(2.0f, 1.1f * ratio, 1.1f * ratio, 1.1f * ratio));
+  EXPECT_EQ(mean->value.data<float>()[0], updated(0.5f, 0.1f, 1.1f, 2.1f));
+  EXPECT_EQ(mean->value.data<float>()[1], updated(-1.0f, 0.0f, 0.7f * 1.0f, 0.7f * 2.0f));
+  EXPECT_EQ(var->value.data<float>()[0], updated(1.0f, 0.0f, 0.3f * ratio, (0.3f * 2.0f) * ratio));
+  EXPECT_EQ(var->value.data<float>()[1], updated(2.0f, 1.1f * ratio, 1.1f * ratio, 1.1f * ratio));
 }
 
 TEST(RunningStatistics, ASingleRowHasNoUnbiasedVariance) {

@@ -29,7 +29,7 @@ Tensor cross_entropy_oracle(const Tensors& t, double smoothing, int64_t ignored)
   return Tensor::full({}, total, DType::f64);
 }
 
-Tensor hits_oracle(const Tensors& t, int64_t ignored) {
+Tensor top1_oracle(const Tensors& t, int64_t ignored) {
   const int64_t n = t[0].dim(-1);
   Tensor y = Tensor::empty(t[1].shape(), DType::f64);
   for (int64_t r = 0; r < t[1].numel(); ++r) {
@@ -103,7 +103,7 @@ const OpRows rows({
     {.name = "hits",
      .inputs = {{{3, 7, 5}}, {{3, 7}, Kind::index, 5}},
      .op = [](const Vars& v) { return Var(top1_correct(v[0].value(), v[1].value(), 2)); },
-     .oracle = [](const Tensors& t) { return hits_oracle(t, 2); },
+     .oracle = [](const Tensors& t) { return top1_oracle(t, 2); },
      .large = {{{901, 71}}, {{901}, Kind::index, 71}},
      .errors = {{[] {
                    top1_correct(Tensor::zeros({2, 3}), Tensor::zeros({3}, DType::i32), -1);
@@ -119,7 +119,7 @@ const OpRows rows({
      .op = [](const Vars& v) { return Var(top1_correct(coarse(v[0].value()), v[1].value(), -100)); },
      .oracle =
          [](const Tensors& t) {
-           return hits_oracle({coarse(t[0]), t[1]}, -100);
+           return top1_oracle({coarse(t[0]), t[1]}, -100);
          },
      .differentiable = false},
     {.name = "mse_loss",

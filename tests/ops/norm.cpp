@@ -126,7 +126,7 @@ const OpRows rows({
                 {[] {
                    add_layer_norm(zeros({2, 3}), Var(Tensor::zeros({2, 3}, DType::f64)), {}, {});
                  },
-                 "[add_norm] an addend of the type float32 expected, or of bfloat16 beside float32, not float64"},
+                 "[add_norm] an addend of type float32 expected, or of bfloat16 for a float32 input, not float64"},
                 {[] {
                    add_layer_norm(zeros({2, 3}), zeros({2, 3}), zeros({2}), {});
                  },

@@ -7,7 +7,7 @@ namespace elinvar::test {
 namespace {
 
 // Reduces the elements of each group that differ only in the reduced dimensions, in row-major order.
-Tensor fold(const Tensor& x, const std::vector<int>& dims, bool keepdim, double (*step)(double, double)) {
+Tensor reduce_groups(const Tensor& x, const std::vector<int>& dims, bool keepdim, double (*step)(double, double)) {
   const int n = x.ndim();
   const auto reduced = [&](int d) { return dims.empty() || std::find(dims.begin(), dims.end(), d) != dims.end(); };
   Shape kept = x.shape(), shape;
@@ -41,7 +41,7 @@ OpRow sum_row(const char* name, Shape shape, std::vector<int> dims, bool keepdim
   return {.name = name,
           .inputs = {{shape}},
           .op = [=](const Vars& v) { return sum(v[0], dims, keepdim); },
-          .oracle = [=](const Tensors& t) { return fold(t[0], dims, keepdim, plus); },
+          .oracle = [=](const Tensors& t) { return reduce_groups(t[0], dims, keepdim, plus); },
           .large = {{large}},
           .errors = std::move(errors)};
 }
@@ -70,7 +70,10 @@ const OpRows rows({
     {.name = "mean/all",
      .inputs = {{{6, 7}}},
      .op = [](const Vars& v) { return mean(v[0]); },
-     .oracle = [](const Tensors& t) { return Tensor::full({}, fold(t[0], {}, false, plus).item() / 42.0, DType::f64); },
+     .oracle =
+         [](const Tensors& t) {
+           return Tensor::full({}, reduce_groups(t[0], {}, false, plus).item() / 42.0, DType::f64);
+         },
      .errors = {{[] {
                    mean(Var(Tensor::zeros({0, 3})), {0});
                  },
@@ -80,7 +83,7 @@ const OpRows rows({
      .op = [](const Vars& v) { return mean(v[0], {1}, true); },
      .oracle =
          [](const Tensors& t) {
-           Tensor y = fold(t[0], {1}, true, plus);
+           Tensor y = reduce_groups(t[0], {1}, true, plus);
            for (double& v : y.span<double>()) v /= static_cast<double>(t[0].dim(1));
            return y;
          },
@@ -88,7 +91,7 @@ const OpRows rows({
     {.name = "max",
      .inputs = {{{5, 9, 4}, Input::Kind::distinct}},
      .op = [](const Vars& v) { return max(v[0], 1); },
-     .oracle = [](const Tensors& t) { return fold(t[0], {1}, false, larger); },
+     .oracle = [](const Tensors& t) { return reduce_groups(t[0], {1}, false, larger); },
      .large = {{{30, 60, 31}, Input::Kind::distinct}},
      .errors = {{[] {
                    max(Var(Tensor::zeros({2, 0})), 1);
@@ -97,7 +100,7 @@ const OpRows rows({
     {.name = "min/keepdim",
      .inputs = {{{5, 9}, Input::Kind::distinct}},
      .op = [](const Vars& v) { return min(v[0], -1, true); },
-     .oracle = [](const Tensors& t) { return fold(t[0], {1}, true, smaller); },
+     .oracle = [](const Tensors& t) { return reduce_groups(t[0], {1}, true, smaller); },
      .large = {{{700, 101}, Input::Kind::distinct}}},
 });
 

@@ -61,35 +61,35 @@ TEST(LeastSquares, TheInverseOfTheGramMatrixIsOne) {
 }
 
 // Returns the shortest step, by trying every split of the virtual ranks.
-double shortest(int leaves, const std::vector<DeviceGroup>& devices, size_t from = 0) {
-  if (from + 1 == devices.size()) return std::ceil(double(leaves) / devices[from].workers) / devices[from].capability;
+double shortest(int ranks, const std::vector<DeviceGroup>& devices, size_t from = 0) {
+  if (from + 1 == devices.size()) return std::ceil(double(ranks) / devices[from].workers) / devices[from].capability;
   double best = 1e300;
-  for (int each = 0; each * devices[from].workers < leaves + devices[from].workers; ++each) {
-    const int rest = std::max(0, leaves - each * devices[from].workers);
+  for (int each = 0; each * devices[from].workers < ranks + devices[from].workers; ++each) {
+    const int rest = std::max(0, ranks - each * devices[from].workers);
     best = std::min(best, std::max(each / devices[from].capability, shortest(rest, devices, from + 1)));
   }
   return best;
 }
 
-TEST(HeterogeneousSplit, DealsLeavesAsWellAsCanBe) {
+TEST(HeterogeneousSplit, IsOptimal) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Dice dice(seed, "mixing");
     std::vector<DeviceGroup> devices(1 + dice.below(3));
     for (DeviceGroup& d : devices) d = {1 + dice.below(4), 0.2 + dice.uniform()};
-    const int leaves = 1 + dice.below(24);
-    const HeterogeneousSplit found = heterogeneous_split(leaves, devices);
+    const int ranks = 1 + dice.below(24);
+    const HeterogeneousSplit found = heterogeneous_split(ranks, devices);
     // 1e-9: rounding; the two add and divide in different orders.
-    EXPECT_NEAR(found.seconds, shortest(leaves, devices), 1e-9 * found.seconds) << "seed " << seed;
+    EXPECT_NEAR(found.seconds, shortest(ranks, devices), 1e-9 * found.seconds) << "seed " << seed;
     int assigned = 0;
-    for (size_t i = 0; i < devices.size(); ++i) assigned += found.leaves[i] * devices[i].workers;
-    EXPECT_GE(assigned, leaves);
+    for (size_t i = 0; i < devices.size(); ++i) assigned += found.ranks[i] * devices[i].workers;
+    EXPECT_GE(assigned, ranks);
     double capability = 0;
     for (const DeviceGroup& d : devices) capability += d.workers * d.capability;
-    EXPECT_NEAR(found.waste, 1 - leaves / (found.seconds * capability), 1e-9) << "what is not waste is used";
+    EXPECT_NEAR(found.waste, 1 - ranks / (found.seconds * capability), 1e-9) << "what is not waste is used";
   }
 }
 
-TEST(HeterogeneousSplit, WastesNothingWhereLeavesFit) {
+TEST(HeterogeneousSplit, WastesNothingWhereRanksFit) {
   EXPECT_DOUBLE_EQ(heterogeneous_split(12, {{2, 4}, {4, 1}}).waste, 0);
   EXPECT_DOUBLE_EQ(heterogeneous_split(12, {{2, 4}, {4, 1}}).seconds, 1);
   EXPECT_NEAR(heterogeneous_split(3, {{2, 1}}).waste, 0.25, 1e-12);

@@ -17,8 +17,8 @@ constexpr double kBatch = 64;
 // Returns the samples/s of n workers of `width` slots. Each worker adds `exchange` to a step; each thread beyond the
 // first adds `share` of a thread's speed.
 double truth(int n, int width, double exchange, double share) {
-  const double leaves = (kRanks + n - 1) / n / static_cast<double>(kRanks);
-  return kBatch / (leaves / (1 + share * (width - 1)) + exchange * (n - 1));
+  const double share_of_ranks = (kRanks + n - 1) / n / static_cast<double>(kRanks);
+  return kBatch / (share_of_ranks / (1 + share * (width - 1)) + exchange * (n - 1));
 }
 
 Measurement measured(int n, int width, double rate, double seconds = 20) {

@@ -73,7 +73,7 @@ TEST(Emulation, DynamicSharedMemoryIsNaNUntilWritten) {
 }
 
 // Rows of 64 bytes: matrix j is rows 8 j to 8 j + 7 of the first chunk.
-TEST(Emulation, MatricesAreDealtOverTheWarp) {
+TEST(Emulation, MatricesAreDistributedOverTheWarp) {
   for (const bool transposed : {false, true}) {
     std::vector<uint32_t> got(128);
     const emulation::MatrixLoads before = emulation::matrix_loads();

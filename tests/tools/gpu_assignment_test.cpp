@@ -24,11 +24,11 @@ TEST(GpuAssignment, NobodyAsksTheDriverForWhatDoesNotMatter) {
 }
 
 TEST(GpuAssignment, EachWorkerGetsItsOwnAndWhoComesForOneThatDiedItsGpu) {
-  GpuAssignment deal("cuda", 3, gpus(3));
+  GpuAssignment assignment("cuda", 3, gpus(3));
   std::set<pid_t> alive;
   const auto start = [&](pid_t pid) {
-    const std::string device = deal.next(alive);
-    deal.given_to(pid);
+    const std::string device = assignment.next(alive);
+    assignment.given_to(pid);
     alive.insert(pid);
     return device;
   };
@@ -53,9 +53,9 @@ TEST(GpuAssignment, AutoTakesTheGpusThatThereAre) {
 }
 
 TEST(GpuAssignment, AnyOtherWordIsForAll) {
-  GpuAssignment deal("cuda:1", 4, gpus(2));
-  deal.given_to(7);
-  EXPECT_EQ(deal.next({7}), "cuda:1");
+  GpuAssignment assignment("cuda:1", 4, gpus(2));
+  assignment.given_to(7);
+  EXPECT_EQ(assignment.next({7}), "cuda:1");
   EXPECT_EQ(GpuAssignment("cpu", 4, gpus(2)).next({}), "cpu");
 }
 

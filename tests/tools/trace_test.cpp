@@ -140,14 +140,14 @@ TEST(Trace, UpdatesAreDoneAgain) {
     }
     EXPECT_GE(ops, 1u);
     for (size_t i = 0; i < ops; ++i) {
-      Tracer keeper(i);
+      Tracer single(i);
       {
-        const RecordScope recording(keeper);
+        const RecordScope recording(single);
         const std::vector<Tensor> gradients = {numbers({9, 7}, -3), numbers({7}, 2)};
         optimizer->step(p, gradients, 0.1, 1);
       }
-      const TraceValues now = call(*keeper.kept(), Device{});
-      const TraceValues& then = keeper.kept()->sides.at(0).results;
+      const TraceValues now = call(*single.kept(), Device{});
+      const TraceValues& then = single.kept()->sides.at(0).results;
       ASSERT_EQ(now.size(), then.size());
       for (size_t r = 0; r < now.size(); ++r) {
         EXPECT_EQ(now[r].number, then[r].number) << now[r].name;

@@ -139,11 +139,11 @@ bool concerns(const Rule& rule, const char* call, const char* path) {
   return strncmp(path, rule.under, strlen(rule.under)) == 0 && (!rule.name[0] || strstr(path, rule.name));
 }
 
-enum class Fate { as_ever, fails, is_short };
+enum class Fate { proceeds, fails, is_short };
 
 // Returns the fate of a call on this path, which may be null. `fails` has set errno.
 Fate fate(const char* call, const char* path) {
-  if (!ready) return Fate::as_ever;
+  if (!ready) return Fate::proceeds;
   for (int i = 0; i < rule_count; ++i) {
     Rule& rule = rules[i];
     if (!concerns(rule, call, path)) continue;
@@ -162,11 +162,11 @@ Fate fate(const char* call, const char* path) {
     errno = static_cast<int>(rule.error);
     return Fate::fails;
   }
-  return Fate::as_ever;
+  return Fate::proceeds;
 }
 
 Fate fate_at(const char* call, int directory, const char* path) {
-  if (rule_count == 0 || !ready) return Fate::as_ever;
+  if (rule_count == 0 || !ready) return Fate::proceeds;
   if (!path || path[0] == '/' || directory == AT_FDCWD) return fate(call, path);
   char link[64], whole[4096];
   snprintf(link, sizeof link, "/proc/self/fd/%d", directory);
@@ -176,13 +176,13 @@ Fate fate_at(const char* call, int directory, const char* path) {
 }
 
 Fate fate_of(const char* call, int file) {
-  if (rule_count == 0 || !ready) return Fate::as_ever;
+  if (rule_count == 0 || !ready) return Fate::proceeds;
   const int before = errno;
   char link[64], path[4096];
   snprintf(link, sizeof link, "/proc/self/fd/%d", file);
   const long size = syscall(SYS_readlink, link, path, sizeof path - 1);
   errno = before;
-  if (size <= 0 || path[0] != '/') return Fate::as_ever;
+  if (size <= 0 || path[0] != '/') return Fate::proceeds;
   path[size] = 0;
   return fate(call, path);
 }
@@ -235,7 +235,7 @@ BOTH(-1, int, fstatat, (int at, const char* path, void* status, int flags), (at,
 HOOK(nullptr, void*, opendir, (const char* path), (path), fate("look", path))
 HOOK(-1, int, flock, (int file, int operation), (file, operation), fate_of("lock", file))
 BOTH(MAP_FAILED, void*, mmap, (void* at, size_t size, int protection, int flags, int file, long offset),
-     (at, size, protection, flags, file, offset), file >= 0 ? fate_of("map", file) : Fate::as_ever)
+     (at, size, protection, flags, file, offset), file >= 0 ? fate_of("map", file) : Fate::proceeds)
 
 // These return the error instead of setting errno.
 HOOK(errno, int, pthread_create, (void* thread, const void* attributes, void* (*call)(void*), void* argument),

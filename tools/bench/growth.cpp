@@ -40,7 +40,7 @@ void run_ranks(const ModelCase& model, int count, int warm_up, int repeat, Repor
   MemoryWatch memory;
   Trainer trainer(model, model.batch);
   const auto now = std::chrono::steady_clock::now;
-  double leaves = 0.0, additions = 0.0;
+  double gradients = 0.0, additions = 0.0;
   int done = 0;
   const double seconds = median_seconds(warm_up, repeat, [&] {
     TreeReducer reducer(count);
@@ -51,7 +51,7 @@ void run_ranks(const ModelCase& model, int count, int warm_up, int repeat, Repor
       const auto computed = now();
       reducer.add(rank, std::exchange(last.gradients, {}));
       if (done < warm_up) continue;
-      leaves += std::chrono::duration<double>(computed - start).count();
+      gradients += std::chrono::duration<double>(computed - start).count();
       additions += std::chrono::duration<double>(now() - computed).count();
     }
     last.gradients = reducer.take_root();
@@ -59,7 +59,7 @@ void run_ranks(const ModelCase& model, int count, int warm_up, int repeat, Repor
     if (++done == warm_up) memory.steady();
   });
   nlohmann::ordered_json figures = memory.figures();
-  figures["adding_percent"] = std::round(1e4 * additions / leaves) / 100.0;
+  figures["adding_percent"] = std::round(1e4 * additions / gradients) / 100.0;
   report.add(fmt::format("{} x {}", model.name, count), seconds, count * trainer.gflop(), 0.0, count * trainer.items(),
              trainer.unit(), figures);
 }

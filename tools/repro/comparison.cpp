@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 Phase phase_of(const std::string& field) {
   if (field == "batch_size" || field == "batch") return Phase::data;
   if (field == "loss") return Phase::forward;
-  if (field.starts_with("leaf")) return Phase::leaf;
+  if (field.starts_with("leaf")) return Phase::gradient;
   return field == "gradient" ? Phase::reduction : Phase::update;
 }
 
@@ -52,7 +52,7 @@ void locate_batches(Divergence& d, const std::string& a, const std::string& b, i
 
 // Batch-statistic sums follow the gradients of the parameters: a mean and a variance for each batch norm, in the order
 // of the network.
-std::string name_of_term(size_t index) {
+std::string name_of_statistic_sum(size_t index) {
   return fmt::format("{} of batch norm {}", index % 2 == 0 ? "mean" : "variance", index / 2);
 }
 
@@ -63,7 +63,7 @@ void locate_tensors(Divergence& d, const std::vector<TensorLayout>& layout, cons
   d.of_tensors = a.size() / kShortDigest;
   for (const int64_t index : *indices) {
     const auto i = static_cast<size_t>(index);
-    d.tensors.push_back({i < layout.size() ? layout[i].name : name_of_term(i - layout.size())});
+    d.tensors.push_back({i < layout.size() ? layout[i].name : name_of_statistic_sum(i - layout.size())});
   }
 }
 
@@ -91,7 +91,7 @@ void locate(Divergence& d, const RunRecord& a, const RunRecord& b) {
   const bool same_gradients = to_json(layout.gradient) == to_json(other.gradient);
   if (d.phase == Phase::data && a.header()) locate_batches(d, x->batches, y->batches, a.header()->virtual_ranks);
   if (d.phase == Phase::forward) locate_vranks(d, x->losses, y->losses, 16);
-  if (d.phase == Phase::leaf && same_gradients && !d.vranks.empty()) {
+  if (d.phase == Phase::gradient && same_gradients && !d.vranks.empty()) {
     const auto ours = x->leaves.find(d.vranks[0]), theirs = y->leaves.find(d.vranks[0]);
     if (ours != x->leaves.end() && theirs != y->leaves.end())
       locate_tensors(d, layout.gradient, ours->second, theirs->second);
@@ -108,19 +108,19 @@ Divergence divergence_at(int64_t step, std::vector<std::string> fields, const Ru
   const auto x = a.lines().find(step), y = b.lines().find(step);
   if (x != a.lines().end() && y != b.lines().end()) {
     int named = 0;
-    for (const auto& [vrank, leaf] : x->second.leaves) {
+    for (const auto& [vrank, gradient] : x->second.leaves) {
       const auto other = y->second.leaves.find(vrank);
       if (other == y->second.leaves.end()) continue;
       ++named;
-      if (d.phase == Phase::leaf && leaf != other->second) d.vranks.push_back(vrank);
+      if (d.phase == Phase::gradient && gradient != other->second) d.vranks.push_back(vrank);
     }
-    if (d.phase == Phase::leaf) d.of_vranks = named;
+    if (d.phase == Phase::gradient) d.of_vranks = named;
     // A virtual rank without samples has no gradient.
     const auto all = [&](const RunRecord& run) {
       return run.header() && run.header()->options.leaves == LedgerOptions::Leaves::all;
     };
-    d.leaf_possible = d.phase == Phase::reduction && !(all(a) && all(b)) &&
-                      (!a.header() || a.header()->virtual_ranks > 1 || named == 0);
+    d.gradient_possible = d.phase == Phase::reduction && !(all(a) && all(b)) &&
+                          (!a.header() || a.header()->virtual_ranks > 1 || named == 0);
   }
   locate(d, a, b);
   return d;

@@ -13,7 +13,7 @@
 namespace elinvar {
 
 // The parts of a step, in the order in which each depends on the previous one.
-enum class Phase { data, forward, leaf, reduction, update };
+enum class Phase { data, forward, gradient, reduction, update };
 const char* name_of(Phase phase);
 
 // A tensor whose digests differ, with the differing chunks (tensor/digest_tree.h) if it has several.
@@ -29,7 +29,7 @@ struct Divergence {
   std::vector<std::string> fields;  // fields of the ledger that differ in that step
   std::vector<int> vranks = {};     // virtual ranks whose data, loss or gradient are known to differ
   int of_vranks = 0;                // number of virtual ranks that could be compared
-  bool leaf_possible = false;       // reduction: a rank gradient that the ledgers do not name may be what differs
+  bool gradient_possible = false;   // reduction: a rank gradient that the ledgers do not name may be what differs
   // The last earlier step after which the states are known to be equal; 0: the start.
   int64_t state_equal_after = 0;
   std::vector<DifferingTensor> tensors = {};  // by digest: of the rank gradient, the reduced gradient or the state

@@ -31,7 +31,7 @@ std::string where(const Divergence& d) {
       return "the data" + of_vranks(d);
     case Phase::forward:
       return "the forward pass" + of_vranks(d);
-    case Phase::leaf:
+    case Phase::gradient:
       return "the leaf gradient" + of_vranks(d);
     case Phase::reduction:
       return "the reduction of the gradients";
@@ -44,7 +44,7 @@ std::string where(const Divergence& d) {
 // Lists what is uncertain about the divergence.
 std::vector<std::string> doubts(const Divergence& d) {
   std::vector<std::string> doubts;
-  if (d.leaf_possible)
+  if (d.gradient_possible)
     doubts.push_back("or in a leaf gradient that the ledgers do not name (ledger.leaves = \"all\" names all)");
   if (d.state_equal_after + 1 < d.step && d.phase == Phase::update && d.fields.front() == "state")
     doubts.push_back(fmt::format("or in one of the updates since step {}, after which the states were last compared",

@@ -42,8 +42,8 @@ StateDict Rerun::state() const {
   return whole_state(training_.job.state(), step(), scaling_state);
 }
 
-LedgerLine Rerun::advance(const Told& told) {
-  LedgerLine line = make_again(training_, replay_, told);
+LedgerLine Rerun::advance(const RemakeCallbacks& callbacks) {
+  LedgerLine line = make_again(training_, replay_, callbacks);
   line.state = digest(state());
   return line;
 }

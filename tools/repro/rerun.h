@@ -25,9 +25,7 @@ class Rerun {
   StateDict state() const;  // the whole state as the ledger digests it; tensors are views
 
   // Makes the next update and returns its facts, with every field that a ledger line can have.
-  using Told = ToldOfRemaking;
-  LedgerLine advance(const Told& told);
-  LedgerLine advance() { return advance(Told{}); }
+  LedgerLine advance(const RemakeCallbacks& callbacks = {});
 
  private:
   Training training_;

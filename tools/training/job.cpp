@@ -108,7 +108,7 @@ int64_t Job::load_network(const std::filesystem::path& run_directory) {
   return found->step;
 }
 
-int64_t Job::leaf_samples() const {
+int64_t Job::rank_samples() const {
   return (config.run.batch_size + config.run.virtual_ranks - 1) / config.run.virtual_ranks;
 }
 
@@ -121,7 +121,7 @@ Config read_run_config(const std::filesystem::path& run_directory) {
 std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares, bool mirror,
                               const EachBatch& each) {
   Loader loader(std::move(split), {.seed = job.config.run.seed,
-                                   .global_batch = job.leaf_samples(),
+                                   .global_batch = job.rank_samples(),
                                    .shuffle = false,
                                    .augment = false,
                                    .threads = job.config.reader.threads,

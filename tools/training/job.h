@@ -40,7 +40,7 @@ struct Job {
   // step. Prints on stderr which checkpoints were passed over. Throws Failure if none is good.
   int64_t load_network(const std::filesystem::path& run_directory);
 
-  int64_t leaf_samples() const;  // the largest number of samples that a virtual rank has in a step
+  int64_t rank_samples() const;  // the largest number of samples that a virtual rank has in a step
 };
 
 // Returns the configuration that a run was started with. Throws UsageError if the directory holds no run.
@@ -58,7 +58,7 @@ struct BatchScore {
 };
 
 // Scores the network on share `share` of `shares` of a split. The whole split is cut, in order, into batches of
-// leaf_samples(), and the batches into shares. The batches of all shares in order give the score, whichever process
+// rank_samples(), and the batches into shares. The batches of all shares in order give the score, whichever process
 // computed them. With `mirror`, the score uses the mean of the logits of an image and its mirror image. `each` receives
 // the logits and the targets of each batch.
 using EachBatch = std::function<void(const Tensor& logits, const Tensor& target)>;

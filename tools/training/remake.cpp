@@ -5,7 +5,7 @@
 
 namespace elinvar {
 
-LedgerLine make_again(Training& training, Replay& replay, const ToldOfRemaking& told) {
+LedgerLine make_again(Training& training, Replay& replay, const RemakeCallbacks& callbacks) {
   Member& member = replay.member();
   if (member.next() != Member::Next::gradients || member.position().last())
     fail("the run ends after step {}", member.position().step);
@@ -15,26 +15,27 @@ LedgerLine make_again(Training& training, Replay& replay, const ToldOfRemaking& 
   line.step = step + 1;
   for (const int vrank : member.gradients().todo()) {
     const Batch batch = training.loader.batch(cursor, vrank);
-    told.batch(vrank, batch);
-    told.at(fmt::format("leaf {}", vrank));
-    RankGradient leaf = training.rank_gradient(batch, step, vrank);
-    told.at("");
-    if (!leaf.gradients.empty()) line.leaves[vrank] = digest_in_order(leaf.gradients, leaf.batch_statistics).digest;
-    told.at("reduction");
-    member.gradients().add(step, vrank, std::move(leaf), 0);
+    callbacks.batch(vrank, batch);
+    callbacks.at(fmt::format("leaf {}", vrank));
+    RankGradient gradient = training.rank_gradient(batch, step, vrank);
+    callbacks.at("");
+    if (!gradient.gradients.empty())
+      line.leaves[vrank] = digest_in_order(gradient.gradients, gradient.batch_statistics).digest;
+    callbacks.at("reduction");
+    member.gradients().add(step, vrank, std::move(gradient), 0);
   }
   member.gradients().contribute({});
   const bool complete = member.reduce() == Member::Progress::complete;
-  told.at("");
+  callbacks.at("");
   invariant(complete, "a member that is alone waits for nobody");
   const Reduced reduced = member.reduction().take_reduced();
   if (training.adaptive()) line.batch_size = reduced.scaling_state.batch;
   line.batch = reduced.batch;
   line.loss = reduced.loss;
   line.gradient = digest_in_order(reduced.gradients, reduced.batch_statistics).digest;
-  told.at("update");
+  callbacks.at("update");
   line.lr = training.update(step, reduced).lr;
-  told.at("");
+  callbacks.at("");
   replay.advance();
   return line;
 }

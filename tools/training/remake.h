@@ -13,13 +13,13 @@ namespace elinvar {
 
 // Callbacks: the part to which the following ops belong ("leaf 3", "reduction", "update", and "" at the end), and each
 // batch.
-struct ToldOfRemaking {
+struct RemakeCallbacks {
   std::function<void(const std::string& phase)> at = [](const std::string&) {};
   std::function<void(int vrank, const Batch& batch)> batch = [](int, const Batch&) {};
 };
 
 // Makes the next update of the replay and returns its facts: those of a ledger line except the state.
-LedgerLine make_again(Training& training, Replay& replay, const ToldOfRemaking& told = {});
+LedgerLine make_again(Training& training, Replay& replay, const RemakeCallbacks& callbacks = {});
 
 // Makes the first `count` updates of a run. They begin with the training's present state and change it.
 std::vector<LedgerLine> make_first_updates(Training& training, int64_t count);

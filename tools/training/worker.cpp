@@ -49,13 +49,13 @@ PeerId random_peer() {
 }
 
 // The job as its coordinator describes it.
-struct Told {
+struct JobReply {
   uint64_t run = 0;
   PeerId coordinator = 0;
   messages::JobDescription job = {};
 };
 
-Told ask(Transport& transport, PeerId self, const std::string& endpoint) {
+JobReply ask(Transport& transport, PeerId self, const std::string& endpoint) {
   transport.connect(kDoor, job_endpoint(endpoint));
   const messages::Ask question{.endpoint = transport.endpoint(), .pid = getpid(), .protocol = kProtocolVersion};
   transport.send(kDoor, packet_of({.sender = self, .payload = question}, /*run=*/0));
@@ -78,16 +78,17 @@ Told ask(Transport& transport, PeerId self, const std::string& endpoint) {
 }
 
 // Returns the run's current coordinator, as recorded in its directory.
-std::optional<SessionOptions::Sighting> coordinator_of(const fs::path& directory) {
+std::optional<SessionOptions::RecordedCoordinator> coordinator_of(const fs::path& directory) {
   if (directory.empty()) return std::nullopt;
   const std::optional<Term> term = newest_term(directory);
   if (!term) return std::nullopt;
   const std::optional<Generation> generation = GenerationStore(directory).newest();
-  return SessionOptions::Sighting{.sight = {.term = term->number,
-                                            .beats = beats_of(directory, term->number),
-                                            .members = generation ? static_cast<int>(generation->members.size()) : 0},
-                                  .coordinator = term->peer,
-                                  .endpoint = term->endpoint};
+  return SessionOptions::RecordedCoordinator{
+      .observation = {.term = term->number,
+                      .beats = beats_of(directory, term->number),
+                      .members = generation ? static_cast<int>(generation->members.size()) : 0},
+      .coordinator = term->peer,
+      .endpoint = term->endpoint};
 }
 
 // A failed run may continue with another coordinator. A result of an earlier term belongs to an earlier part of the run
@@ -154,9 +155,9 @@ struct Part {
   std::string returns_to = {};  // the job's endpoint if this worker was evicted and may come back; else empty
 };
 
-Part work(const WorkerOptions& command, Transport& transport, PeerId self, const Told& told,
+Part work(const WorkerOptions& command, Transport& transport, PeerId self, const JobReply& reply,
           std::unique_ptr<Transport>& owned) {
-  const messages::JobDescription& about_job = told.job;
+  const messages::JobDescription& about_job = reply.job;
   const bool imported = about_job.imported;
   std::vector<std::string> overrides = about_job.overrides;
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
@@ -167,7 +168,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
 
   // The run directory, if this host sees the same one. A coordinator that writes to it is known to be alive.
-  auto see = [path = fs::path(command.run_dir.empty() ? about_job.directory : command.run_dir), run = told.run,
+  auto see = [path = fs::path(command.run_dir.empty() ? about_job.directory : command.run_dir), run = reply.run,
               alive = std::optional<File>(), mutex = std::make_unique<std::mutex>()]() mutable -> fs::path {
     const std::lock_guard lock(*mutex);
     if (!alive) {
@@ -192,8 +193,8 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   const SessionOptions options{
       .member = member,
       .ledger = config.ledger_options(),
-      .run = told.run,
-      .coordinator = told.coordinator,
+      .run = reply.run,
+      .coordinator = reply.coordinator,
       .coordinator_endpoint = about_job.endpoint,
       .term = about_job.term,
       .imported = imported,
@@ -269,7 +270,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   Part part{good ? 0 : 3};
   const fs::path path = (*directory)();
   if (!outcome.again || is_over(path)) return part;
-  const std::optional<SessionOptions::Sighting> there = coordinator_of(path);
+  const std::optional<SessionOptions::RecordedCoordinator> there = coordinator_of(path);
   part.returns_to = there ? there->endpoint : command.endpoint;
   return part;
 }
@@ -281,17 +282,17 @@ Part take_part(const WorkerOptions& command) {
   std::unique_ptr<Transport> transport =
       make_zmq_transport({.listen = command.listen, .advertise = command.advertise, .key = key});
   Transport& wire = *transport;
-  Told told;
+  JobReply reply;
   try {
-    told = ask(wire, self, command.endpoint);
-    wire.connect(told.coordinator, told.job.endpoint);
+    reply = ask(wire, self, command.endpoint);
+    wire.connect(reply.coordinator, reply.job.endpoint);
     wire.disconnect(kDoor);
-    return work(command, wire, self, told, transport);
+    return work(command, wire, self, reply, transport);
   } catch (const std::exception& failure) {
-    if (transport && told.coordinator != 0) {  // before a session existed
+    if (transport && reply.coordinator != 0) {  // before a session existed
       const messages::Failed failed{.reason = reason_of(failure),
                                     .exit_code = dynamic_cast<const UsageError*>(&failure) ? 2 : 3};
-      wire.send(told.coordinator, packet_of({.sender = self, .payload = failed}, told.run));
+      wire.send(reply.coordinator, packet_of({.sender = self, .payload = failed}, reply.run));
     }
     // The coordinator reports the failure.
     if (command.local) return {dynamic_cast<const UsageError*>(&failure) ? 2 : 3};

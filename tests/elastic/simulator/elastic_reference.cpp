@@ -22,7 +22,7 @@ namespace {
 float number(uint64_t key) { return static_cast<float>(static_cast<int64_t>(mix(key) >> 40) - (1 << 23)) * 0x1p-20f; }
 }  // namespace
 
-RankGradient make_leaf(uint64_t state, int64_t step, int vrank, int vranks, const ScalingState& scaling_state) {
+RankGradient make_gradient(uint64_t state, int64_t step, int vrank, int vranks, const ScalingState& scaling_state) {
   uint64_t key = mix(state ^ mix(static_cast<uint64_t>(step * 1000 + vrank)));
   int64_t samples = 2;
   if (scaling_state.batch > 0) {
@@ -32,16 +32,16 @@ RankGradient make_leaf(uint64_t state, int64_t step, int vrank, int vranks, cons
   }
   // In a short batch this virtual rank has no samples.
   if (scaling_state.batch > 0 ? samples == 0 : key % 7 == 0) return {};
-  RankGradient leaf;
-  leaf.gradients = {Tensor::from(std::vector<float>{number(key), number(key + 1), number(key + 2)}, {3}),
-                    Tensor::from(std::vector<float>{number(key + 3), number(key + 4)}, {2})};
-  leaf.batch_statistics = {Tensor::from(std::vector<float>{number(key + 5)}, {1})};
-  leaf.facts = {.loss_sum = number(key + 6),
-                .count = 1 + static_cast<int64_t>(key % 5),
-                .correct = 1,
-                .samples = samples,
-                .batch = {key, static_cast<uint64_t>(step)}};
-  return leaf;
+  RankGradient gradient;
+  gradient.gradients = {Tensor::from(std::vector<float>{number(key), number(key + 1), number(key + 2)}, {3}),
+                        Tensor::from(std::vector<float>{number(key + 3), number(key + 4)}, {2})};
+  gradient.batch_statistics = {Tensor::from(std::vector<float>{number(key + 5)}, {1})};
+  gradient.facts = {.loss_sum = number(key + 6),
+                    .count = 1 + static_cast<int64_t>(key % 5),
+                    .correct = 1,
+                    .samples = samples,
+                    .batch = {key, static_cast<uint64_t>(step)}};
+  return gradient;
 }
 
 uint64_t updated(uint64_t state, const Reduced& r, double lr_factor) {
@@ -84,12 +84,12 @@ void Reference::follow(const ScalingState& scaling_state) {
   double loss = 0;
   Hasher batches;
   for (int v = 0; v < vranks; ++v) {
-    RankGradient leaf = make_leaf(state.back(), step, v, vranks, scaling_state);
-    batches.add(leaf.facts.batch);
-    loss += leaf.facts.loss_sum;
-    r.count += leaf.facts.count;
-    std::vector<Tensor> values = leaf.gradients;
-    values.insert(values.end(), leaf.batch_statistics.begin(), leaf.batch_statistics.end());
+    RankGradient gradient = make_gradient(state.back(), step, v, vranks, scaling_state);
+    batches.add(gradient.facts.batch);
+    loss += gradient.facts.loss_sum;
+    r.count += gradient.facts.count;
+    std::vector<Tensor> values = gradient.gradients;
+    values.insert(values.end(), gradient.batch_statistics.begin(), gradient.batch_statistics.end());
     reducer.add(v, std::move(values));
   }
   r.batch = batches.digest();

@@ -14,7 +14,8 @@ uint64_t mix(uint64_t x);
 // With a scaling state (adaptive scaling), the rank gradient is that of its share of the batch, from epochs of
 // kEpochSamples samples.
 inline constexpr int64_t kEpochSamples = 50;
-RankGradient make_leaf(uint64_t state, int64_t step, int vrank, int vranks = 1, const ScalingState& scaling_state = {});
+RankGradient make_gradient(uint64_t state, int64_t step, int vrank, int vranks = 1,
+                           const ScalingState& scaling_state = {});
 uint64_t updated(uint64_t state, const Reduced& reduced, double lr_factor = 1);
 std::string facts_text(const Reduced& reduced);
 

@@ -25,8 +25,8 @@ struct Schedule {
   bool lasting_faults = false;
   // Percentage of workers that are GPUs able to be in a group; most of them have the same library.
   int gpus = 0;
-  std::vector<double> leaf_seconds = {};  // times of the first workers; other workers' times are random
-  double hang_at = -1;                    // time at which a worker hangs; -1: never
+  std::vector<double> gradient_seconds = {};  // times of the first workers; other workers' times are random
+  double hang_at = -1;                        // time at which a worker hangs; -1: never
   // 1: the coordinator dies so early that there may be no generation yet, and the run is not resumed; a worker may stop
   // then. 2: the same happens again after all processes were killed and the run continues.
   int orphaned = 0;

@@ -34,7 +34,7 @@ class Simulation {
   static constexpr int64_t kBucketElements = 2, kCheckpointEvery = 3, kDigestEvery = 2;
 
   // The target of the next damage, which happens once; `always` damages each audited rank gradient.
-  enum class Flip { none, leaf, sum, state, always };
+  enum class Flip { none, gradient, sum, state, always };
 
   struct Event {
     double time;
@@ -98,7 +98,7 @@ class Simulation {
     bool damaged = false;  // a bit has flipped
     bool corrupt = false;  // its state has a flipped bit
     bool replays = false;  // it is rebuilding its state in a replay
-    double leaf_seconds = 0.05;
+    double gradient_seconds = 0.05;
   };
 
   struct Checkpoint {
@@ -186,7 +186,7 @@ class Simulation {
   void begin_history(const Generation& generation);
   CoordinatorWorld::Recorded recorded() const;
   void agree(const Process& p, int64_t step, const ScalingState& scaling_state);
-  RankGradient any_leaf(uint64_t state, int number) const;
+  RankGradient any_gradient(uint64_t state, int number) const;
 
   // The workers' processes, and their main thread: the training loop (simulation_workers.cpp).
   void add_worker();
@@ -200,7 +200,7 @@ class Simulation {
   void deliver_part(PeerId peer, PeerId to, double delay, const Message& m);
   void later(Process& p, double delay, std::function<void(Process&)> what);
   void advance(Process& p);
-  void put(Process& p, int64_t step, int vrank, const RankGradient& leaf, size_t left);
+  void put(Process& p, int64_t step, int vrank, const RankGradient& gradient, size_t left);
   void update(Process& p);
   void load(Process& p);
 

@@ -59,28 +59,28 @@ bool Simulation::is_the_last_right(const Process& p) const {
 }
 
 RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const ScalingState& scaling_state) {
-  RankGradient leaf = make_leaf(p.state, step, vrank, s_.vranks, scaling_state);
+  RankGradient gradient = make_gradient(p.state, step, vrank, s_.vranks, scaling_state);
   const Member& m = *p.member;
   const bool now = m.position().active() && m.position().step == step && m.position().completed == step;
-  if (!now || leaf.gradients.empty() || !audited(audit_, step) || vrank != audited_vrank(audit_, step, s_.vranks))
-    return leaf;
-  if (is_the_last_right(p)) return leaf;
+  if (!now || gradient.gradients.empty() || !audited(audit_, step) || vrank != audited_vrank(audit_, step, s_.vranks))
+    return gradient;
+  if (is_the_last_right(p)) return gradient;
   if (p.flip == Flip::state && may_last(p)) {
     do {
       p.state = mix(p.state ^ p.peer);
-      leaf = make_leaf(p.state, step, vrank, s_.vranks, scaling_state);
-    } while (leaf.gradients.empty());  // empty gradients would be equal
+      gradient = make_gradient(p.state, step, vrank, s_.vranks, scaling_state);
+    } while (gradient.gradients.empty());  // empty gradients would be equal
     p.corrupt = true;
     damaged(p, "the state", step);
-    return leaf;
+    return gradient;
   }
   const bool always = p.flip == Flip::always && may_last(p);
-  if (p.flip == Flip::leaf || always) {
-    if (always) flip_bits(leaf.gradients, 1u << 22 | static_cast<uint32_t>(p.peer), 0);
-    else flip_bits(leaf.gradients, next_damage(), random_());
+  if (p.flip == Flip::gradient || always) {
+    if (always) flip_bits(gradient.gradients, 1u << 22 | static_cast<uint32_t>(p.peer), 0);
+    else flip_bits(gradient.gradients, next_damage(), random_());
     damaged(p, "a leaf", step);
   }
-  return leaf;
+  return gradient;
 }
 
 // Flips a bit in the state that an update has just made, and thus in what is saved of it. It is certain to be found

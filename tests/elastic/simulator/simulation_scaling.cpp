@@ -66,9 +66,9 @@ void Simulation::agree(const Process& p, int64_t step, const ScalingState& scali
   reference.follow(scaling_state);
 }
 
-RankGradient Simulation::any_leaf(uint64_t state, int number) const {
-  if (!s_.adaptive) return make_leaf(state, 0, number);
-  return make_leaf(state, 0, number % s_.vranks, s_.vranks, {.batch = scaling_.batch});
+RankGradient Simulation::any_gradient(uint64_t state, int number) const {
+  if (!s_.adaptive) return make_gradient(state, 0, number);
+  return make_gradient(state, 0, number % s_.vranks, s_.vranks, {.batch = scaling_.batch});
 }
 
 }  // namespace elinvar

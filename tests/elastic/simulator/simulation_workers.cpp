@@ -12,7 +12,8 @@ void Simulation::add_worker() {
   p->far = pick(2) == 1;
   p->sees_directory = uniform(0, 1) < 0.7;
   equip(*p);
-  p->leaf_seconds = workers_.size() < s_.leaf_seconds.size() ? s_.leaf_seconds[workers_.size()] : uniform(0.01, 0.1);
+  p->gradient_seconds =
+      workers_.size() < s_.gradient_seconds.size() ? s_.gradient_seconds[workers_.size()] : uniform(0.01, 0.1);
   p->member = std::make_unique<Member>(MemberOptions{
       .self = peer,
       .endpoint = "sim",
@@ -81,12 +82,12 @@ void Simulation::heartbeat(PeerId peer) {
 }
 
 void Simulation::seek(Process& p) {
-  std::optional<Watch::Sight> sight;
+  std::optional<Watch::Observation> observation;
   const int64_t newest = heads_.rbegin()->first;
   const int members = records_.empty() ? 0 : static_cast<int>(records_.rbegin()->second.members.size());
-  if (sees_directory(p)) sight = Watch::Sight{newest, beats_[newest], members};
-  const Watch::Decision decision = p.watch->decide(sight, p.member->position().index, now_);
-  result_.abandoned += decision.what == Watch::Do::leave && sight;
+  if (sees_directory(p)) observation = Watch::Observation{newest, beats_[newest], members};
+  const Watch::Decision decision = p.watch->decide(observation, p.member->position().index, now_);
+  result_.abandoned += decision.what == Watch::Do::leave && observation;
   if (decision.what == Watch::Do::leave) return die(p, "without a coordinator leaves");
   if (decision.what == Watch::Do::reconnect) {
     introduce(p, p.watch->term());
@@ -192,8 +193,8 @@ void Simulation::advance(Process& p) {
   if (next == Member::Next::layout) {
     return later(p, 0.05, [this](Process& q) {
       for (int v = 0; !q.member->layout().known(); ++v) {
-        const RankGradient leaf = any_leaf(q.state, v);
-        if (!leaf.gradients.empty()) q.member->learn_layout(leaf);
+        const RankGradient gradient = any_gradient(q.state, v);
+        if (!gradient.gradients.empty()) q.member->learn_layout(gradient);
       }
     });
   }
@@ -208,21 +209,21 @@ void Simulation::advance(Process& p) {
     const bool last = m.position().last();
     const ScalingState scaling_state = m.scaling().current();
     const bool opens = m.gradients().opens(todo[0]) && pick(4) > 0;
-    return later(p, p.leaf_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
-      const RankGradient leaf = last ? RankGradient{} : compute(q, step, v, scaling_state);
-      if (!opens || leaf.gradients.empty()) return q.member->gradients().add(step, v, leaf, q.leaf_seconds);
+    return later(p, p.gradient_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
+      const RankGradient gradient = last ? RankGradient{} : compute(q, step, v, scaling_state);
+      if (!opens || gradient.gradients.empty()) return q.member->gradients().add(step, v, gradient, q.gradient_seconds);
       if (q.member->gradients().opens(v)) goes(q);
-      q.member->gradients().open(step, v, leaf.facts.count, leaf.batch_statistics);
+      q.member->gradients().open(step, v, gradient.facts.count, gradient.batch_statistics);
       q.open = true;
       ++result_.opened;
       if (kills_beside_open_) kill_beside(q);
-      put(q, step, v, leaf, leaf.gradients.size());
+      put(q, step, v, gradient, gradient.gradients.size());
     });
   }
   if (!m.layout().known())
     for (int v = 0; !m.layout().known(); ++v) {
-      const RankGradient leaf = any_leaf(p.state, v);
-      if (!leaf.gradients.empty()) m.learn_layout(leaf);
+      const RankGradient gradient = any_gradient(p.state, v);
+      if (!gradient.gradients.empty()) m.learn_layout(gradient);
     }
   std::optional<Digest> state;
   if (m.gradients().digest_due())
@@ -234,18 +235,18 @@ void Simulation::advance(Process& p) {
 }
 
 // Puts the remaining `left` gradients one after another.
-void Simulation::put(Process& p, int64_t step, int vrank, const RankGradient& leaf, size_t left) {
+void Simulation::put(Process& p, int64_t step, int vrank, const RankGradient& gradient, size_t left) {
   if (p.member->position().fenced()) ++result_.interrupted;
   if (left == 0) {
     p.open = false;
-    return p.member->gradients().add(step, vrank, leaf, p.leaf_seconds);
+    return p.member->gradients().add(step, vrank, gradient, p.gradient_seconds);
   }
-  later(p, p.leaf_seconds * uniform(0.2, 0.4), [=, this](Process& q) {
-    q.member->gradients().put(static_cast<int>(left) - 1, leaf.gradients[left - 1]);
+  later(p, p.gradient_seconds * uniform(0.2, 0.4), [=, this](Process& q) {
+    q.member->reduction().put(static_cast<int>(left) - 1, gradient.gradients[left - 1]);
     while (pick(2) > 0 && q.member->reduction().work()) {
     }
     flush(q);
-    put(q, step, vrank, leaf, left - 1);
+    put(q, step, vrank, gradient, left - 1);
   });
 }
 

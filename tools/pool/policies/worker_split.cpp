@@ -17,9 +17,10 @@ struct WorkerSplit {
   Rate rate;
 };
 
-std::string text_of(const WorkerSplit& d) {
-  const int n = workers(d.allocation);
-  return fmt::format("{} worker{} of {} slot{}", n, n == 1 ? "" : "s", d.shape.width, d.shape.width == 1 ? "" : "s");
+std::string text_of(const WorkerSplit& split) {
+  const int n = workers(split.allocation);
+  return fmt::format("{} worker{} of {} slot{}", n, n == 1 ? "" : "s", split.shape.width,
+                     split.shape.width == 1 ? "" : "s");
 }
 
 // Returns the policy's split first, then all others that use every slot.
@@ -52,18 +53,18 @@ void choose_split(const Pool& pool, const Job& job, Decision& decision, bool tri
   const bool runs = job.running();
   const WorkerSplit* now = &all.front();
   if (runs)  // keep the job's split even if the policy ignores splits
-    for (const WorkerSplit& d : all)
-      if (d.shape == job.shape) now = &d;
+    for (const WorkerSplit& split : all)
+      if (split.shape == job.shape) now = &split;
   const double change = runs ? job.costs.stop + job.costs.start : 0;
   const WorkerSplit* best = now;
   double gain = 0;
-  for (const WorkerSplit& d : all) {
-    if (&d == now || d.rate.error >= kFamiliar) continue;
-    const double less =
-        runs ? saved(job, most(now->rate), least(d.rate)) - change : saved(job, now->rate.samples, d.rate.samples);
-    if (less > gain) best = &d, gain = less;
+  for (const WorkerSplit& split : all) {
+    if (&split == now || split.rate.error >= kFamiliar) continue;
+    const double less = runs ? saved(job, most(now->rate), least(split.rate)) - change
+                             : saved(job, now->rate.samples, split.rate.samples);
+    if (less > gain) best = &split, gain = less;
   }
-  const auto take = [&](const WorkerSplit& d) { decision.shape = d.shape, decision.slots = d.slots; };
+  const auto take = [&](const WorkerSplit& split) { decision.shape = split.shape, decision.slots = split.slots; };
   if (best != now) {
     decision.reason +=
         fmt::format("; {}: {:.3g} samples/s instead of {:.3g}", text_of(*best), best->rate.samples, now->rate.samples);
@@ -71,15 +72,15 @@ void choose_split(const Pool& pool, const Job& job, Decision& decision, bool tri
   }
   if (now->shape != decision.shape) take(*now);
   if (!trials || !runs || now->shape != job.shape || !measured_in(job, now->allocation, now->shape)) return;
-  for (const WorkerSplit& d : all) {
-    if (d.shape.width != 2 * now->shape.width || d.rate.error < kFamiliar || d.rate.samples <= 0) continue;
-    const double cost = 2 * change + kTrialSeconds, hoped = saved(job, now->rate.samples, d.rate.samples);
+  for (const WorkerSplit& split : all) {
+    if (split.shape.width != 2 * now->shape.width || split.rate.error < kFamiliar || split.rate.samples <= 0) continue;
+    const double cost = 2 * change + kTrialSeconds, hoped = saved(job, now->rate.samples, split.rate.samples);
     if (hoped <= cost) continue;
     if (trials_cost(job.measured, job.costs) + cost * now->rate.samples > kTrialBudget * job.left()) continue;
-    take(d);
+    take(split);
     decision.trial = true;
     decision.reason =
-        fmt::format("tries {}, which might save {:.0f} s and costs {:.0f} s at most", text_of(d), hoped, cost);
+        fmt::format("tries {}, which might save {:.0f} s and costs {:.0f} s at most", text_of(split), hoped, cost);
     return;
   }
 }

@@ -14,24 +14,24 @@ int assigned(double seconds, double capability) {
 
 }  // namespace
 
-HeterogeneousSplit heterogeneous_split(int leaves, const std::vector<DeviceGroup>& devices) {
+HeterogeneousSplit heterogeneous_split(int ranks, const std::vector<DeviceGroup>& devices) {
   HeterogeneousSplit best{.seconds = std::numeric_limits<double>::infinity(),
-                          .leaves = std::vector<int>(devices.size(), 0)};
+                          .ranks = std::vector<int>(devices.size(), 0)};
   double total = 0, fastest = 0;
   for (const DeviceGroup& d : devices)
     if (d.workers > 0) total += d.workers * d.capability, fastest = std::max(fastest, d.capability);
-  if (total <= 0 || leaves <= 0) return best;
+  if (total <= 0 || ranks <= 0) return best;
   // The least f at which all virtual ranks are assigned is one of A / C_i, between the even split and the fastest
   // device alone.
   const auto enough = [&](double f) {
     int64_t sum = 0;
     for (const DeviceGroup& d : devices) sum += int64_t{d.workers} * assigned(f, d.capability);
-    return sum >= leaves;
+    return sum >= ranks;
   };
-  double f = leaves / fastest;
+  double f = ranks / fastest;
   for (const DeviceGroup& d : devices) {
     if (d.workers == 0 || d.capability <= 0) continue;
-    int low = std::max(1, static_cast<int>(std::floor(leaves / total * d.capability)));
+    int low = std::max(1, static_cast<int>(std::floor(ranks / total * d.capability)));
     int high = std::max(low, static_cast<int>(std::ceil(f * d.capability)));
     // Finds the fewest virtual ranks of this kind at whose time all are assigned.
     while (low < high) {
@@ -48,12 +48,12 @@ HeterogeneousSplit heterogeneous_split(int leaves, const std::vector<DeviceGroup
   int64_t sum = 0;
   for (size_t i = 0; i < devices.size(); ++i) {
     const DeviceGroup& d = devices[i];
-    best.leaves[i] = d.workers > 0 ? assigned(f, d.capability) : 0;
-    waste += d.workers * (d.capability - best.leaves[i] / f);
-    sum += int64_t{d.workers} * best.leaves[i];
+    best.ranks[i] = d.workers > 0 ? assigned(f, d.capability) : 0;
+    waste += d.workers * (d.capability - best.ranks[i] / f);
+    sum += int64_t{d.workers} * best.ranks[i];
   }
   best.seconds = f;
-  best.waste = std::clamp((waste + (sum - leaves) / f) / total, 0.0, 1.0);
+  best.waste = std::clamp((waste + (sum - ranks) / f) / total, 0.0, 1.0);
   return best;
 }
 

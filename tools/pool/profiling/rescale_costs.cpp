@@ -60,7 +60,7 @@ std::map<int, double> step_seconds(std::span<const StepRecord> steps) {
 
 std::vector<RescaleEvent> rescale_events(std::span<const ProcessRecord> processes) {
   std::vector<RescaleEvent> changes;
-  std::map<double, double> stops;  // from when all processes were told to stop to when they had
+  std::map<double, double> stops;  // when all processes were told to stop, and when the last one had
   for (const ProcessRecord& p : processes)
     if (p.coordinator && p.leaving > 0 && p.ended > 0 && p.code == 0) stops[p.leaving] = p.ended;
   for (const ProcessRecord& p : processes) {
@@ -83,7 +83,7 @@ std::vector<RescaleEvent> rescale_events(std::span<const ProcessRecord> processe
 
 RescaleCosts measured_costs(std::span<const StepRecord> steps, const std::map<int, double>& usual,
                             std::span<const RescaleEvent> changes) {
-  std::map<RescaleEvent::What, std::vector<double>> took, stood;
+  std::map<RescaleEvent::What, std::vector<double>> took, stalled;
   double start = -1;  // of the most recent start
   for (const RescaleEvent& change : changes) {
     if (change.what == RescaleEvent::kStart) start = change.at;
@@ -104,15 +104,16 @@ RescaleCosts measured_costs(std::span<const StepRecord> steps, const std::map<in
     const double step = usual.at(first->workers);
     if (change.what == RescaleEvent::kStart || change.what == RescaleEvent::kJoin)
       took[change.what].push_back(first->time - step - change.at);
-    if (change.what != RescaleEvent::kStart) stood[change.what].push_back(first->time - std::prev(first)->time - step);
+    if (change.what != RescaleEvent::kStart)
+      stalled[change.what].push_back(first->time - std::prev(first)->time - step);
   }
   RescaleCosts costs = kUnmeasured;
   costs.start = median(took[RescaleEvent::kStart]);
   costs.join = median(took[RescaleEvent::kJoin]);
-  costs.join_stall = median(stood[RescaleEvent::kJoin]);
+  costs.join_stall = median(stalled[RescaleEvent::kJoin]);
   costs.leave = median(took[RescaleEvent::kLeave]);
-  costs.leave_stall = median(stood[RescaleEvent::kLeave]);
-  costs.death_stall = median(stood[RescaleEvent::kDeath]);
+  costs.leave_stall = median(stalled[RescaleEvent::kLeave]);
+  costs.death_stall = median(stalled[RescaleEvent::kDeath]);
   costs.stop = median(took[RescaleEvent::kStop]);
   return costs;
 }

@@ -144,11 +144,11 @@ std::vector<double> FittedSpeed::terms(const Allocation& allocation, const Worke
   std::string slowest;
   double longest = -1;
   for (const auto& [kind, count] : allocation) {
-    if (const double seconds = split.leaves[i] * b[i] / virtual_ranks_; seconds > longest)
+    if (const double seconds = split.ranks[i] * b[i] / virtual_ranks_; seconds > longest)
       longest = seconds, last = i, slowest = kind;
     ++i;
   }
-  const double share = double(split.leaves[last]) / virtual_ranks_;
+  const double share = double(split.ranks[last]) / virtual_ranks_;
   const auto group = std::find(groups_.begin(), groups_.end(), Group{slowest, shape});
   if (group != groups_.end()) {
     row[kShared + (group - groups_.begin())] = share;

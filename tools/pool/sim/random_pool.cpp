@@ -12,9 +12,9 @@ namespace elinvar::pool {
 namespace {
 
 // A speed by the formula of tools/pool/profiling/speed.h; virtual ranks are not divided.
-class MadeUpSpeed : public Speed {
+class SyntheticSpeed : public Speed {
  public:
-  MadeUpSpeed(Dice& dice, int virtual_ranks, bool needs_recomputation)
+  SyntheticSpeed(Dice& dice, int virtual_ranks, bool needs_recomputation)
       : virtual_ranks_(virtual_ranks), needs_recomputation_(needs_recomputation) {
     b_ = dice.lognormal(1, 1);
     a_ = b_ * 0.05 * dice.uniform();
@@ -41,7 +41,7 @@ class MadeUpSpeed : public Speed {
   double a_, b_, c_, d_, samples_;
 };
 
-Job made_up_job(Dice& dice, Id id, double now, int most, bool odd) {
+Job synthetic_job(Dice& dice, Id id, double now, int most, bool odd) {
   Job job;
   job.id = id;
   job.name = fmt::format("job-{}", id);
@@ -57,7 +57,7 @@ Job made_up_job(Dice& dice, Id id, double now, int most, bool odd) {
     job.priority = dice.below(4) == 0 ? 1 : 0;
     if (dice.uniform() < 0.2) job.deadline = now + dice.exponential(3600);
   }
-  job.speed = std::make_shared<MadeUpSpeed>(dice, job.virtual_ranks, needs);
+  job.speed = std::make_shared<SyntheticSpeed>(dice, job.virtual_ranks, needs);
   job.shape = job.shapes.front();
   job.total = job.speed->rate({{"kind-0", job.min_workers}}, {1, true}).samples * dice.lognormal(3000, 1);
   job.done = job.total * dice.uniform() * 0.9;
@@ -65,7 +65,7 @@ Job made_up_job(Dice& dice, Id id, double now, int most, bool odd) {
   return job;
 }
 
-std::vector<Slot> made_up_slots(int slots, int kinds, int a_host) {
+std::vector<Slot> synthetic_slots(int slots, int kinds, int a_host) {
   std::vector<Slot> all;
   for (int i = 0; i < slots; ++i)
     all.push_back({i + 1, fmt::format("kind-{}", i / a_host % kinds), fmt::format("host-{}", i / a_host), 0, kNever});
@@ -78,11 +78,11 @@ Pool random_pool(uint64_t seed, int slots, int jobs, int kinds) {
   Dice dice(seed, "pool");
   Pool pool;
   pool.now = 10000;
-  pool.slots = made_up_slots(slots, kinds, 1 + dice.below(4));
+  pool.slots = synthetic_slots(slots, kinds, 1 + dice.below(4));
   std::vector<Slot> free = pool.slots;
   for (size_t i = free.size(); i-- > 1;) std::swap(free[i], free[dice.below(static_cast<int>(i) + 1)]);
   for (int j = 0; j < jobs; ++j) {
-    Job job = made_up_job(dice, 100 + j, pool.now, 12, true);
+    Job job = synthetic_job(dice, 100 + j, pool.now, 12, true);
     if (kinds > 1 && dice.uniform() < 0.5) job.kinds = {fmt::format("kind-{}", dice.below(kinds))};
     if (kinds > 1 && dice.uniform() < 0.3) job.kinds = {"kind-0", "kind-1"};
     if (dice.uniform() < 0.6) {
@@ -105,8 +105,8 @@ Pool busy_pool(uint64_t seed, int slots, int jobs, int kinds, Plan (*policy)(con
   Dice dice(seed, "busy");
   Pool pool;
   pool.now = 10000;
-  pool.slots = made_up_slots(slots, kinds, 1);
-  for (int j = 0; j < jobs; ++j) pool.jobs.push_back(made_up_job(dice, 100000 + j, pool.now, 64, false));
+  pool.slots = synthetic_slots(slots, kinds, 1);
+  for (int j = 0; j < jobs; ++j) pool.jobs.push_back(synthetic_job(dice, 100000 + j, pool.now, 64, false));
   for (Job& job : pool.jobs) job.since = std::max(job.since, pool.now - 0.5 * pool.patience);
   Pool half = pool;
   half.jobs.resize(pool.jobs.size() / 2);

@@ -145,9 +145,8 @@ const std::vector<Scenario>& scenarios() {
         {"cells",
          "80 jobs on 32 V100 and 32 T4, some of which need recomputation on the smaller (Crius)",
          "Crius: completion up to -48.9 %, throughput up to 1.49x. Not like for like: its cells choose among stages of "
-         "a pipeline "
-         "and "
-         "parallel parts of tensors, which this engine does not have; here they choose kinds, sizes and recomputation.",
+         "a pipeline and parallel parts of tensors, which this engine does not have; here they choose kinds, sizes and "
+         "recomputation.",
          {{"backfill", "backfill", Belief::kExact, Terms::kOneShape},
           {"marginal, one shape", "marginal", Belief::kExact, Terms::kOneShape},
           {"cells, one shape", "cells", Belief::kExact, Terms::kOneShape},

@@ -65,30 +65,30 @@ void Session::Task::finish(RankFacts facts) {
   Impl& s = session_;
   Lock lock(s.mutex);
   const std::chrono::duration<double> seconds = Clock::now() - began_;
-  ++s.leaves;
-  RankGradient leaf = take(std::move(facts));
+  ++s.gradients_computed;
+  RankGradient gradient = take(std::move(facts));
   if (!opened_.empty()) {
     SideQueue::join(opened_[0].device(), SideQueue::Of::gradients);
-    leaf.gradients = std::move(opened_);
-    leaf.batch_statistics = std::move(opened_statistics_);
+    gradient.gradients = std::move(opened_);
+    gradient.batch_statistics = std::move(opened_statistics_);
   }
-  s.flip(Fault::Flips::leaf, s.view.number, leaf.gradients, {{"vrank", vrank_}});
+  s.flip(Fault::Flips::gradient, s.view.number, gradient.gradients, {{"vrank", vrank_}});
   const bool named = !s.replay && s.member.gradients().owns(vrank_) &&
-                     names_leaf(s.options.ledger, s.view.number, vrank_, s.options.member.vranks);
-  if (!leaf.gradients.empty() && named) {
+                     names_rank_gradient(s.options.ledger, s.view.number, vrank_, s.options.member.vranks);
+  if (!gradient.gradients.empty() && named) {
     const Activity activity("digests");
     lock.unlock();
-    digest_leaf(leaf, s.view.number, s.options.ledger, s.options.member.vranks);
+    digest_rank_gradient(gradient, s.view.number, s.options.ledger, s.options.member.vranks);
     lock.lock();
   }
   if (s.at_work().audit().compares(s.view.number, vrank_)) {
     lock.unlock();
-    leaf.digest = digest_of(leaf);
+    gradient.digest = digest_of(gradient);
     lock.lock();
   }
   s.work.at("", s.now());
-  if (opened_passes_ && !s.at_work().gradients().has_open()) leaf.gradients = copies(leaf.gradients);
-  s.at_work().gradients().add(s.view.number, vrank_, std::move(leaf), seconds.count());
+  if (opened_passes_ && !s.at_work().gradients().has_open()) gradient.gradients = copies(gradient.gradients);
+  s.at_work().gradients().add(s.view.number, vrank_, std::move(gradient), seconds.count());
 }
 
 void Session::Task::open(int64_t count, std::vector<Tensor> batch_statistics, const Mark& since) {
@@ -111,7 +111,7 @@ void Session::Task::put(size_t gradient, Tensor value, const Mark& since) {
   const SideQueue side(value.device(), SideQueue::Of::gradients);
   side.follow(since);
   const Lock lock(s.mutex);
-  s.flip(Fault::Flips::leaf, s.view.number, {&value, 1}, {{"vrank", vrank_}});
+  s.flip(Fault::Flips::gradient, s.view.number, {&value, 1}, {{"vrank", vrank_}});
   opened_.resize(std::max(opened_.size(), gradient + 1));
   opened_[gradient] = value;
   opened_passes_ = since != nullptr;
