@@ -19,21 +19,33 @@ bool is_image(std::string_view path) {
   return end == "jpg" || end == "jpeg" || end == "png";
 }
 
+// Whether the path has a part that begins with a dot, or with "__" as what macOS adds to archives.
+bool is_hidden(std::string_view path) {
+  return path.starts_with(".") || path.starts_with("__") || path.find("/.") != path.npos ||
+         path.find("/__") != path.npos;
+}
+
 // The images under one folder of the set, "<root><class>/...".
 class FolderImages final : public ImageSource {
  public:
-  // `class_names` are those of the training part. For the training part itself they are empty, and it finds them.
+  // `class_names` are those of the training part. For the training part itself they are empty, and it finds them: every
+  // folder is a class and must have images. Files of other kinds are counted in a notice.
   FolderImages(std::shared_ptr<const FileSet> files, const std::string& root, std::vector<std::string> class_names,
-               std::shared_ptr<const ImageCache> cache)
+               std::shared_ptr<const ImageCache> cache, Notices& notices)
       : files_(std::move(files)), class_names_(std::move(class_names)), cache_(std::move(cache)) {
     const auto& entries = files_->entries();
     const auto class_of = [&](const std::string& path) {
       return path.substr(root.size(), path.find('/', root.size()) - root.size());
     };
     std::vector<size_t> images;
+    std::vector<std::string> others;
     for (size_t e = 0; e < entries.size(); ++e) {
       const std::string& path = entries[e].path;
-      if (!path.starts_with(root) || !is_image(path)) continue;
+      if (!path.starts_with(root)) continue;
+      if (!is_image(path)) {
+        if (path.find('/', root.size()) != path.npos && !is_hidden(path)) others.push_back(path);
+        continue;
+      }
       if (path.find('/', root.size()) == path.npos)
         fail("[image_folder] '{}' lies in no folder of a class; expected {}<class>/<name>", files_->where(path), root);
       images.push_back(e);
@@ -42,7 +54,17 @@ class FolderImages final : public ImageSource {
       for (size_t e : images) class_names_.push_back(class_of(entries[e].path));
       std::sort(class_names_.begin(), class_names_.end());
       class_names_.erase(std::unique(class_names_.begin(), class_names_.end()), class_names_.end());
+      for (const std::string& path : others)
+        if (!std::binary_search(class_names_.begin(), class_names_.end(), class_of(path)))
+          fail(
+              "[image_folder] the class '{}' has no .jpg, .jpeg or .png, only files such as '{}'; convert them, or move "
+              "the folder away",
+              class_of(path), files_->where(path));
     }
+    if (!others.empty())
+      notices.add(fmt::format("[image_folder] {} skipped, because only .jpg, .jpeg and .png are read; the first is '{}'",
+                              others.size() == 1 ? "1 file is" : fmt::format("{} files are", others.size()),
+                              files_->where(others.front())));
     std::map<std::string, int64_t> label_of;
     for (const std::string& name : class_names_) label_of.emplace(name, static_cast<int64_t>(label_of.size()));
     for (size_t e : images) {
@@ -119,14 +141,14 @@ ImageParts open_image_folder(const DataConfig& config) {
   ImageParts parts;
   const auto cache = std::make_shared<const ImageCache>(config.cache_dir, parts.notices);
   const std::string training = split ? root + "train/" : root;
-  parts.training = [files, training, cache] {
-    return std::make_shared<FolderImages>(files, training, std::vector<std::string>{}, cache);
+  parts.training = [files, training, cache, notices = parts.notices] {
+    return std::make_shared<FolderImages>(files, training, std::vector<std::string>{}, cache, *notices);
   };
   const auto other = [&](std::initializer_list<const char*> names) -> ImageParts::Open {
     for (const char* name : names)
       if (const std::string folder = root + name; split && has_images(*files, folder))
-        return [files, folder, cache, open = parts.training] {
-          return std::make_shared<FolderImages>(files, folder, open()->class_names(), cache);
+        return [files, folder, cache, notices = parts.notices, open = parts.training] {
+          return std::make_shared<FolderImages>(files, folder, open()->class_names(), cache, *notices);
         };
     return {};
   };

@@ -1,6 +1,7 @@
 #include "tensor/safetensors.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -153,6 +154,26 @@ SafetensorsWritten write_safetensors(const std::filesystem::path& path, const St
   return written;
 }
 
+namespace {
+
+// Refuses a file of torch.save(), which is a zip archive or, before PyTorch 1.6, a pickle, and says how to convert it.
+void refuse_pickle(const File& file, const std::string& name) {
+  std::array<unsigned char, 4> begin{};
+  if (file.size() < static_cast<int64_t>(begin.size())) return;
+  file.read(0, begin.data(), begin.size());
+  const bool zip = begin == std::array<unsigned char, 4>{'P', 'K', 3, 4};
+  const bool pickle = begin[0] == 0x80 && begin[1] >= 2 && begin[1] <= 5;
+  const std::string_view path = name;
+  const bool named = path.ends_with(".pth") || path.ends_with(".pt") || path.ends_with(".bin");
+  if (!zip && !(pickle && named)) return;
+  fail(
+      "[safetensors] {0} is a file of torch.save, no safetensors file; convert it in Python: "
+      "safetensors.torch.save_file(torch.load('{0}', weights_only=True), 'model.safetensors')",
+      name);
+}
+
+}  // namespace
+
 SafetensorsContents read_safetensors(const std::filesystem::path& path) {
   const File file = File::open(path);
   const std::string name = path.string();
@@ -161,8 +182,9 @@ SafetensorsContents read_safetensors(const std::filesystem::path& path) {
   Hasher hasher;
 
   uint64_t length = 0;
+  refuse_pickle(file, name);
   if (contents.bytes < 8)
-    fail("[safetensors] {}: {} bytes are too few for a header; the file is truncated", name, contents.bytes);
+    fail("[safetensors] {} is no safetensors file: its {} bytes are too few for a header", name, contents.bytes);
   file.read(0, &length, sizeof length);
   hasher.add(&length, sizeof length);
   if (length > static_cast<uint64_t>(std::min(kLongestHeader, contents.bytes - 8)))

@@ -34,7 +34,8 @@ std::string nearest_spelling(std::string_view word, std::span<const std::string>
   constexpr size_t kLongestWord = 200;  // a longer word is no slip, and comparing it takes long
   std::string nearest;
   if (word.size() > kLongestWord) return nearest;
-  int best = std::max(2, static_cast<int>(word.size()) / 3) + 1;
+  constexpr size_t kShort = 4;
+  int best = std::max(word.size() <= kShort ? 1 : 2, static_cast<int>(word.size()) / 3) + 1;
   for (const std::string& name : names) {
     const int distance = edit_distance(fold(word), fold(name));
     // A word with every letter replaced is not similar, however short it is.

@@ -11,7 +11,8 @@ namespace elinvar {
 int edit_distance(std::string_view a, std::string_view b);
 
 // Returns the name nearest to `word` (the first of equals), or "" if none is near: more than a third of its letters,
-// and more than two, would have to change. Upper and lower case, '-' and '_' count as equal.
+// and more than two (one of a word of up to four), would have to change. Upper and lower case, '-' and '_' count as
+// equal.
 std::string nearest_spelling(std::string_view word, std::span<const std::string> names);
 
 // Returns "; did you mean 'momentum'?" or, if nothing is near, "; valid are a, b, c" (nothing for an empty list).

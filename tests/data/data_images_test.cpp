@@ -275,6 +275,27 @@ TEST(ImageFolder, SaysWhatIsWrong) {
   EXPECT_NE(failure(config("sizes/train/cat/1.png")).find("no tar archive"), std::string::npos);
 }
 
+TEST(ImageFolder, LosesNoClassAndNoFileSilently) {
+  const TemporaryFolder folder;
+  const std::string good = png(random_image(6, 6, 3, 1));
+  for (const char* name : {"a/train/cat/1.png", "a/train/dog/1.png", "a/val/cat/1.png"}) folder.write(name, good);
+  folder.write("a/train/dog/2.webp", "RIFF");
+  folder.write("a/train/dog/.thumbnail", "");
+  folder.write("a/train/labels.csv", "");
+  const auto config = [&](const char* name) { return plain("image_folder", folder / name, 3); };
+  const auto set = open_dataset(config("a"), Split::train);
+  EXPECT_EQ(set->classes(), 2);
+  const std::vector<std::string> notices = set->take_notices();
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_NE(notices[0].find("1 file is skipped"), std::string::npos) << notices[0];
+  EXPECT_NE(notices[0].find("train/dog/2.webp"), std::string::npos) << notices[0];
+
+  folder.write("a/train/cow/1.webp", "RIFF");
+  const std::string lost = failure(config("a"));
+  EXPECT_NE(lost.find("the class 'cow' has no .jpg, .jpeg or .png"), std::string::npos) << lost;
+  EXPECT_NE(lost.find("train/cow/1.webp"), std::string::npos) << lost;
+}
+
 TEST(SyntheticImages, AreDeterministicAndCanBeToldApart) {
   const DataConfig config{.kind = "synthetic", .image_size = 16, .size = 200, .classes = 5};
   const auto train = open_dataset(config, Split::train), again = open_dataset(config, Split::train);

@@ -100,7 +100,7 @@ TEST_F(Examples, AnElasticJobStopsAndResumes) {
   EXPECT_EQ(ledger("parts"), ledger("whole"));
   const Ended other = wait(start("parts", {"--steps", "5000", "--resume", "--set", "data.fields=5"}), "parts");
   EXPECT_EQ(other.code, 2);
-  EXPECT_NE(other.err.find("data.fields: 4 became 5"), std::string::npos) << other.err;
+  EXPECT_NE(other.err.find("data.fields changed from 4 to 5"), std::string::npos) << other.err;
 }
 
 TEST_F(Examples, WorkersWithOtherSettingsOrAnotherProgramAreRefused) {

@@ -165,7 +165,7 @@ TEST_F(ElasticJob, StatusTellsWhoIsHereAndWhereTheTimeWent) {
   const auto expect = [&](const std::string& pattern) {
     EXPECT_TRUE(std::regex_search(asked.out, std::regex(pattern))) << pattern << " is not in\n" << asked.out;
   };
-  expect(R"(^job: running, step \d+ of 3000, loss [\d.]+, [\d.e+]+ samples/s, left \S+\n)");
+  expect(R"(^job: running, step \d+ of 3000, loss [\d.]+, [\d.]+( k| M)? samples/s, left \S+\n)");
   expect(R"(\ngeneration 1, 2 workers\n)");
   expect(R"(\n  worker 1: member, [23] virtual ranks, step \d+, 1 threads of \w+ on \S+, pid \d+\n)");
   expect(R"(\n  worker 2: member, )");

@@ -96,14 +96,30 @@ TEST_F(TrainCommand, AnInterruptionLeavesACheckpoint) {
   kill(child, SIGTERM);
   const Ended stopped = wait(child);
   EXPECT_EQ(stopped.code, 0) << stopped.err;
-  EXPECT_NE(stopped.err.find("--resume"), std::string::npos) << stopped.err;
+  const std::string command = fmt::format("go on with\n  train resume {}\n", (folder_ / "run").string());
+  EXPECT_NE(stopped.err.find(command), std::string::npos) << stopped.err;
   EXPECT_EQ(stopped.out.find("final"), std::string::npos);
   EXPECT_NE(read_file(folder_ / "run" / "result.json").find("\"interrupted\""), std::string::npos);
   EXPECT_FALSE(fs::is_empty(folder_ / "run" / "checkpoints"));
 
-  const Ended resumed = run("images.toml", "run", {more[0], more[1], more[2], more[3], "--resume"});
+  const Ended resumed = train({"resume", folder_ / "run"});
   EXPECT_EQ(resumed.last_line(), whole.last_line());
   EXPECT_EQ(ledger("run"), ledger("whole"));
+}
+
+TEST_F(TrainCommand, ResumingRefusesOtherSettingsAndFoldersWithoutARun) {
+  ASSERT_EQ(run("images.toml", "run").code, 0);
+  const Ended other = train({"resume", folder_ / "run", "--set", "optimizer.lr=0.1"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.err.find("optimizer.lr changed from 0.05 to 0.1"), std::string::npos) << other.err;
+  EXPECT_EQ(train({"resume", folder_ / "run", "--set", "run.log_every=1"}).code, 0);
+  const Ended none = train({"resume", folder_ / "nothing"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_NE(none.err.find("nothing is no run directory"), std::string::npos) << none.err;
+  const Ended taken = train({"run", folder_ / "run"});
+  EXPECT_EQ(taken.code, 2);
+  EXPECT_NE(taken.err.find("is a run directory, not a configuration; did you mean resume"), std::string::npos)
+      << taken.err;
 }
 
 // If only the coordinator is killed, its workers train on under another.
@@ -119,7 +135,9 @@ TEST_F(TrainCommand, TwoInterruptionsEndTheWorkersToo) {
   for (const int number : {SIGINT, SIGTERM}) ::kill(child, number);
   const Ended ended = wait(child);
   EXPECT_EQ(ended.code, 3);
-  EXPECT_NE(ended.err.find("interrupted twice"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("interrupted twice: it ends at once; it has no checkpoint yet, so train resume"),
+            std::string::npos)
+      << ended.err;
   EXPECT_EQ(remaining_children(std::chrono::seconds(5)), "");
 }
 

@@ -97,7 +97,7 @@ TEST_F(TrainCommand, ARunDirectoryIsNotOverwritten) {
   EXPECT_NE(again.err.find("already holds a run"), std::string::npos);
   const Ended other = run("images.toml", "run", {"--resume", "--set", "optimizer.lr=0.1"});
   EXPECT_EQ(other.code, 2);
-  EXPECT_NE(other.err.find("optimizer.lr: 0.05 became 0.1"), std::string::npos) << other.err;
+  EXPECT_NE(other.err.find("optimizer.lr changed from 0.05 to 0.1"), std::string::npos) << other.err;
   EXPECT_EQ(ledger("run"), before);
 }
 

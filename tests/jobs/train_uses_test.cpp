@@ -218,5 +218,28 @@ TEST_F(TrainCommand, ImportedTextModelsAreScoredAndSampled) {
   EXPECT_EQ(later.out.find("17+25"), 0u);
 }
 
+// The path of the data is relative to the folder in which the run began.
+TEST_F(TrainCommand, ARunIsUsedFromAnotherFolder) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i) + "\n";
+  folder_.write("here/words/a.txt", text);
+  folder_.write("there/unrelated.txt", "");
+  const auto in_folder = [&](const char* name, std::vector<std::string> arguments) {
+    return wait(spawn(std::move(arguments), name,
+                      {"sh", "-c", fmt::format("cd {} && exec \"$@\"", (folder_ / name).string()), "sh"}),
+                name);
+  };
+  const Ended made = in_folder("here", {"run", folder_ / "text.toml", "--run-dir", folder_ / "run", "--set",
+                                        "data.kind=text", "--set", "data.path=words", "--until", "4"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const Ended scored = in_folder("there", {"eval", folder_ / "run"});
+  EXPECT_EQ(scored.code, 0) << scored.err;
+  const Ended sampled = in_folder("there", {"sample", folder_ / "run", "--prompt", "line", "--tokens", "4"});
+  EXPECT_EQ(sampled.code, 0) << sampled.err;
+  const Ended resumed = in_folder("there", {"resume", folder_ / "run"});
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.out.find("final step=8"), std::string::npos) << resumed.out;
+}
+
 }  // namespace
 }  // namespace elinvar

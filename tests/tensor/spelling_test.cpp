@@ -20,6 +20,9 @@ TEST(Spelling, FindsTheNearest) {
   EXPECT_EQ(nearest_spelling("Weight-Decay", kNames), "weight_decay");
   EXPECT_EQ(nearest_spelling("rl", kNames), "lr");
   EXPECT_EQ(nearest_spelling("xy", kNames), "");
+  const std::vector<std::string> kinds = {"mlp", "gpt", "sgd"};
+  EXPECT_EQ(nearest_spelling("gtp", kinds), "gpt");
+  EXPECT_EQ(nearest_spelling("vit", kinds), "");
   EXPECT_EQ(nearest_spelling("batch_size", kNames), "");
 }
 

@@ -45,6 +45,17 @@ TEST(Config, DefaultsAndValues) {
   EXPECT_EQ(c.schedule.kind, "constant");
 }
 
+TEST(Config, VirtualRanksByDefaultHaveEightSamplesOrMore) {
+  const auto ranks = [](const char* batch) {
+    return parse_config(kSmall, "small.toml", {std::string("run.batch_size=") + batch}).run.virtual_ranks;
+  };
+  EXPECT_EQ(ranks("1"), 1);
+  EXPECT_EQ(ranks("15"), 1);
+  EXPECT_EQ(ranks("16"), 2);
+  EXPECT_EQ(ranks("32"), 4);
+  EXPECT_EQ(ranks("4096"), 4);
+}
+
 TEST(Config, Overrides) {
   const Config c = parse_config(kSmall, "small.toml",
                                 {"run.seed=7", "optimizer.kind=adamw", "optimizer.lr=1e-3", "data.mean=[0.5, 0.25]",
@@ -86,9 +97,12 @@ TEST(Config, Differences) {
                                           {"run.keep=9", "data.threads=3", "data.prefetch=0", "run.name=x"}))
                   .empty());
   EXPECT_EQ(differences(c, parse_config(kSmall, "small.toml", {"run.seed=1"})),
-            std::vector<std::string>{"run.seed: 0 became 1"});
+            std::vector<std::string>{"run.seed changed from 0 to 1"});
   EXPECT_EQ(differences(c, parse_config(kSmall, "small.toml", {"model.hidden=[1]"})),
-            std::vector<std::string>{"the model"});
+            std::vector<std::string>{"model.hidden changed from [32, 16] to [1]"});
+  EXPECT_EQ(differences(parse_config(kSmall, "a.toml", {"model.kind=vgg16"}),
+                        parse_config(kSmall, "a.toml", {"model.kind=resnet50"})),
+            std::vector<std::string>{"model.kind changed from \"vgg16\" to \"resnet50\""});
   EXPECT_EQ(differences(c, parse_config(kSmall, "small.toml", {"run.steps=0", "run.epochs=2"})).size(), 2u);
 }
 
@@ -99,6 +113,7 @@ TEST(Config, ErrorsNameTheLineTheKeyAndTheNearestSpelling) {
   };
   EXPECT_EQ(error_of(with("batchsize = 3")),
             "folder/small.toml:2: unknown key 'batchsize' in [run]; did you mean 'batch_size'?");
+  EXPECT_EQ(error_of(kSmall, {"run.lr=1"}), "--set run.lr: unknown key 'lr' in [run]; 'lr' belongs in [optimizer]");
   EXPECT_EQ(error_of(with("seed = \"3\"")), "folder/small.toml:2: run.seed must be an integer, got text");
   EXPECT_EQ(error_of(with("seed = -3")), "folder/small.toml:2: run.seed must not be negative, got -3");
   EXPECT_EQ(error_of(with("keep = 0")), "folder/small.toml:2: run.keep must lie between 1 and 1000000, got 0");
@@ -121,7 +136,7 @@ TEST(Config, ErrorsNameTheLineTheKeyAndTheNearestSpelling) {
                 .find("folder/small.toml:12: optimizer.kind does not know 'adamv'; did you mean 'adam"),
             0u);
   EXPECT_EQ(error_of("run = 3\n"), "folder/small.toml:1: [run] must be a table, got an integer");
-  EXPECT_EQ(error_of("steps = 3\n").find("folder/small.toml:1: unknown key 'steps'"), 0u);
+  EXPECT_EQ(error_of("steps = 3\n").find("folder/small.toml:1: unknown key 'steps'; 'steps' belongs in [run]"), 0u);
   EXPECT_EQ(error_of("[run\n").find("folder/small.toml:1: not valid TOML"), 0u) << error_of("[run\n");
   EXPECT_NE(error_of("[run]\nsteps = 3\n").find("run.batch_size is missing"), std::string::npos);
   EXPECT_NE(error_of("[run]\nbatch_size = 3\n").find("run.steps or run.epochs is missing"), std::string::npos);

@@ -51,6 +51,22 @@ TEST(TokenizeEncode, PartsDocumentsByTheSpecialTokenThatThereIs) {
             std::string::npos);
 }
 
+TEST(TokenizeEncode, RefusesWhatIsNoText) {
+  const TemporaryFolder folder;
+  folder.write("files/a.txt", "to be\xFF");  // a stray byte is a token
+  folder.write("files/b.jpg", std::string("\xFF\xD8\xFF\xE0\0\x10JFIF", 10));
+  const TemporaryFolder out;
+  EncodeCommand command{.documents = {.inputs = {folder / "files"}},
+                        .tokenizer = tokenizer_with(folder, {"<|endoftext|>"}),
+                        .separator = "",
+                        .out = out.path(),
+                        .validation = 0};
+  const std::string complaint = message_of<Failure>([&] { encode(command); });
+  EXPECT_NE(complaint.find("b.jpg is no text"), std::string::npos) << complaint;
+  command.documents.include = {"*.txt"};
+  EXPECT_EQ(encode(command), 0);
+}
+
 TEST(TokenizeLearn, KnowsBeforeWhetherItCanWrite) {
   const TemporaryFolder folder;
   const LearnCommand command{.documents = {.inputs = {folder / "missing.txt"}}, .out = folder.path(), .training = {}};

@@ -144,6 +144,8 @@ void visit(V& v, TensorBoardConfig& c) {
 
 // Settings that may change when a run resumes, because they do not affect results.
 const std::vector<std::string> kFree = {"run.name",
+                                        "data.path",  // the data themselves are compared by their digest
+                                        "data.tokenizer",
                                         "run.keep",
                                         "run.recompute",
                                         "run.cuda_graphs",
@@ -168,8 +170,7 @@ const std::vector<std::string> kFree = {"run.name",
 
 // Settings that may not change when a run resumes, although they do not affect results.
 const std::vector<std::string> kIndifferent = {
-    "run.state_digest_every", "run.checkpoint_every", "ledger.leaves", "ledger.tensors_every", "data.path",
-    "data.tokenizer"};
+    "run.state_digest_every", "run.checkpoint_every", "ledger.leaves", "ledger.tensors_every"};
 
 // Settings that older runs do not have. Where they have no effect they are left out, so that digests stay the same.
 const std::vector<std::pair<std::string, std::string>> kLater = {{"data.augment_epochs", "0"},
@@ -180,6 +181,23 @@ std::vector<std::pair<std::string, std::string>> keys_of(Parts... parts) {
   TableWriter writer;
   (visit(writer, parts), ...);
   return writer.entries();
+}
+
+// Returns the tables of all keys that have the same place in every configuration; those of [model] depend on its kind.
+KeyHomes homes_of_keys() {
+  KeyHomes homes;
+  const auto add = [&](const char* table, const auto&... parts) {
+    for (const auto& [key, value] : keys_of(parts...))
+      if (key != "kind") homes.emplace(key, table);
+  };
+  add("run", RunConfig());
+  add("data", DataConfig{.kind = "text"}, ReaderConfig());
+  add("loss", LossOptions());
+  add("optimizer", OptimizerConfig{.kind = "sgd"});
+  add("schedule", ScheduleConfig());
+  add("ledger", LedgerConfig());
+  add("tensorboard", TensorBoardConfig());
+  return homes;
 }
 
 struct Section {
@@ -232,9 +250,15 @@ LedgerOptions Config::ledger_options() const {
   return {.leaves = leaves_from(ledger.leaves), .tensors_every = ledger.tensors_every};
 }
 
+int default_virtual_ranks(int64_t batch_size) {
+  return static_cast<int>(std::clamp<int64_t>(batch_size / 8, 1, 4));
+}
+
 Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
   const TomlSource source(text, name, overrides);
-  source.refuse_unknown_tables({"run", "model", "data", "loss", "optimizer", "schedule", "ledger", "tensorboard"});
+  static const KeyHomes homes = homes_of_keys();
+  source.refuse_unknown_tables({"run", "model", "data", "loss", "optimizer", "schedule", "ledger", "tensorboard"},
+                               homes);
   Config c;
   c.run.name = std::filesystem::path(name).stem().string();
 
@@ -245,13 +269,13 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   };
   const auto read = [&](const char* table, auto&... parts) {
     TableReader reader = read_known(table, parts...);
-    reader.refuse_unknown_keys();
+    reader.refuse_unknown_keys(homes);
     return reader;
   };
   // Reads a table of a kind that the program has registered, which may have more keys; they are checked where they are
   // used.
   const auto read_own = [&](const char* table, bool built_in, Spec& own, const TableReader& reader) {
-    if (built_in) reader.refuse_unknown_keys();
+    if (built_in) reader.refuse_unknown_keys(homes);
     else own = read_spec(source, table, reader.known());
   };
   const TableReader run = read("run", c.run);
@@ -266,6 +290,7 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
     run.refuse("name",
                "must be the name of a folder: UTF-8 of at most 200 bytes, without '/', a leading '.' and control "
                "characters");
+  if (!run.has("virtual_ranks")) c.run.virtual_ranks = default_virtual_ranks(c.run.batch_size);
   if (c.run.virtual_ranks > c.run.batch_size)
     run.refuse("virtual_ranks", fmt::format("= {} are more than the {} samples of run.batch_size", c.run.virtual_ranks,
                                             c.run.batch_size));
@@ -302,6 +327,8 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
 Config read_config(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
   std::error_code error;
   check(std::filesystem::exists(path, error), "there is no configuration {}", path.string());
+  check(!std::filesystem::exists(path / "config.toml", error),
+        "{0} is a run directory, not a configuration; did you mean resume {0}?", path.string());
   check(std::filesystem::is_regular_file(path, error), "{} is no configuration: it is not a regular file",
         path.string());
   const auto bytes = std::filesystem::file_size(path, error);  // checked before memory is allocated
@@ -321,16 +348,27 @@ std::string to_toml(const Config& config) {
 }
 
 std::vector<std::string> differences(const Config& before, const Config& now) {
+  const auto fixed_settings = [](const Config& config) {
+    auto all = settings_without(config, kFree);
+    all.erase("model");
+    all["model.kind"] = TableWriter::text(config.model.kind);
+    for (const auto& [key, value] : entries_of(config.model)) all["model." + key] = value;
+    return all;
+  };
+  constexpr size_t kLongest = 60;  // a longer value, as of a list of layers, says nothing in a message
+  const auto shown = [](const std::string& value) { return value.size() <= kLongest ? value : std::string("..."); };
   std::vector<std::string> found;
-  const auto old_values = settings_without(before, kFree), new_values = settings_without(now, kFree);
+  const auto old_values = fixed_settings(before), new_values = fixed_settings(now);
   for (const auto& [key, value] : old_values) {
     const auto other = new_values.find(key);
-    if (other == new_values.end()) found.push_back(fmt::format("{} = {} is gone", key, value));
+    if (other == new_values.end()) found.push_back(fmt::format("{} = {} is gone", key, shown(value)));
     else if (other->second != value)
-      found.push_back(key == "model" ? "the model" : fmt::format("{}: {} became {}", key, value, other->second));
+      found.push_back(std::max(value.size(), other->second.size()) > kLongest
+                          ? fmt::format("{} changed", key)
+                          : fmt::format("{} changed from {} to {}", key, value, other->second));
   }
   for (const auto& [key, value] : new_values)
-    if (!old_values.contains(key)) found.push_back(fmt::format("{} = {} is new", key, value));
+    if (!old_values.contains(key)) found.push_back(fmt::format("{} = {} is new", key, shown(value)));
   return found;
 }
 

@@ -29,7 +29,7 @@ struct RunConfig {
   int64_t steps = 0;  // exactly one of steps and epochs is positive
   double epochs = 0;
   int64_t batch_size = 0;  // samples per step of all workers
-  int virtual_ranks = 1;
+  int virtual_ranks = 1;   // a file without the key has default_virtual_ranks()
   std::string numerics = "portable";
   std::string precision = "";  // with numerics = "fast": "bf16" or "tf32"
   std::string scaling = "exact";
@@ -88,6 +88,10 @@ struct Config {
   LedgerOptions ledger_options() const;
 };
 
+// Returns one virtual rank for each 8 samples of a batch, from 1 to 4. More let more workers share the work, but batch
+// norm sees the samples of one virtual rank at a time.
+int default_virtual_ranks(int64_t batch_size);
+
 // Throws UsageError naming file, line, key and nearest spelling. `name` stands for the text in messages and, without
 // folder and suffix, is the default name of the run.
 Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides = {});
@@ -96,7 +100,7 @@ Config read_config(const std::filesystem::path& path, const std::vector<std::str
 // The whole configuration as TOML that reads back as the same.
 std::string to_toml(const Config& config);
 
-// Every key that two configurations differ in and that a resumed run may not change, as "run.seed: 1 became 2".
+// Every key that two configurations differ in and that a resumed run may not change, as "run.seed changed from 1 to 2".
 std::vector<std::string> differences(const Config& before, const Config& now);
 
 // Returns the settings that decide the results of a run, by key ("model" is one of them). Excludes those that a resumed

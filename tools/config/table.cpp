@@ -31,6 +31,14 @@ const char* type_name(const toml::node& node) {
   }
 }
 
+// Returns where a key belongs, or else the key that it is probably meant to be.
+std::string hint(const std::string& key, const std::vector<std::string>& known, const KeyHomes& homes) {
+  std::string tables;
+  for (auto [at, end] = homes.equal_range(key); at != end; ++at)
+    tables += fmt::format("{}[{}]", tables.empty() ? "" : " or ", at->second);
+  return tables.empty() ? spelling_hint(key, known) : fmt::format("; '{}' belongs in {}", key, tables);
+}
+
 std::vector<std::string> names_in(const toml::table& table) {
   std::vector<std::string> names;
   for (const auto& [key, node] : table) names.emplace_back(key.str());
@@ -103,21 +111,21 @@ Places TomlSource::places() const {
   return places;
 }
 
-void TomlSource::refuse_unknown_tables(const std::vector<std::string>& known) const {
+void TomlSource::refuse_unknown_tables(const std::vector<std::string>& known, const KeyHomes& homes) const {
   for (const std::string& name : names_in(root_)) {
     const toml::node& node = *root_.get(name);
     check(std::find(known.begin(), known.end(), name) != known.end(), "{}: unknown {} '{}'{}", where(name, node),
-          node.is_table() ? "table" : "key", name, spelling_hint(name, known));
+          node.is_table() ? "table" : "key", name, node.is_table() ? spelling_hint(name, known) : hint(name, known, homes));
   }
 }
 
 TableReader::TableReader(const TomlSource& source, std::string table)
     : source_(source), name_(std::move(table)), table_(source.table(name_)) {}
 
-void TableReader::refuse_unknown_keys() const {
+void TableReader::refuse_unknown_keys(const KeyHomes& homes) const {
   for (const std::string& key : names_in(table_))
     check(std::find(known_.begin(), known_.end(), key) != known_.end(), "{}: unknown key '{}' in [{}]{}",
-          source_.where(name_ + "." + key, *table_.get(key)), key, name_, spelling_hint(key, known_));
+          source_.where(name_ + "." + key, *table_.get(key)), key, name_, hint(key, known_, homes));
 }
 
 void TableReader::refuse(const char* key, const std::string& complaint) const {

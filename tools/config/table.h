@@ -10,6 +10,7 @@
 #include <toml++/toml.h>
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -42,6 +43,9 @@ struct OneOf {
   std::string complaint(const std::string& value) const;
 };
 
+// The tables in which each key is known, for suggestions in messages.
+using KeyHomes = std::multimap<std::string, std::string>;
+
 // A parsed file with `--set` overrides applied.
 class TomlSource {
  public:
@@ -55,7 +59,8 @@ class TomlSource {
   // Returns the place of `node`, which is the value of `key` or lies within it.
   std::string where(const std::string& key, const toml::node& node) const;
   Places places() const;
-  void refuse_unknown_tables(const std::vector<std::string>& known) const;
+  // `homes` has the tables that each key can be in, for a key that is outside all of them.
+  void refuse_unknown_tables(const std::vector<std::string>& known, const KeyHomes& homes = {}) const;
 
  private:
   void override_with(const std::string& assignment);
@@ -78,7 +83,7 @@ class TableReader {
   }
   bool has(const char* key) const { return table_.contains(key); }
   const std::vector<std::string>& known() const { return known_; }  // the keys read so far
-  void refuse_unknown_keys() const;                                 // call after the last key
+  void refuse_unknown_keys(const KeyHomes& homes = {}) const;       // call after the last key
   [[noreturn]] void refuse(const char* key, const std::string& complaint) const;
 
  private:

@@ -40,10 +40,10 @@ std::string event_line(const Json& event) {
 
 std::string status_text(const Json& s) {
   std::string text =
-      fmt::format("{}: {}, step {} of {}, loss {:.4g}, {:.4g} {}/s, left {}\n", s.at("run").get<std::string>(),
+      fmt::format("{}: {}, step {} of {}, loss {:.4g}, {}, left {}\n", s.at("run").get<std::string>(),
                   s.at("phase").get<std::string>(), s.at("step").get<int64_t>(), s.at("steps").get<int64_t>(),
-                  s.at("loss").is_number() ? s["loss"].get<double>() : 0.0, s.at("rate").get<double>(),
-                  s.at("unit").get<std::string>(), duration_text(s.at("seconds_left").get<double>()));
+                  s.at("loss").is_number() ? s["loss"].get<double>() : 0.0, 
+                  rate_text(s.at("rate").get<double>(), s.at("unit").get<std::string>()), duration_text(s.at("seconds_left").get<double>()));
   if (s.contains("holding")) {
     const Json& hold = s["holding"];
     text += "holding: " + hold.at("reason").get<std::string>();
@@ -116,6 +116,14 @@ class RunningJob {
   PeerId self_ = (static_cast<PeerId>(std::random_device{}()) << 32) | 2;
 };
 
+// Says what the job does now that it has accepted the request.
+std::string what_follows(const CtlOptions& command) {
+  if (command.what == "drain") return fmt::format("worker {} will leave after this step", command.which);
+  if (command.what == "scale") return fmt::format("the job goes to {} workers; ctl status shows them", command.which);
+  if (command.what == "checkpoint") return "a checkpoint will be made after this step";
+  return "the job will stop after this step, with a checkpoint";
+}
+
 // Redraws the status every second until the job is over.
 void watch(RunningJob& job, const CtlOptions& command) {
   std::string reason;
@@ -136,7 +144,7 @@ int ctl(const CtlOptions& command) {
   if (command.watch) watch(job, command);
   else if (command.json) fmt::print("{}\n", answer->dump(2));
   else if (command.what == "status") fmt::print("{}", status_text(*answer));
-  else fmt::print("asked\n");
+  else fmt::print("{}\n", what_follows(command));
   return 0;
 }
 

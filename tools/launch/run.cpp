@@ -1,5 +1,6 @@
-// `run`: trains a configuration, as the coordinator of a job (tools/training/run.cpp).
+// `run` trains a configuration, as the coordinator of a job (tools/training/run.cpp); `resume` goes on with a run.
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 
 #include "tools/cli/device_options.h"
@@ -7,6 +8,7 @@
 #include "tools/cli/standard_streams.h"
 #include "tools/launch/commands.h"
 #include "tools/launch/self_process.h"
+#include "tools/training/job.h"
 
 namespace elinvar {
 namespace {
@@ -18,7 +20,7 @@ struct RunOptions {
   std::string numerics;
 };
 
-int run_job(RunOptions& o) {
+int start(RunOptions& o) {
   outlive_readers();
   o.device.apply();
   (void)parse_device(o.device.device);  // reports errors before anything starts
@@ -33,6 +35,47 @@ int run_job(RunOptions& o) {
   o.job.command_line = own_command_line();
   o.job.start_worker = start_worker;
   return run(o.job);
+}
+
+// Goes on from the newest good checkpoint. Everything that decides the result is in the run directory.
+int resume(RunOptions& o) {
+  JobOptions& job = o.job;
+  job.text = to_toml(read_run_config(job.run_dir));
+  job.config = (std::filesystem::path(job.run_dir) / "config.toml").string();
+  job.resume = true;
+  return start(o);
+}
+
+// Options that decide who trains where, and no bit of the result.
+void add_shared_options(CLI::App& app, RunOptions& o) {
+  JobOptions& job = o.job;
+  app.add_option("--until", job.until, "stop soon after this step, with a checkpoint, as ctl stop does")
+      ->check(CLI::PositiveNumber.description(""));
+  app.add_option("--metrics-port", job.metrics_port,
+                 "serve numbers for Prometheus at http://127.0.0.1:PORT/metrics; 0: any port, which is printed")
+      ->check(CLI::Range(0, 65535).description(""));
+  app.add_option("--metrics-address", job.metrics_address,
+                 "the address of this host to serve them at (default 127.0.0.1); whoever reaches it can read them");
+  app.add_option("--workers", job.workers, "worker processes to start here (default 1); 0: others will join")
+      ->check(CLI::Range(0, 1024).description(""));
+  app.add_option("--min-workers", job.min_workers, "with fewer the job holds until others join (default 1)")
+      ->check(CLI::Range(1, 1024).description(""));
+  app.add_option("--hold", job.hold,
+                 "where all workers are silent, or none has come yet: seconds to wait for one of them before the run "
+                 "ends with exit code 3; and, but at least 15, that a worker waits for a coordinator")
+      ->check(number_from(1, 1e6))
+      ->capture_default_str();
+  app.add_flag("--any-build", job.any_build,
+               "take workers of another build of this program without their repeating the first updates of the run");
+  app.add_option("--listen", job.listen, "where workers reach the job: tcp://ADDRESS:PORT or ipc://PATH")
+      ->capture_default_str();
+  app.add_option("--advertise", job.advertise, "the address under which other hosts find this one");
+  app.add_option("--key", job.key, "folder of the job's key (train keygen); needed beyond this host");
+  app.add_option("--chaos", job.chaos,
+                 "faults to inject, as kill:worker=1,step=17;random:seed=7,rate=0.05 (elastic/session/chaos.h)");
+  app.add_flag("--profile{auto}", job.profile,
+               "trace some steps, and print where their time goes: the tenth to the fourteenth, or --profile=100-104");
+  o.device.add_to(app);
 }
 
 }  // namespace
@@ -54,34 +97,20 @@ Command add_run(CLI::App& program) {
       ->allow_extra_args(false);
   app->add_option("--replay", job.replay,
                   "a run directory: do that run again, with its batches; each line of the ledger must be equal");
-  app->add_option("--until", job.until, "stop soon after this step, with a checkpoint, as ctl stop does")
-      ->check(CLI::PositiveNumber.description(""));
-  app->add_option("--metrics-port", job.metrics_port,
-                  "serve numbers for Prometheus at http://127.0.0.1:PORT/metrics; 0: any port, which is printed")
-      ->check(CLI::Range(0, 65535).description(""));
-  app->add_option("--metrics-address", job.metrics_address,
-                  "the address of this host to serve them at (default 127.0.0.1); whoever reaches it can read them");
-  app->add_option("--workers", job.workers, "worker processes to start here (default 1); 0: others will join")
-      ->check(CLI::Range(0, 1024).description(""));
-  app->add_option("--min-workers", job.min_workers, "with fewer the job holds until others join (default 1)")
-      ->check(CLI::Range(1, 1024).description(""));
-  app->add_option("--hold", job.hold,
-                  "where all workers are silent: seconds to wait for one of them before the run ends with exit code 3; "
-                  "and, but at least 15, that a worker waits for a coordinator")
-      ->check(number_from(1, 1e6))
-      ->capture_default_str();
-  app->add_flag("--any-build", job.any_build,
-                "take workers of another build of this program without their repeating the first updates of the run");
-  app->add_option("--listen", job.listen, "where workers reach the job: tcp://ADDRESS:PORT or ipc://PATH")
-      ->capture_default_str();
-  app->add_option("--advertise", job.advertise, "the address under which other hosts find this one");
-  app->add_option("--key", job.key, "folder of the job's key (train keygen); needed beyond this host");
-  app->add_option("--chaos", job.chaos,
-                  "faults to inject, as kill:worker=1,step=17;random:seed=7,rate=0.05 (elastic/session/chaos.h)");
-  app->add_flag("--profile{auto}", job.profile,
-                "trace some steps, and print where their time goes: the tenth to the fourteenth, or --profile=100-104");
-  options->device.add_to(*app);
-  return {app, [options] { return run_job(*options); }};
+  add_shared_options(*app, *options);
+  return {app, [options] { return start(*options); }};
+}
+
+Command add_resume(CLI::App& program) {
+  const auto options = std::make_shared<RunOptions>();
+  CLI::App* app = program.add_subcommand("resume", "go on with a run, from its newest good checkpoint");
+  app->add_option("run_dir", options->job.run_dir, "the run's directory")->required();
+  app->add_option("--set", options->job.overrides,
+                  "table.key=value: overrides one key, of those that do not decide the result, as run.log_every")
+      ->take_all()
+      ->allow_extra_args(false);
+  add_shared_options(*app, *options);
+  return {app, [options] { return resume(*options); }};
 }
 
 }  // namespace elinvar

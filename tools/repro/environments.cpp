@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Keys that do not affect results: the command line and its directory.
-const std::set<std::string> kPassedOver = {"command"};
+// Keys that do not affect results: the command line and the folder in which it was given.
+const std::set<std::string> kPassedOver = {"command", "folder"};
 
 // Flattens to "key" and "key.inner"; collects the values of all workers, each once.
 void flatten(const std::string& prefix, const Json& json, std::map<std::string, std::set<std::string>>& values) {

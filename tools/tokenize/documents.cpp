@@ -41,6 +41,15 @@ void each_line(std::istream& in, const std::string& where, const std::string& fi
   if (in.bad()) fail("cannot read {}", where);
 }
 
+// Returns the text of a file. Throws Failure for images, archives and the like, which have a zero byte near their
+// beginning; no text does. Stray bytes as of Latin-1 are accepted, because byte-level BPE has tokens for them.
+std::string text_in(std::string contents, const std::string& where) {
+  constexpr size_t kBeginning = 8192;
+  if (std::string_view(contents).substr(0, kBeginning).find('\0') != std::string_view::npos)
+    fail("{} is no text: it has zero bytes; choose files with --include or --exclude", where);
+  return contents;
+}
+
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
@@ -55,14 +64,14 @@ void for_each_document(const Documents& documents, const std::function<void(std:
       if (!in) fail("cannot open {}", input);
       each_line(in, input, documents.field, f);
     } else if (file && !input.ends_with(".tar")) {
-      f(read_file(input));
+      f(text_in(read_file(input), input));
     } else {
       const auto files = open_files(input, documents.exclude);
       for (size_t i = 0; i < files->entries().size(); ++i) {
         const std::string& path = files->entries()[i].path;
         if (!documents.include.empty() && !matches_any(path, documents.include)) continue;
         if (!has_lines(path)) {
-          f(files->read(i));
+          f(text_in(files->read(i), files->where(path)));
           continue;
         }
         std::istringstream in(files->read(i));

@@ -14,7 +14,7 @@ struct Documents {
 };
 
 // Calls f with each document, in the order of inputs, then sorted paths, then lines. Throws Failure naming file and
-// line.
+// line, also for a file that is no text.
 void for_each_document(const Documents& documents, const std::function<void(std::string)>& f);
 
 // Calls f with batches of documents: some megabytes each, unless one document alone is larger.

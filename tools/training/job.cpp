@@ -7,6 +7,8 @@
 #include "models/build.h"
 #include "nn/micro_batch.h"
 #include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/base/json.h"
 #include "tensor/heap.h"
 #include "tools/cli/standard_streams.h"
 
@@ -113,9 +115,18 @@ int64_t Job::rank_samples() const {
 }
 
 Config read_run_config(const std::filesystem::path& run_directory) {
-  check(std::filesystem::exists(run_directory / "config.toml"), "{} is no run directory: it has no config.toml",
+  namespace fs = std::filesystem;
+  check(fs::exists(run_directory / "config.toml"), "{} is no run directory: it has no config.toml",
         run_directory.string());
-  return read_config(run_directory / "config.toml");
+  Config config = read_config(run_directory / "config.toml");
+  if (!fs::exists(run_directory / "environment.json")) return config;
+  const auto environment = parse_json(read_file(run_directory / "environment.json"));
+  if (!environment.is_object() || !environment.contains("folder") || !environment["folder"].is_string()) return config;
+  const fs::path began = environment["folder"].get<std::string>();
+  for (std::string* path : {&config.data.path, &config.data.tokenizer, &config.data.cache_dir, &config.data.index_dir})
+    if (!path->empty() && fs::path(*path).is_relative() && !fs::exists(*path) && fs::exists(began / *path))
+      *path = (began / *path).lexically_normal().string();
+  return config;
 }
 
 std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares, bool mirror,

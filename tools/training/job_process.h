@@ -58,6 +58,7 @@ class JobProcess final : public CoordinatorWorld {
   int missing_workers() const;
   void start_workers(int count);
   bool others_join() const { return command_.workers == 0 && !command_.takes_over; }
+  std::string how_to_go_on();
   void start_worker();
   void start_without_members();
   PeerId peer_of(pid_t local) const;

@@ -18,6 +18,12 @@ std::string duration_text(double seconds) {
   return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
 }
 
+std::string rate_text(double per_second, const std::string& unit) {
+  if (per_second >= 9.995e6) return fmt::format("{:.4g} M {}/s", per_second / 1e6, unit);
+  if (per_second >= 9999.5) return fmt::format("{:.4g} k {}/s", per_second / 1e3, unit);
+  return fmt::format("{:.4g} {}/s", per_second, unit);
+}
+
 Progress::Progress(int64_t first_step, int64_t steps, int64_t log_every, std::string unit)
     : steps_(steps),
       log_every_(log_every),
@@ -44,8 +50,8 @@ void Progress::step(int64_t step, double loss, double lr, int64_t items, double 
     last_drawn_ = now;
     draw(step, loss, lr);
   } else if (step % log_every_ == 0 || step == steps_) {
-    say(stderr, "step {}/{} loss {:.4f} lr {:.3g} {:.4g} {}/s left {}\n", step, steps_, loss, lr, items_per_second(),
-        unit_, duration_text(seconds_left()));
+    say(stderr, "step {}/{} loss {:.4f} lr {:.3g} {} left {}\n", step, steps_, loss, lr,
+        rate_text(items_per_second(), unit_), duration_text(seconds_left()));
   }
 }
 
@@ -61,8 +67,8 @@ void Progress::line(const std::string& text) {
 void Progress::draw(int64_t step, double loss, double lr) {
   winsize size{};
   const int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-  std::string text = fmt::format(" {}/{} loss {:.4f} lr {:.3g} {:.4g} {}/s left {}", step, steps_, loss, lr,
-                                 items_per_second(), unit_, duration_text(seconds_left()));
+  std::string text = fmt::format(" {}/{} loss {:.4f} lr {:.3g} {} left {}", step, steps_, loss, lr,
+                                 rate_text(items_per_second(), unit_), duration_text(seconds_left()));
   const int width = std::clamp(columns - static_cast<int>(text.size()) - 3, 0, 40);
   const int filled = steps_ > 0 ? static_cast<int>(width * step / steps_) : 0;
   if (width >= 8) text = fmt::format("[{:#<{}}{:.<{}}]{}", "", filled, "", width - filled, text);

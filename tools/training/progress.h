@@ -6,6 +6,9 @@
 
 namespace elinvar {
 
+// Returns a rate to four digits: "187.3 samples/s", "110.4 k tokens/s", "12.3 M tokens/s".
+std::string rate_text(double per_second, const std::string& unit);
+
 class Progress {
  public:
   // `unit` is what is counted besides steps: "samples" or "tokens".

@@ -56,9 +56,14 @@ void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
   environment["command"] = options_.command_line;
   environment["data"] = about.data.hex();
   const fs::path of_before = path / "environment.json";
-  if (options_.resume && !options_.takes_over && fs::exists(of_before)) {
-    const auto before = Json::parse(read_file(of_before), nullptr, /*allow_exceptions=*/false);
-    if (before.is_object() && build_of(before) != build_of(about.environment)) {
+  const Json before =
+      fs::exists(of_before) ? Json::parse(read_file(of_before), nullptr, /*allow_exceptions=*/false) : Json();
+  // Relative paths of the configuration begin in this folder. A coordinator that takes over may run in another one.
+  environment["folder"] = options_.takes_over && before.is_object() && before.contains("folder")
+                              ? before["folder"]
+                              : Json(fs::current_path().string());
+  if (options_.resume && !options_.takes_over && before.is_object()) {
+    if (build_of(before) != build_of(about.environment)) {
       const std::string change =
           fmt::format("going on with another build of this program, {}, than the part before, {}",
                       name_of_build(about.environment), name_of_build(before));
@@ -81,6 +86,9 @@ void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
       config_.run.numerics, config_.run.scaling, environment["device"].get<std::string>(),
       environment["isa"].get<std::string>(), environment["threads"].get<int>(), config_.run.seed, options_.workers,
       endpoint);
+  if (config_.run.batch_size > about.samples)
+    say(stderr, "run.batch_size = {} is more than the {} samples: each step takes all of them, and is an epoch\n",
+        config_.run.batch_size, about.samples);
   progress_.emplace(first, steps_, config_.run.log_every, tokens_ ? "tokens" : "samples");
 }
 
@@ -162,6 +170,18 @@ void Report::tell_of_audit(const Json& found) {
   progress_->line(line);
 }
 
+// Tells the user that workers have nothing to do, once for each number of them.
+void Report::tell_of_idle_workers(const Json& generation) {
+  const auto workers = static_cast<int>(generation.at("members").size());
+  const int idle = std::max(0, workers - config_.run.virtual_ranks);
+  if (idle > 0 && idle != idle_)
+    tell(fmt::format(
+        "{} of {} workers {} nothing to do: each needs a virtual rank, and run.virtual_ranks is {}; it decides the "
+        "result, so another number is another run",
+        idle, workers, idle == 1 ? "has" : "have", config_.run.virtual_ranks));
+  idle_ = idle;
+}
+
 // Tells the user that the job holds until something changes outside it.
 void Report::tell_of_hold(const Json& hold) {
   const auto seconds = [&] { return duration_text(hold.at("seconds").get<double>()); };
@@ -176,6 +196,7 @@ void Report::tell_of_hold(const Json& hold) {
 void Report::event(const std::string& name, const Json& fields, Seconds now) {
   if (name == "audit") tell_of_audit(fields);
   if (name == "hold") tell_of_hold(fields);
+  if (name == "generation") tell_of_idle_workers(fields);
   if (name == "fence") goodput_.note(Goodput::Cause::recovering, now);
   if (name == "hold") goodput_.note(Goodput::Cause::holding, now);
   if (name == "hello" || name == "ready" || name == "switched") goodput_.note(Goodput::Cause::changing, now);
@@ -218,8 +239,8 @@ void Report::end(bool finished, int64_t step, Seconds now) {
     say(stdout, "final step={} loss={:g} digest={}\n", step, loss_, result["digest"].get<std::string>());
     return;
   }
-  say(stderr, "stopped after step {} of {}, with a checkpoint; go on with\n  {} run {} --run-dir {} --resume\n", step,
-      steps_, program_name(), options_.config, directory_.path().string());
+  say(stderr, "stopped after step {} of {}, with a checkpoint; go on with\n  {} resume {}\n", step, steps_, program_name(),
+      directory_.path().string());
 }
 
 void Report::restore() {

@@ -52,6 +52,7 @@ class Report {
  private:
   void step(const StepFacts& facts, Seconds now);
   void tell_of_audit(const nlohmann::json& found);
+  void tell_of_idle_workers(const nlohmann::json& generation);
   void tell_of_hold(const nlohmann::json& hold);
 
   JobOptions options_;
@@ -73,6 +74,7 @@ class Report {
   int64_t shown_ = 0;        // the last step of which a worker has shown a summary
   std::set<int64_t> looks_;  // steps with a summary whose facts are not known yet
   std::optional<Progress> progress_;
+  int idle_ = 0;  // workers without a virtual rank in the newest generation
 };
 
 }  // namespace elinvar

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <limits>
 #include <random>
 
 #include "comm/endpoint.h"
@@ -31,7 +32,6 @@ constexpr int kMostStarts = 10;
 constexpr Seconds kFirstWords = 3;     // for workers that are said to be alive to introduce themselves
 constexpr Seconds kLastWords = 0.05;   // for messages that a process sent before its end and that are still in transit
 constexpr Seconds kFirstWorker = 30;   // for the first worker to introduce itself if others should be alive
-constexpr Seconds kFirstToJoin = 600;  // for the first worker to introduce itself if another process starts it
 constexpr Seconds kMissing = 5;        // for workers to repeat unconfirmed facts after a takeover
 constexpr Seconds kFresh = 0.5;        // the largest age of the numbers for Prometheus
 constexpr Seconds kBeat = 1.2 * kHeartbeat;  // between two counts that show others that this process lives
@@ -89,7 +89,7 @@ int JobProcess::run() {
       // Without this coordinator the workers would find another and continue, so a second interrupt ends them too.
       if (interrupt.requested() > 1) {
         local_.kill_all();
-        fail("interrupted twice: it ends without a checkpoint; --resume goes on from the newest");
+        fail("interrupted twice: it ends at once; {}", how_to_go_on());
       }
       if (interrupt.requested() && !interrupted_) {
         interrupted_ = true;
@@ -101,9 +101,12 @@ int JobProcess::run() {
         coordinator_->ask_stop(fmt::format("step {} is made", *command_.until), now());
       }
       if (!coordinator_ && directory_ && directory_->members_died()) start_without_members();
-      const Seconds first_worker = others_join() ? kFirstToJoin : kFirstWorker;
+      const Seconds first_worker = others_join() ? command_.hold : kFirstWorker;
       if (!coordinator_ && local_.alive().empty() && now() > began_ + first_worker)
-        fail("no worker has introduced itself within {:g} s", first_worker);
+        fail("no worker has introduced itself within {:g} s{}", first_worker,
+             others_join() ? fmt::format("; {} join {} brings one, and --hold sets how long to wait", program_name(),
+                                         path_.string())
+                           : "");
       if (const int missing = missing_workers(); missing > 0) start_workers(missing);
       if (coordinator_) {
         if (part_writer_)
@@ -132,6 +135,12 @@ int JobProcess::run() {
     }
     throw;
   }
+}
+
+std::string JobProcess::how_to_go_on() {
+  const int64_t step = directory_ ? newest_checkpoint(std::numeric_limits<int64_t>::max()) : 0;
+  if (step > 0) return fmt::format("{} resume {} goes on from the checkpoint of step {}", program_name(), path_.string(), step);
+  return fmt::format("it has no checkpoint yet, so {} resume {} begins it again", program_name(), path_.string());
 }
 
 bool JobProcess::create(const Generation& generation) { return directory_->generations().create(generation); }

@@ -107,8 +107,8 @@ JobRecord checked(const Submission& s, const fs::path& pool_directory, double no
         "expected 1 <= min <= size <= max <= {} workers, got {}, {} and {}", kMostWorkers, job.min_workers,
         job.fixed_workers, job.max_workers);
   check(job.max_workers <= config.run.virtual_ranks,
-        "{} workers have nothing to do with {} virtual ranks; lower --max or raise run.virtual_ranks", job.max_workers,
-        config.run.virtual_ranks);
+        "set run.virtual_ranks to at least {}, or lower --max: each worker needs one, and the configuration has {}",
+        job.max_workers, config.run.virtual_ranks);
   check(s.kinds.size() <= kMostKinds, "{} kinds are given; {} may be", s.kinds.size(), kMostKinds);
   for (const std::string& kind : s.kinds)
     check(!kind.empty() && kind.size() <= kMostName && is_text(kind), "--kind: no kind of slot has the name {}",

@@ -88,7 +88,7 @@ function fill_tiles() {
   const members = data.timeline.workers.filter(w => w.id > 0), count = how => members.filter(w => w.how === how).length;
   const died = count("died"), evicted = count("evicted");
   if (members.length > 0)
-    tile("Workers", `${members.length}${data.timeline.workers_left_out > 0 ? " and more" : ""}`, [died > 0 ? `${died} died` : "", evicted > 0 ? `${evicted} evicted` : "", last >= 0 ? `${c.workers[last]} at the end` : ""].filter(Boolean).join(", "));
+    tile("Workers", `${Math.max(...c.workers, 1)}`, [members.length > 1 ? `at most; ${members.length}${data.timeline.workers_left_out > 0 ? " and more" : ""} were started` : "", died > 0 ? `${died} died` : "", evicted > 0 ? `${evicted} evicted` : "", last >= 0 ? `${c.workers[last]} at the end` : ""].filter(Boolean).join(", "));
   if (s.digest) tile("Digest of the state", s.digest, "", "mono");
 }
 
