@@ -57,14 +57,16 @@ class FolderImages final : public ImageSource {
       for (const std::string& path : others)
         if (!std::binary_search(class_names_.begin(), class_names_.end(), class_of(path)))
           fail(
-              "[image_folder] the class '{}' has no .jpg, .jpeg or .png, only files such as '{}'; convert them, or move "
+              "[image_folder] the class '{}' has no .jpg, .jpeg or .png, only files such as '{}'; convert them, or "
+              "move "
               "the folder away",
               class_of(path), files_->where(path));
     }
     if (!others.empty())
-      notices.add(fmt::format("[image_folder] {} skipped, because only .jpg, .jpeg and .png are read; the first is '{}'",
-                              others.size() == 1 ? "1 file is" : fmt::format("{} files are", others.size()),
-                              files_->where(others.front())));
+      notices.add(
+          fmt::format("[image_folder] {} skipped, because only .jpg, .jpeg and .png are read; the first is '{}'",
+                      others.size() == 1 ? "1 file is" : fmt::format("{} files are", others.size()),
+                      files_->where(others.front())));
     std::map<std::string, int64_t> label_of;
     for (const std::string& name : class_names_) label_of.emplace(name, static_cast<int64_t>(label_of.size()));
     for (size_t e : images) {

@@ -218,6 +218,20 @@ TEST_F(TrainCommand, ImportedTextModelsAreScoredAndSampled) {
   EXPECT_EQ(later.out.find("17+25"), 0u);
 }
 
+TEST_F(TrainCommand, ChecksAConfigurationWithoutARun) {
+  const Ended three = train({"check", folder_ / "images.toml", "--workers", "4"});
+  EXPECT_EQ(three.code, 0) << three.err;
+  for (const char* line :
+       {"50 training samples of shape (8, 8, 3), 3 classes\n", "steps        12 of 12 samples, 5 an epoch",
+        "worker 1     virtual rank 0 of 3, 4 samples a step\n",
+        "worker 4     nothing: set run.virtual_ranks to at least 4", "\nloss         "})
+    EXPECT_NE(three.out.find(line), std::string::npos) << line << " is not in\n" << three.out;
+  EXPECT_FALSE(fs::exists("runs"));
+  const Ended wrong = train({"check", folder_ / "images.toml", "--set", "data.mixup=2"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_NE(wrong.err.find("data.mixup"), std::string::npos) << wrong.err;
+}
+
 // The path of the data is relative to the folder in which the run began.
 TEST_F(TrainCommand, ARunIsUsedFromAnotherFolder) {
   std::string text;

@@ -112,13 +112,16 @@ TEST_F(Safetensors, MalformedHeaders) {
 }
 
 TEST_F(Safetensors, FilesOfPyTorchGetAdvice) {
-  for (const auto& [name, bytes] : {std::pair("zip.pth", "PK\3\4 and more"), std::pair("pickle.bin", "\x80\2 and more")}) {
+  for (const auto& [name, bytes] :
+       {std::pair("zip.pth", "PK\3\4 and more"), std::pair("pickle.bin", "\x80\2 and more")}) {
     const std::string path = folder_.write(name, bytes);
     const std::string complaint = test::message_of<Failure>([&] { read_safetensors(path); });
     EXPECT_NE(complaint.find("is a file of torch.save"), std::string::npos) << complaint;
     EXPECT_NE(complaint.find("torch.load('" + path + "'"), std::string::npos) << complaint;
   }
-  EXPECT_NE(test::message_of<Failure>([&] { read_safetensors(folder_.write("short", "seven b")); }).find("no safetensors file"),
+  EXPECT_NE(test::message_of<Failure>([&] {
+              read_safetensors(folder_.write("short", "seven b"));
+            }).find("no safetensors file"),
             std::string::npos);
 }
 

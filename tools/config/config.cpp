@@ -169,8 +169,8 @@ const std::vector<std::string> kFree = {"run.name",
                                         "tensorboard.text_tokens"};
 
 // Settings that may not change when a run resumes, although they do not affect results.
-const std::vector<std::string> kIndifferent = {
-    "run.state_digest_every", "run.checkpoint_every", "ledger.leaves", "ledger.tensors_every"};
+const std::vector<std::string> kIndifferent = {"run.state_digest_every", "run.checkpoint_every", "ledger.leaves",
+                                               "ledger.tensors_every"};
 
 // Settings that older runs do not have. Where they have no effect they are left out, so that digests stay the same.
 const std::vector<std::pair<std::string, std::string>> kLater = {{"data.augment_epochs", "0"},
@@ -250,9 +250,7 @@ LedgerOptions Config::ledger_options() const {
   return {.leaves = leaves_from(ledger.leaves), .tensors_every = ledger.tensors_every};
 }
 
-int default_virtual_ranks(int64_t batch_size) {
-  return static_cast<int>(std::clamp<int64_t>(batch_size / 8, 1, 4));
-}
+int default_virtual_ranks(int64_t batch_size) { return static_cast<int>(std::clamp<int64_t>(batch_size / 8, 1, 4)); }
 
 Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
   const TomlSource source(text, name, overrides);

@@ -115,7 +115,8 @@ void TomlSource::refuse_unknown_tables(const std::vector<std::string>& known, co
   for (const std::string& name : names_in(root_)) {
     const toml::node& node = *root_.get(name);
     check(std::find(known.begin(), known.end(), name) != known.end(), "{}: unknown {} '{}'{}", where(name, node),
-          node.is_table() ? "table" : "key", name, node.is_table() ? spelling_hint(name, known) : hint(name, known, homes));
+          node.is_table() ? "table" : "key", name,
+          node.is_table() ? spelling_hint(name, known) : hint(name, known, homes));
   }
 }
 

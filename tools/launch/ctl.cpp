@@ -39,11 +39,11 @@ std::string event_line(const Json& event) {
 }
 
 std::string status_text(const Json& s) {
-  std::string text =
-      fmt::format("{}: {}, step {} of {}, loss {:.4g}, {}, left {}\n", s.at("run").get<std::string>(),
-                  s.at("phase").get<std::string>(), s.at("step").get<int64_t>(), s.at("steps").get<int64_t>(),
-                  s.at("loss").is_number() ? s["loss"].get<double>() : 0.0, 
-                  rate_text(s.at("rate").get<double>(), s.at("unit").get<std::string>()), duration_text(s.at("seconds_left").get<double>()));
+  std::string text = fmt::format("{}: {}, step {} of {}, loss {:.4g}, {}, left {}\n", s.at("run").get<std::string>(),
+                                 s.at("phase").get<std::string>(), s.at("step").get<int64_t>(),
+                                 s.at("steps").get<int64_t>(), s.at("loss").is_number() ? s["loss"].get<double>() : 0.0,
+                                 rate_text(s.at("rate").get<double>(), s.at("unit").get<std::string>()),
+                                 duration_text(s.at("seconds_left").get<double>()));
   if (s.contains("holding")) {
     const Json& hold = s["holding"];
     text += "holding: " + hold.at("reason").get<std::string>();

@@ -239,8 +239,8 @@ void Report::end(bool finished, int64_t step, Seconds now) {
     say(stdout, "final step={} loss={:g} digest={}\n", step, loss_, result["digest"].get<std::string>());
     return;
   }
-  say(stderr, "stopped after step {} of {}, with a checkpoint; go on with\n  {} resume {}\n", step, steps_, program_name(),
-      directory_.path().string());
+  say(stderr, "stopped after step {} of {}, with a checkpoint; go on with\n  {} resume {}\n", step, steps_,
+      program_name(), directory_.path().string());
 }
 
 void Report::restore() {

@@ -29,11 +29,11 @@ using Json = nlohmann::json;
 using Clock = Transport::Clock;
 
 constexpr int kMostStarts = 10;
-constexpr Seconds kFirstWords = 3;     // for workers that are said to be alive to introduce themselves
-constexpr Seconds kLastWords = 0.05;   // for messages that a process sent before its end and that are still in transit
-constexpr Seconds kFirstWorker = 30;   // for the first worker to introduce itself if others should be alive
-constexpr Seconds kMissing = 5;        // for workers to repeat unconfirmed facts after a takeover
-constexpr Seconds kFresh = 0.5;        // the largest age of the numbers for Prometheus
+constexpr Seconds kFirstWords = 3;    // for workers that are said to be alive to introduce themselves
+constexpr Seconds kLastWords = 0.05;  // for messages that a process sent before its end and that are still in transit
+constexpr Seconds kFirstWorker = 30;  // for the first worker to introduce itself if others should be alive
+constexpr Seconds kMissing = 5;       // for workers to repeat unconfirmed facts after a takeover
+constexpr Seconds kFresh = 0.5;       // the largest age of the numbers for Prometheus
 constexpr Seconds kBeat = 1.2 * kHeartbeat;  // between two counts that show others that this process lives
 // A count may come this much earlier if the process is awake anyway, as heartbeats cause.
 constexpr Seconds kEarly = 0.25;
@@ -139,7 +139,8 @@ int JobProcess::run() {
 
 std::string JobProcess::how_to_go_on() {
   const int64_t step = directory_ ? newest_checkpoint(std::numeric_limits<int64_t>::max()) : 0;
-  if (step > 0) return fmt::format("{} resume {} goes on from the checkpoint of step {}", program_name(), path_.string(), step);
+  if (step > 0)
+    return fmt::format("{} resume {} goes on from the checkpoint of step {}", program_name(), path_.string(), step);
   return fmt::format("it has no checkpoint yet, so {} resume {} begins it again", program_name(), path_.string());
 }
 

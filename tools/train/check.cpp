@@ -1,0 +1,111 @@
+// `check`: says what a run of a configuration would do, and refuses what the run would refuse, before anything starts.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+
+#include "elastic/step/assignment.h"
+#include "tensor/allocator.h"
+#include "tensor/base/check.h"
+#include "tensor/heap.h"
+#include "tools/cli/device_options.h"
+#include "tools/train/commands.h"
+#include "tools/training/progress.h"
+#include "tools/training/training.h"
+
+namespace elinvar {
+namespace {
+
+struct CheckOptions {
+  std::string config;
+  std::vector<std::string> overrides;
+  int workers = 1;
+  DeviceOptions device;
+};
+
+std::string memory_text(double bytes) {
+  return bytes >= 0x1p30 ? fmt::format("{:.1f} GiB", bytes * 0x1p-30) : fmt::format("{:.1f} MiB", bytes * 0x1p-20);
+}
+
+// Returns "virtual ranks 1 to 3 (12 samples)" for each worker, if all are equally fast.
+void print_workers(const Training& training, int workers) {
+  const int vranks = training.config().run.virtual_ranks;
+  const auto shares = assign(vranks, std::vector<double>(static_cast<size_t>(workers), 1.0));
+  for (int w = 0; w < workers; ++w) {
+    const std::vector<Interval>& share = shares[static_cast<size_t>(w)];
+    int64_t samples = 0;
+    for (const Interval& interval : share)
+      for (int v = interval.begin; v < interval.end; ++v) samples += training.loader.samples(0, v);
+    if (share.empty()) {
+      fmt::print("worker {}     nothing: set run.virtual_ranks to at least {}, which is another run\n", w + 1, workers);
+      continue;
+    }
+    const Interval& first = share.front();
+    fmt::print("worker {}     virtual rank{} {} of {}, {} samples a step\n", w + 1, first.size() > 1 ? "s" : "",
+               first.size() > 1 ? fmt::format("{} to {}", first.begin, first.end - 1) : fmt::format("{}", first.begin),
+               vranks, samples);
+  }
+}
+
+int check_run(const CheckOptions& command) {
+  const Config config = read_config(command.config, command.overrides);
+  const Device device = parse_device(command.device.device);
+  Training training(config, device);
+  const Job& job = training.job;
+  const RunConfig& run = job.config.run;
+  const int64_t samples = job.data->size(), per_epoch = training.loader.steps_per_epoch();
+  fmt::print("model        {}: {} parameters\n", job.config.model.kind, job.network->parameters.count());
+  fmt::print("data         {}: {} training samples of shape {}, {} classes\n", job.config.data.kind, samples,
+             to_string(job.data->input_shape()), job.data->classes());
+  tell_notices(*job.data);
+  const auto validation = open_split(config, Split::validation);
+  fmt::print("validation   {} samples{}\n", validation->size(),
+             run.eval_every > 0 ? fmt::format(", every {} steps and at the end", run.eval_every) : ", at the end");
+  fmt::print("steps        {} of {} samples, {} an epoch: {:.3g} epochs\n", training.steps, run.batch_size, per_epoch,
+             static_cast<double>(training.steps) / static_cast<double>(per_epoch));
+  if (run.batch_size > samples)
+    fmt::print("             run.batch_size is more than the {} samples: each step takes all of them\n", samples);
+  print_workers(training, command.workers);
+
+  double state = 0;
+  for (const auto& [name, tensor] : job.state()) state += static_cast<double>(tensor.bytes());
+  fmt::print("checkpoint   {}, every {} steps, the newest {} are kept\n", memory_text(state), run.checkpoint_every,
+             run.keep);
+  HostAllocator::instance().reset_peak();
+  const auto began = std::chrono::steady_clock::now();
+  const RankGradient gradient = training.rank_gradient(training.loader.batch(0, 0), 0, 0);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
+  if (device.kind == DeviceKind::cpu)
+    fmt::print("memory       {} for a worker's tensors at their peak; this machine has {}\n",
+               memory_text(static_cast<double>(HostAllocator::instance().stats().peak_in_use)),
+               memory_text(static_cast<double>(machine_memory())));
+  fmt::print("time         {:.3g} s for the first gradient of virtual rank 0 on {} thread{}; later ones are faster\n",
+             seconds.count(), cpu_stream().threads(), cpu_stream().threads() == 1 ? "" : "s");
+  const double loss = gradient.facts.loss_sum / static_cast<double>(gradient.facts.count);
+  if (!std::isfinite(loss)) fail("the loss of the first gradient is {}", loss);
+  fmt::print("loss         {:.4g} before training\n", loss);
+  return 0;
+}
+
+}  // namespace
+
+Command add_check(CLI::App& train) {
+  const auto options = std::make_shared<CheckOptions>();
+  CLI::App* app =
+      train.add_subcommand("check", "what a run would do, without training: sizes, memory, who computes what");
+  app->add_option("config", options->config, "the configuration, a .toml file")->required();
+  app->add_option("--set", options->overrides, "table.key=value: overrides one key of the configuration")
+      ->take_all()
+      ->allow_extra_args(false);
+  app->add_option("--workers", options->workers, "workers of the run")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->capture_default_str();
+  options->device.add_to(*app);
+  return {app, [options] {
+            options->device.apply();
+            return check_run(*options);
+          }};
+}
+
+}  // namespace elinvar
