@@ -238,7 +238,7 @@ TEST(PoolStore, OneThatIsRemovedIsPutBack) {
   EXPECT_NE(message_of<Failure>([&] { store.put_back(); }).find("pool.db.copy holds what is known here"),
             std::string::npos);
   EXPECT_TRUE(another.in_place());
-  EXPECT_TRUE(another.jobs(true).empty());
+  EXPECT_TRUE(another.jobs.all().empty());
 }
 
 TEST(PoolStore, ADamagedOneIsNamed) {
