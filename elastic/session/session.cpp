@@ -187,7 +187,7 @@ bool Session::Impl::wait_for_sums(Lock& lock) {
     flush();
     if (progress == Member::Progress::abandoned) return false;
     if (progress == Member::Progress::complete) return true;
-    if (const auto progress = at_work().reduction().group_progress()) wait_for_group(lock, *progress);
+    if (const auto of_group = at_work().reduction().group_progress()) wait_for_group(lock, *of_group);
     else wait(lock);
   }
 }

@@ -53,9 +53,10 @@ TEST(Documents, LinksLeadSomewhere) {
         const std::string file = (*at)[1], anchor = (*at)[3];
         const fs::path target = file.empty() ? kRoot / from.path : kRoot / from.folder / file;
         EXPECT_TRUE(fs::exists(target)) << from.path << " links to " << file;
-        if (!anchor.empty() && fs::exists(target))
+        if (!anchor.empty() && fs::exists(target)) {
           EXPECT_TRUE(anchors(fs::relative(fs::canonical(target), fs::canonical(kRoot)).generic_string()).count(anchor))
               << from.path << " links to " << file << "#" << anchor;
+        }
       }
 }
 
@@ -82,9 +83,10 @@ TEST(Documents, PathsThatAreNamedExist) {
             << from.path << " names " << (*at)[2];
       for (auto at = std::sregex_iterator(line.begin(), line.end(), ticked); at != std::sregex_iterator(); ++at) {
         const std::string path = (*at)[1], first = path.substr(0, path.find('/'));
-        if (!from.folder.empty() && fs::exists(kRoot / from.folder / first))
+        if (!from.folder.empty() && fs::exists(kRoot / from.folder / first)) {
           EXPECT_TRUE(fs::exists(kRoot / from.folder / path) || fs::exists(kRoot / path))
               << from.path << " names " << path;
+        }
       }
     }
 }

@@ -242,7 +242,7 @@ void Simulation::put(Process& p, int64_t step, int vrank, const RankGradient& gr
     return p.member->gradients().add(step, vrank, gradient, p.gradient_seconds);
   }
   later(p, p.gradient_seconds * uniform(0.2, 0.4), [=, this](Process& q) {
-    q.member->reduction().put(static_cast<int>(left) - 1, gradient.gradients[left - 1]);
+    q.member->gradients().put(static_cast<int>(left) - 1, gradient.gradients[left - 1]);
     while (pick(2) > 0 && q.member->reduction().work()) {
     }
     flush(q);
