@@ -14,7 +14,7 @@ constexpr size_t kMostBlobs = 1024;
 
 }  // namespace
 
-CheckpointPart send_part(int64_t step, int part, int parts, const StateDict& tensors,
+CheckpointPart send_part(int part, int parts, const StateDict& tensors,
                          const std::function<void(messages::FilePiece, int64_t end)>& send) {
   Hasher hasher;
   std::vector<Blob> blobs;

@@ -23,7 +23,7 @@ std::string part_file(int part, int parts);
 
 // Cuts the file of `tensors` into pieces and passes each to `send`, which may wait. Copies nothing: a piece keeps the
 // tensors alive. Returns the description of the file.
-CheckpointPart send_part(int64_t step, int part, int parts, const StateDict& tensors,
+CheckpointPart send_part(int part, int parts, const StateDict& tensors,
                          const std::function<void(messages::FilePiece, int64_t end)>& send);
 
 // The coordinator's side. Not thread-safe: for the thread that may wait for the disk.

@@ -237,7 +237,7 @@ CheckpointPart StateCopier::stream(const StatePart& part, const StateDict& copie
     coordinator = coordinator_;
     streaming_ = {.step = part.step, .part = part.part, .parts = part.parts};
   }
-  return send_part(part.step, part.part, part.parts, copied, [&](messages::FilePiece piece, int64_t end) {
+  return send_part(part.part, part.parts, copied, [&](messages::FilePiece piece, int64_t end) {
     {
       Lock lock(mutex_);
       const bool free = changed_.wait_for(lock, kStreamPatience, [&] {

@@ -34,7 +34,7 @@ constexpr PeerId kWorker = 7;
 messages::Saved stream(PartReceiver& receiver, int64_t step, const StateDict& state,
                        const std::function<bool(messages::FilePiece&)>& keep) {
   messages::Saved saved{.streamed = true};
-  const CheckpointPart sent = send_part(step, 0, 1, state, [&](messages::FilePiece piece, int64_t end) {
+  const CheckpointPart sent = send_part(0, 1, state, [&](messages::FilePiece piece, int64_t end) {
     if (!keep(piece)) return;
     const messages::Taken answer = receiver.take(kWorker, step, piece);
     if (!answer.error.empty()) saved.error = answer.error;
@@ -124,7 +124,7 @@ TEST(PartStream, AThreadWritesWhatComesAndTells) {
     EXPECT_TRUE(PartWriter::takes(message));
     return message;
   };
-  const CheckpointPart part = send_part(3, 1, 2, large_state(), [&](messages::FilePiece piece, int64_t end) {
+  const CheckpointPart part = send_part(1, 2, large_state(), [&](messages::FilePiece piece, int64_t end) {
     writer.add(from_worker(std::move(piece)));
     sent = end;
   });
