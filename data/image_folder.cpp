@@ -13,10 +13,22 @@
 namespace elinvar {
 namespace {
 
-bool is_image(std::string_view path) {
+// Returns what follows the last dot, in lower case.
+std::string suffix_of(std::string_view path) {
   std::string end(path.substr(path.rfind('.') + 1));
   for (char& c : end) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return end;
+}
+
+bool is_image(std::string_view path) {
+  const std::string end = suffix_of(path);
   return end == "jpg" || end == "jpeg" || end == "png";
+}
+
+// Whether the file is an image of a format that is not read.
+bool is_other_image(std::string_view path) {
+  constexpr std::string_view kFormats[] = {"webp", "gif", "bmp", "tif", "tiff", "avif", "heic", "jp2", "jxl", "ppm"};
+  return std::ranges::find(kFormats, suffix_of(path)) != std::end(kFormats);
 }
 
 // Whether the path has a part that begins with a dot, or with "__" as what macOS adds to archives.
@@ -29,7 +41,8 @@ bool is_hidden(std::string_view path) {
 class FolderImages final : public ImageSource {
  public:
   // `class_names` are those of the training part. For the training part itself they are empty, and it finds them: every
-  // folder is a class and must have images. Files of other kinds are counted in a notice.
+  // folder with images is a class. One with images of other formats alone is an error; other files are counted in a
+  // notice.
   FolderImages(std::shared_ptr<const FileSet> files, const std::string& root, std::vector<std::string> class_names,
                std::shared_ptr<const ImageCache> cache, Notices& notices)
       : files_(std::move(files)), class_names_(std::move(class_names)), cache_(std::move(cache)) {
@@ -55,11 +68,10 @@ class FolderImages final : public ImageSource {
       std::sort(class_names_.begin(), class_names_.end());
       class_names_.erase(std::unique(class_names_.begin(), class_names_.end()), class_names_.end());
       for (const std::string& path : others)
-        if (!std::binary_search(class_names_.begin(), class_names_.end(), class_of(path)))
+        if (is_other_image(path) && !std::binary_search(class_names_.begin(), class_names_.end(), class_of(path)))
           fail(
               "[image_folder] the class '{}' has no .jpg, .jpeg or .png, only files such as '{}'; convert them, or "
-              "move "
-              "the folder away",
+              "move the folder away",
               class_of(path), files_->where(path));
     }
     if (!others.empty())
@@ -143,8 +155,10 @@ ImageParts open_image_folder(const DataConfig& config) {
   ImageParts parts;
   const auto cache = std::make_shared<const ImageCache>(config.cache_dir, parts.notices);
   const std::string training = split ? root + "train/" : root;
-  parts.training = [files, training, cache, notices = parts.notices] {
-    return std::make_shared<FolderImages>(files, training, std::vector<std::string>{}, cache, *notices);
+  parts.training = [files, training, cache, notices = parts.notices,
+                    open = std::make_shared<std::shared_ptr<FolderImages>>()] {
+    if (!*open) *open = std::make_shared<FolderImages>(files, training, std::vector<std::string>{}, cache, *notices);
+    return *open;
   };
   const auto other = [&](std::initializer_list<const char*> names) -> ImageParts::Open {
     for (const char* name : names)

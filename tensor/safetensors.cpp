@@ -162,12 +162,12 @@ void refuse_pickle(const File& file, const std::string& name) {
   if (file.size() < static_cast<int64_t>(begin.size())) return;
   file.read(0, begin.data(), begin.size());
   const bool zip = begin == std::array<unsigned char, 4>{'P', 'K', 3, 4};
-  const bool pickle = begin[0] == 0x80 && begin[1] >= 2 && begin[1] <= 5;
+  const bool pickle = begin[0] == 0x80 && begin[1] >= 2 && begin[1] <= 5 && begin[2] != 0;
   const std::string_view path = name;
   const bool named = path.ends_with(".pth") || path.ends_with(".pt") || path.ends_with(".bin");
   if (!zip && !(pickle && named)) return;
   fail(
-      "[safetensors] {0} is a file of torch.save, no safetensors file; convert it in Python: "
+      "[safetensors] {0} is a file of torch.save or another archive, no safetensors file; convert it in Python: "
       "safetensors.torch.save_file(torch.load('{0}', weights_only=True), 'model.safetensors')",
       name);
 }

@@ -40,7 +40,7 @@ std::optional<AuditTrials::Consequence> AuditTrials::examine(const Message& m, c
   if (nobody_left || verdict.what == What::undecided) {
     job_.end("failed",
              fmt::format("the audit of update {} found a fault and cannot go on without workers {}: {}; nothing of "
-                         "the update is on file, go on with --resume, on other machines",
+                         "the update is on file; resume the run on other machines",
                          evidence.step + 1, fmt::join(verdict.workers, " and "), verdict.reason));
     return std::nullopt;
   }

@@ -218,7 +218,7 @@ void Coordinator::conclude_fence(Seconds now) {
   if (!fencing_.complete()) return;
   groups_.fence_answered();
   Recovery recovery = fencing_.recovery();
-  if (recovery.step < 0) return job_.end("failed", "no worker is left; go on with --resume");
+  if (recovery.step < 0) return job_.end("failed", "no worker is left; resume the run");
   const bool saves = !planner_.stop_reason().empty();  // that alone: any number of members can save
   if (static_cast<int>(recovery.members.size()) < job_.options.min_workers && !saves) {
     fencing_.hold(recovery.members.size());
@@ -292,7 +292,7 @@ void Coordinator::gather(Seconds now) {
   const bool any = std::any_of(job_.workers.begin(), job_.workers.end(),
                                [](const auto& entry) { return entry.second.state == State::member; });
   if (any) return fence("another coordinator", now);
-  if (job_.workers.empty()) return job_.end("failed", "no worker is left; go on with --resume");
+  if (job_.workers.empty()) return job_.end("failed", "no worker is left; resume the run");
   planner_.wait_for_starters(now);
   job_.first_step = job_.world.restart();
   scaling_.begin_history(job_.number + 1);
@@ -328,8 +328,7 @@ void Coordinator::ask_stop(const std::string& reason, Seconds now) {
   planner_.ask_stop(reason);
   if (job_.phase == Phase::starting || job_.phase == Phase::gathering) job_.end("stopped", reason);
   else if (liveness_.deserted())  // no worker would save anything
-    job_.end("failed",
-             reason + ", while all who have the state are silent; go on from the newest checkpoint with --resume");
+    job_.end("failed", reason + ", while all who have the state are silent; resume the run from its newest checkpoint");
   else if (job_.phase == Phase::holding) fence(reason, now);
   propose(now);
 }

@@ -57,7 +57,7 @@ struct Fenced {
 
 struct Release {
   static constexpr Kind kKind{"release", kToWorker,
-                              "it is of the job no more; `again`: it may come back as a new worker"};
+                              "it is no longer part of the job; `again`: it may come back as a new worker"};
   std::string what = {};  // "finished", "stopped", "left", "expelled", "failed"
   std::string reason = {};
   bool again = false;

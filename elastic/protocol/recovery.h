@@ -14,7 +14,7 @@ struct Recovery {
   // Workers with this step, and those that lack only its result while another worker still has it.
   std::vector<PeerId> members = {};
   std::map<PeerId, int64_t> completed = {};  // of all workers that have a state
-  // Virtual ranks of the interrupted step whose gradients are held by members with the newest step.
+  // Virtual ranks of the interrupted step that members with the newest step keep: their assignment, computed or not.
   std::map<PeerId, std::vector<Interval>> kept = {};
   // With adaptive scaling: the scaling state to go on with, from workers that had begun the interrupted step if there
   // are any; and the last step of the run, if a worker knows it.

@@ -46,7 +46,7 @@ Json read_record(const fs::path& directory, int64_t number) {
 }
 
 void refuse_record(const fs::path& directory, int64_t number, const std::string& what_it_is) {
-  fail("{} {}; once no process of the run is left, the folder {} can be removed, and --resume goes on without it",
+  fail("{} {}; once no process of the run is left, the folder {} can be removed, and the run can be resumed without it",
        path_of(directory, number).string(), what_it_is, directory.string());
 }
 

@@ -73,7 +73,7 @@ bool HeldTerm::newest() const {
   if (now == Standing::displaced)
     fail(
         "{} was deleted, moved or replaced while the run was in it; nothing more is saved there. If it still exists "
-        "elsewhere, --resume goes on with it",
+        "elsewhere, resume it there",
         run_directory_.string());
   return now == Standing::held;
 }

@@ -6,7 +6,7 @@
 //     while (Session::Task* const task = session.next())
 //       task->finish(facts of the gradient of (state, session.step(), task->vrank()), which goes into *task);
 //     const Reduced* const reduced = session.reduce();
-//     if (reduced == nullptr) continue;                  // a member is gone: repeat the step with another plan
+//     if (reduced == nullptr) continue;                  // a member is gone: go on with the step
 //     if (!session.step().last) ... update the state by *reduced ...
 //     session.advance(...);
 //   }

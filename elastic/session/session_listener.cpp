@@ -191,7 +191,7 @@ void Session::Impl::receive(const Packet& packet) {
                           if (other.term > watch.term()) follow(other.term, message.sender, other.endpoint);
                         },
                         [&](const messages::Start& start) {
-                          // Arrives after the answers to a fence: the interrupted step is repeated.
+                          // Arrives after the answers to a fence: the reduction of the interrupted step begins again.
                           if (!start.completed.empty()) worker_faults.interrupted(start.record.first_step);
                           member.receive(message);
                         },

@@ -17,7 +17,7 @@ class WorkerFaults {
 
   // Returns whether worker `id`, which may be the leader, must lose this message of the reduction of `step`.
   bool drops(int id, bool leads, int64_t step, const std::string& kind);
-  // The reduction of `step` was interrupted and will be repeated. Cancels drops of that step, so that its next leader
+  // The reduction of `step` was interrupted and begins again. Cancels drops of that step, so that its next leader
   // does not lose a message too.
   void interrupted(int64_t step);
   // Returns whether a flip is still to come. If not, the caller need not gather the tensors for flips().

@@ -37,8 +37,7 @@ ScalingState rescaled(const ScalingState& scaling_state, int64_t step, int64_t b
 nlohmann::json to_json(const ScalingState& scaling_state);    // [samples, batch, since, bits of from]
 ScalingState scaling_state_from(const nlohmann::json& json);  // throws nlohmann::json::exception
 Tensor to_tensor(const ScalingState& scaling_state);          // the same numbers
-ScalingState scaling_state_of(
-    // Returns the stored scaling state, or that of exact scaling if `state` has none; throws Failure.
-    const StateDict& state);
+// Returns the stored scaling state, or that of exact scaling if `state` has none. Throws Failure.
+ScalingState scaling_state_of(const StateDict& state);
 
 }  // namespace elinvar

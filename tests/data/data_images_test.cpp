@@ -290,6 +290,10 @@ TEST(ImageFolder, LosesNoClassAndNoFileSilently) {
   EXPECT_NE(notices[0].find("1 file is skipped"), std::string::npos) << notices[0];
   EXPECT_NE(notices[0].find("train/dog/2.webp"), std::string::npos) << notices[0];
 
+  folder.write("a/train/notes/1.txt", "");
+  EXPECT_EQ(open_dataset(config("a"), Split::train)->classes(), 2) << "a folder without images is no class";
+  const auto validation = open_dataset(config("a"), Split::validation);
+  EXPECT_EQ(validation->take_notices().size(), 1u) << "one for the training part, which names the classes";
   folder.write("a/train/cow/1.webp", "RIFF");
   const std::string lost = failure(config("a"));
   EXPECT_NE(lost.find("the class 'cow' has no .jpg, .jpeg or .png"), std::string::npos) << lost;

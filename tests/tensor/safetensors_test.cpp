@@ -125,6 +125,16 @@ TEST_F(Safetensors, FilesOfPyTorchGetAdvice) {
             std::string::npos);
 }
 
+// A header of 640 bytes begins as a pickle does.
+TEST_F(Safetensors, TheNameOfAFileSaysNothing) {
+  std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  header.resize(640, ' ');
+  const uint64_t length = header.size();
+  const std::string path =
+      folder_.write("weights.bin", std::string(reinterpret_cast<const char*>(&length), 8) + header + "x");
+  EXPECT_EQ(read_safetensors(path).tensors.size(), 1u);
+}
+
 TEST_F(Safetensors, MissingFile) { EXPECT_THROW(read_safetensors(folder_ / "absent"), Failure); }
 
 }  // namespace

@@ -103,7 +103,7 @@ TEST_F(HostileInput, ARecordThatIsLostIsNamedAndTheWayOnLeadsOn) {
       const Ended ended = resumed();
       EXPECT_EQ(ended.code, 3);
       EXPECT_NE(ended.err.find(record.string() + " " + what), std::string::npos) << ended.err;
-      EXPECT_NE(ended.err.find("the folder " + folder.string() + " can be removed, and --resume goes on"),
+      EXPECT_NE(ended.err.find("the folder " + folder.string() + " can be removed, and the run can be resumed"),
                 std::string::npos)
           << ended.err;
     };

@@ -62,7 +62,7 @@ TEST(TokenizeEncode, RefusesWhatIsNoText) {
                         .out = out.path(),
                         .validation = 0};
   const std::string complaint = message_of<Failure>([&] { encode(command); });
-  EXPECT_NE(complaint.find("b.jpg is no text"), std::string::npos) << complaint;
+  EXPECT_NE(complaint.find("b.jpg is no UTF-8 text"), std::string::npos) << complaint;
   command.documents.include = {"*.txt"};
   EXPECT_EQ(encode(command), 0);
 }

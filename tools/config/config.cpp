@@ -288,7 +288,8 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
     run.refuse("name",
                "must be the name of a folder: UTF-8 of at most 200 bytes, without '/', a leading '.' and control "
                "characters");
-  if (!run.has("virtual_ranks")) c.run.virtual_ranks = default_virtual_ranks(c.run.batch_size);
+  c.chooses_virtual_ranks = run.has("virtual_ranks");
+  if (!c.chooses_virtual_ranks) c.run.virtual_ranks = default_virtual_ranks(c.run.batch_size);
   if (c.run.virtual_ranks > c.run.batch_size)
     run.refuse("virtual_ranks", fmt::format("= {} are more than the {} samples of run.batch_size", c.run.virtual_ranks,
                                             c.run.batch_size));
@@ -325,7 +326,7 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
 Config read_config(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
   std::error_code error;
   check(std::filesystem::exists(path, error), "there is no configuration {}", path.string());
-  check(!std::filesystem::exists(path / "config.toml", error),
+  check(!std::filesystem::exists(path / "ledger.jsonl", error),
         "{0} is a run directory, not a configuration; did you mean resume {0}?", path.string());
   check(std::filesystem::is_regular_file(path, error), "{} is no configuration: it is not a regular file",
         path.string());

@@ -81,7 +81,8 @@ struct Config {
   ScheduleConfig schedule;
   LedgerConfig ledger;
   TensorBoardConfig tensorboard;
-  Places places;  // where the settings come from
+  Places places;                       // where the settings come from
+  bool chooses_virtual_ranks = false;  // whether run.virtual_ranks is given; otherwise it is the default
 
   bool adaptive() const { return run.scaling == "adaptive"; }
   bool fast() const { return run.numerics == "fast"; }

@@ -116,12 +116,12 @@ class RunningJob {
   PeerId self_ = (static_cast<PeerId>(std::random_device{}()) << 32) | 2;
 };
 
-// Says what the job does now that it has accepted the request.
+// Says what the request leads to.
 std::string what_follows(const CtlOptions& command) {
   if (command.what == "drain") return fmt::format("worker {} will leave after this step", command.which);
-  if (command.what == "scale") return fmt::format("the job goes to {} workers; ctl status shows them", command.which);
-  if (command.what == "checkpoint") return "a checkpoint will be made after this step";
-  return "the job will stop after this step, with a checkpoint";
+  if (command.what == "scale") return fmt::format("the job will have {} workers; ctl status shows them", command.which);
+  if (command.what == "checkpoint") return "a checkpoint is requested; ctl status shows the event when it is saved";
+  return "the job is asked to stop; it ends with a checkpoint once its workers have agreed on a step";
 }
 
 // Redraws the status every second until the job is over.

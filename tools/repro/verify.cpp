@@ -161,8 +161,8 @@ Verdict verify(const VerifyOptions& o, Subprocess& subprocess) {
   }
   make_directories(aside);
   copy_lines(path / "ledger.jsonl", aside / "ledger.jsonl", from > 0 ? from + 1 : 0);
-  for (const char* file : {"config.toml", "environment.json"})
-    if (fs::exists(path / file)) fs::copy_file(path / file, aside / file);
+  if (fs::exists(path / "environment.json")) fs::copy_file(path / "environment.json", aside / "environment.json");
+  replace_file(aside / "config.toml", to_toml(read_run_config(path)));
 
   std::vector<std::string> arguments = {
       "run",       aside / "config.toml",

@@ -42,11 +42,11 @@ void each_line(std::istream& in, const std::string& where, const std::string& fi
 }
 
 // Returns the text of a file. Throws Failure for images, archives and the like, which have a zero byte near their
-// beginning; no text does. Stray bytes as of Latin-1 are accepted, because byte-level BPE has tokens for them.
+// beginning; UTF-8 does not. Stray bytes as of Latin-1 are accepted, because byte-level BPE has tokens for them.
 std::string text_in(std::string contents, const std::string& where) {
   constexpr size_t kBeginning = 8192;
   if (std::string_view(contents).substr(0, kBeginning).find('\0') != std::string_view::npos)
-    fail("{} is no text: it has zero bytes; choose files with --include or --exclude", where);
+    fail("{} is no UTF-8 text: it has zero bytes; choose files with --include or --exclude", where);
   return contents;
 }
 

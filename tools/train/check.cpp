@@ -28,7 +28,7 @@ std::string memory_text(double bytes) {
   return bytes >= 0x1p30 ? fmt::format("{:.1f} GiB", bytes * 0x1p-30) : fmt::format("{:.1f} MiB", bytes * 0x1p-20);
 }
 
-// Returns "virtual ranks 1 to 3 (12 samples)" for each worker, if all are equally fast.
+// Prints which virtual ranks each worker computes if all are equally fast.
 void print_workers(const Training& training, int workers) {
   const int vranks = training.config().run.virtual_ranks;
   const auto shares = assign(vranks, std::vector<double>(static_cast<size_t>(workers), 1.0));
@@ -38,7 +38,8 @@ void print_workers(const Training& training, int workers) {
     for (const Interval& interval : share)
       for (int v = interval.begin; v < interval.end; ++v) samples += training.loader.samples(0, v);
     if (share.empty()) {
-      fmt::print("worker {}     nothing: set run.virtual_ranks to at least {}, which is another run\n", w + 1, workers);
+      fmt::print("worker {}     nothing: set run.virtual_ranks to at least {}, which changes the result\n", w + 1,
+                 workers);
       continue;
     }
     const Interval& first = share.front();
@@ -64,22 +65,27 @@ int check_run(const CheckOptions& command) {
              run.eval_every > 0 ? fmt::format(", every {} steps and at the end", run.eval_every) : ", at the end");
   fmt::print("steps        {} of {} samples, {} an epoch: {:.3g} epochs\n", training.steps, run.batch_size, per_epoch,
              static_cast<double>(training.steps) / static_cast<double>(per_epoch));
+  if (training.adaptive())
+    fmt::print("             with adaptive scaling: fewer of up to {} samples each, if the batch grows\n",
+               run.batch_max);
   if (run.batch_size > samples)
     fmt::print("             run.batch_size is more than the {} samples: each step takes all of them\n", samples);
   print_workers(training, command.workers);
 
   double state = 0;
   for (const auto& [name, tensor] : job.state()) state += static_cast<double>(tensor.bytes());
-  fmt::print("checkpoint   {}, every {} steps, the newest {} are kept\n", memory_text(state), run.checkpoint_every,
-             run.keep);
+  fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(state),
+             run.checkpoint_every > 0 ? fmt::format("every {} steps", run.checkpoint_every) : "at the end", run.keep);
   HostAllocator::instance().reset_peak();
   const auto began = std::chrono::steady_clock::now();
   const RankGradient gradient = training.rank_gradient(training.loader.batch(0, 0), 0, 0);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
   if (device.kind == DeviceKind::cpu)
-    fmt::print("memory       {} for a worker's tensors at their peak; this machine has {}\n",
-               memory_text(static_cast<double>(HostAllocator::instance().stats().peak_in_use)),
-               memory_text(static_cast<double>(machine_memory())));
+    fmt::print(
+        "memory       {} for the state and one gradient, at their peak; a step keeps a few gradients more; this "
+        "machine has {}\n",
+        memory_text(static_cast<double>(HostAllocator::instance().stats().peak_in_use)),
+        memory_text(static_cast<double>(machine_memory())));
   fmt::print("time         {:.3g} s for the first gradient of virtual rank 0 on {} thread{}; later ones are faster\n",
              seconds.count(), cpu_stream().threads(), cpu_stream().threads() == 1 ? "" : "s");
   const double loss = gradient.facts.loss_sum / static_cast<double>(gradient.facts.count);

@@ -38,8 +38,7 @@ int import_weights(const ImportOptions& command) {
   store.write(0, state, digest(state));
   replace_file(directory / "config.toml", to_toml(job.config));
   fmt::print("{}: {} parameters of {}\n", directory.string(), job.network->parameters.count(), command.weights);
-  fmt::print("train eval {0} scores them, train run {0}/config.toml --run-dir {0} --resume trains them\n",
-             directory.string());
+  fmt::print("train eval {0} scores them, train resume {0} trains them\n", directory.string());
   return 0;
 }
 

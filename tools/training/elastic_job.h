@@ -41,7 +41,7 @@ struct JobOptions {
   int workers = 1;                             // the number that this process starts; 0: others join
   int min_workers = 1;                         // the job holds while it has fewer
   bool any_build = false;                      // joining workers need not prove that they compute the same bits
-  double hold = 600;                           // seconds to wait while every worker that has the state is silent
+  double hold = 600;  // seconds to wait for the first worker, and while all with the state are silent
   // The device on which each started worker computes.
   std::string device = "auto";
   int threads = 0;  // CPU threads of each started worker; 0: an equal share of what this process may use

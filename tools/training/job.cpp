@@ -114,17 +114,38 @@ int64_t Job::rank_samples() const {
   return (config.run.batch_size + config.run.virtual_ranks - 1) / config.run.virtual_ranks;
 }
 
+namespace {
+
+// Returns the folder in which a run was started; "" if its environment.json does not have it.
+std::filesystem::path folder_of(const std::filesystem::path& run_directory) {
+  const std::filesystem::path file = run_directory / "environment.json";
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return {};
+  const auto environment = parse_json(read_file(file));
+  if (!environment.is_object() || !environment.contains("folder") || !environment["folder"].is_string()) return {};
+  return environment["folder"].get<std::string>();
+}
+
+// Whether a path, or the folder before the first part of it that is a pattern, exists.
+bool leads_somewhere(const std::filesystem::path& path) {
+  std::string text = path.string();
+  if (const size_t pattern = text.find_first_of("{*?["); pattern != std::string::npos)
+    text.resize(text.rfind('/', pattern));
+  std::error_code error;
+  return std::filesystem::exists(text, error);
+}
+
+}  // namespace
+
 Config read_run_config(const std::filesystem::path& run_directory) {
   namespace fs = std::filesystem;
   check(fs::exists(run_directory / "config.toml"), "{} is no run directory: it has no config.toml",
         run_directory.string());
   Config config = read_config(run_directory / "config.toml");
-  if (!fs::exists(run_directory / "environment.json")) return config;
-  const auto environment = parse_json(read_file(run_directory / "environment.json"));
-  if (!environment.is_object() || !environment.contains("folder") || !environment["folder"].is_string()) return config;
-  const fs::path began = environment["folder"].get<std::string>();
+  const fs::path began = folder_of(run_directory);
+  if (began.empty()) return config;
   for (std::string* path : {&config.data.path, &config.data.tokenizer, &config.data.cache_dir, &config.data.index_dir})
-    if (!path->empty() && fs::path(*path).is_relative() && !fs::exists(*path) && fs::exists(began / *path))
+    if (!path->empty() && fs::path(*path).is_relative() && leads_somewhere(began / *path))
       *path = (began / *path).lexically_normal().string();
   return config;
 }

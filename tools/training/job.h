@@ -43,9 +43,9 @@ struct Job {
   int64_t rank_samples() const;  // the largest number of samples that a virtual rank has in a step
 };
 
-// Returns the configuration that a run was started with. A relative path in it that leads nowhere from here is made
-// absolute if it leads somewhere from the folder in which the run was started. Throws UsageError if the directory holds
-// no run.
+// Returns the configuration that a run was started with. A relative path in it is made absolute if it leads somewhere
+// from the folder in which the run was started; otherwise it is relative to the current folder. Throws UsageError if
+// the directory holds no run.
 Config read_run_config(const std::filesystem::path& run_directory);
 
 struct Score {

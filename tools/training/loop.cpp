@@ -40,7 +40,7 @@ void train(Training& training, const std::shared_ptr<const Dataset>& split, Sess
       task->finish(std::move(facts));
     }
     const Reduced* const reduced = session.reduce();
-    if (reduced == nullptr) continue;  // a member is gone: repeat the step with another plan
+    if (reduced == nullptr) continue;  // a member is gone: go on with the step
 
     StepReport report;
     if (!step.last) report = update(training, observer, session, *reduced);

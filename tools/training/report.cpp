@@ -59,9 +59,8 @@ void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
   const Json before =
       fs::exists(of_before) ? Json::parse(read_file(of_before), nullptr, /*allow_exceptions=*/false) : Json();
   // Relative paths of the configuration begin in this folder. A coordinator that takes over may run in another one.
-  environment["folder"] = options_.takes_over && before.is_object() && before.contains("folder")
-                              ? before["folder"]
-                              : Json(fs::current_path().string());
+  if (!options_.takes_over) environment["folder"] = fs::current_path().string();
+  else if (before.is_object() && before.contains("folder")) environment["folder"] = before["folder"];
   if (options_.resume && !options_.takes_over && before.is_object()) {
     if (build_of(before) != build_of(about.environment)) {
       const std::string change =
@@ -176,8 +175,8 @@ void Report::tell_of_idle_workers(const Json& generation) {
   const int idle = std::max(0, workers - config_.run.virtual_ranks);
   if (idle > 0 && idle != idle_)
     tell(fmt::format(
-        "{} of {} workers {} nothing to do: each needs a virtual rank, and run.virtual_ranks is {}; it decides the "
-        "result, so another number is another run",
+        "{} of {} workers {} nothing to do: each needs a virtual rank, and run.virtual_ranks is {}; another number "
+        "changes the result, so it needs a new run",
         idle, workers, idle == 1 ? "has" : "have", config_.run.virtual_ranks));
   idle_ = idle;
 }

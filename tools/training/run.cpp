@@ -141,6 +141,7 @@ std::string JobProcess::how_to_go_on() {
   const int64_t step = directory_ ? newest_checkpoint(std::numeric_limits<int64_t>::max()) : 0;
   if (step > 0)
     return fmt::format("{} resume {} goes on from the checkpoint of step {}", program_name(), path_.string(), step);
+  if (!fs::exists(path_ / "config.toml")) return "nothing of it is kept yet";
   return fmt::format("it has no checkpoint yet, so {} resume {} begins it again", program_name(), path_.string());
 }
 
@@ -393,8 +394,25 @@ void JobProcess::publish_metrics() {
   metrics_ = std::move(text);
 }
 
+namespace {
+
+// A run goes on with its own number of virtual ranks if its configuration does not choose one: the default was 1 in
+// older versions of this program.
+void keep_virtual_ranks(JobOptions& options) {
+  if (!options.resume) return;
+  const Config config = options.text.empty() ? read_config(options.config, options.overrides)
+                                             : parse_config(options.text, options.config, options.overrides);
+  const fs::path begun =
+      (options.run_dir.empty() ? fs::path("runs") / config.run.name : fs::path(options.run_dir)) / "config.toml";
+  if (config.chooses_virtual_ranks || !fs::exists(begun)) return;
+  options.overrides.push_back(fmt::format("run.virtual_ranks={}", read_config(begun).run.virtual_ranks));
+}
+
+}  // namespace
+
 int run(const JobOptions& given) {
   JobOptions options = given;
+  keep_virtual_ranks(options);
   if (options.threads == 0) options.threads = std::max(1, usable_threads() / std::max(1, options.workers));
   return JobProcess(options).run();
 }

@@ -127,8 +127,15 @@ void Reconciler::start_coordinator(JobRecord& job, const WorkerShape& shape, dou
   job.since = now;
   if (options_.overheads) job.validations = options_.overheads(job).validations;  // used until measured
   const fs::path directory = store_.job_directory(job.id);
-  std::vector<std::string> words = {
-      options_.train, "run", directory / "config.toml", "--run-dir", directory / "run", "--resume", "--workers", "0"};
+  std::vector<std::string> words = {options_.train,
+                                    "run",
+                                    directory / "config.toml",
+                                    "--run-dir",
+                                    directory / "run",
+                                    "--resume",
+                                    "--workers",
+                                    "0",
+                                    fmt::format("--set=run.virtual_ranks={}", job.virtual_ranks)};
   for (const std::string& setting : job.overrides) words.push_back("--set=" + setting);
   if (shape.recompute) words.push_back("--set=run.recompute=true");
   if (!options_.advertise.empty())

@@ -109,7 +109,8 @@ class Examiner {
       if (first->second->host != here->second->host || first->second->kind != here->second->kind)
         say("job {}: slots {} and {} are one worker on two hosts or kinds", job.id, first->first, here->first);
       if (width > 1 && !here->second->combinable)
-        say("job {}: slot {} is one worker with others, which its kind cannot be", job.id, here->first);
+        say("job {}: slot {} is in a worker with other slots, but slots of its kind cannot be combined", job.id,
+            here->first);
     }
   }
 

@@ -16,7 +16,7 @@ Utility::Utility(const Offer& offer) : offer_(offer), pool_(offer.pool()) {
     for (const std::string& kind : offer.kinds()) {
       if (!job.allows(kind)) continue;
       for (const WorkerShape& shape : job.shapes) {
-        if (shape.width > 1 && shape != job.shape) continue;
+        if (shape.width > 1 && (shape != job.shape || !offer.suits({{kind, job.min_workers}}, shape))) continue;
         reference = std::max(reference,
                              job.speed->rate({{kind, job.min_workers}}, shape).samples / job.min_workers / shape.width);
       }
