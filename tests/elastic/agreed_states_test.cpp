@@ -13,8 +13,8 @@ TEST(AgreedStates, AreTheNewestAndThoseOfTheLedger) {
   ledger.begin({});
   AgreedStates states(ledger);
   EXPECT_EQ(states.at(1), std::nullopt);
-  ledger.record({.step = 1, .state = Digest{1, 1}});
-  ledger.record({.step = 2, .state = {}});
+  ledger.record({.step = 1, .batch = {}, .gradient = {}, .state = Digest{1, 1}});
+  ledger.record({.step = 2, .batch = {}, .gradient = {}, .state = {}});
   EXPECT_EQ(states.at(1), (Digest{1, 1}));
   EXPECT_EQ(states.at(2), std::nullopt) << "it was not digested";
   states.add(2, {2, 2});

@@ -20,8 +20,8 @@ struct Facts : MemberParts {
   std::vector<int64_t> told() {
     std::vector<int64_t> steps;
     for (const Action& action : outbox.take())
-      if (const auto* facts = action.message.as<messages::Facts>())
-        for (const ToldFacts& of : facts->told.steps) steps.push_back(of.step);
+      if (const auto* message = action.message.as<messages::Facts>())
+        for (const ToldFacts& of : message->told.steps) steps.push_back(of.step);
     return steps;
   }
 };

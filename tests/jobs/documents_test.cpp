@@ -107,8 +107,8 @@ std::vector<std::string> with_commands() {
   return paths;
 }
 
-INSTANTIATE_TEST_SUITE_P(, DocumentCommands, testing::ValuesIn(with_commands()), [](const auto& info) {
-  return std::regex_replace(info.param, std::regex("[^A-Za-z0-9]"), "_");
+INSTANTIATE_TEST_SUITE_P(, DocumentCommands, testing::ValuesIn(with_commands()), [](const auto& document) {
+  return std::regex_replace(document.param, std::regex("[^A-Za-z0-9]"), "_");
 });
 
 }  // namespace
