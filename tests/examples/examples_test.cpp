@@ -146,9 +146,10 @@ TEST_F(Examples, WrongCallsSayWhatThereIs) {
   EXPECT_NE(none.err.find("subcommand is required"), std::string::npos) << none.err;
   const Ended walk = program("elastic_job", {"walk"});
   EXPECT_EQ(walk.code, 2);
-  EXPECT_EQ(walk.err,
-            "elastic_job: there is no command 'walk'; there are run, join, ctl, eval. elastic_job --help tells what "
-            "they do\n");
+  EXPECT_EQ(
+      walk.err,
+      "elastic_job: there is no command 'walk'; there are run, resume, join, ctl, eval. elastic_job --help tells what "
+      "they do\n");
 }
 
 }  // namespace

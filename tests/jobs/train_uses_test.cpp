@@ -227,7 +227,7 @@ TEST_F(TrainCommand, ChecksAConfigurationWithoutARun) {
         "worker 4     nothing: set run.virtual_ranks to at least 4", "\nloss         "})
     EXPECT_NE(three.out.find(line), std::string::npos) << line << " is not in\n" << three.out;
   EXPECT_FALSE(fs::exists("runs"));
-  const Ended wrong = train({"check", folder_ / "images.toml", "--set", "data.mixup=2"});
+  const Ended wrong = train({"check", folder_ / "images.toml", "--set", "data.mixup=-1"});
   EXPECT_EQ(wrong.code, 2);
   EXPECT_NE(wrong.err.find("data.mixup"), std::string::npos) << wrong.err;
 }

@@ -75,7 +75,7 @@ TEST(PoolRules, EachOneIsChecked) {
   EXPECT_TRUE(says(violations(pool, plan_of({1, 2}, {}, {3, false})), "shape"));
   Pool gpus = pool;
   for (Slot& slot : gpus.slots) slot.combinable = false;
-  EXPECT_TRUE(says(violations(gpus, plan_of({1, 2, 3, 4}, {}, {2, false})), "slot 1 is one worker with others"));
+  EXPECT_TRUE(says(violations(gpus, plan_of({1, 2, 3, 4}, {}, {2, false})), "slot 1 is in a worker with other slots"));
   Plan silent = plan_of({1, 2}, {});
   silent.decisions[1].reason.clear();
   EXPECT_TRUE(says(violations(pool, silent), "no reason"));

@@ -49,7 +49,7 @@ TEST_F(PoolSubmission, RefusesWhatMakesNoSense) {
   EXPECT_NE(refusal({.config = folder_ / "none.toml"}).find("there is no configuration"), std::string::npos);
   Submission s = submission();
   s.max_workers = 6;
-  EXPECT_NE(refusal(s).find("5 virtual ranks"), std::string::npos);
+  EXPECT_NE(refusal(s).find("set run.virtual_ranks to at least 6, or lower --max"), std::string::npos);
   s = submission();
   s.min_workers = 3;
   s.max_workers = 2;
