@@ -129,7 +129,7 @@ Command add_serve(CLI::App& pool) {
   auto o = std::make_shared<ServeOptions>();
   CLI::App* app = pool.add_subcommand("serve", "share machines among the jobs of a pool, until it is interrupted");
   app->footer(
-      "DIR/pool.toml says where machines come from (tools/pool/daemon/settings.h); without it: this host.\n"
+      "DIR/pool.toml says where machines come from (tools/docs/pool.md); without it: this host.\n"
       "Jobs go on when the daemon ends or dies, and the next one takes them up.");
   add_directory(*app, o->directory);
   app->add_option("--policy", o->policy, "who gets what; the default is [pool] policy");

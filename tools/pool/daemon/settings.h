@@ -1,20 +1,7 @@
 #pragma once
-// DIR/pool.toml: the settings of a pool. Every key has a default; without the file the pool has this host's CPUs.
-//
-//   [pool]
-//   policy = "marginal"       # one of tools/pool/policies/policies.h
-//   grace = 20                # seconds for a worker to leave before it is killed
-//   advertise = "head"        # this host's name for others; required if a source is not local
-//   page = 8080               # port of the page, on loopback; 0: any, -1: none
-//
-//   [here]                    # any other table is a source of machines, under a name of your choice
-//   source = "local"          # or ssh, slurm: tools/pool/hosts/source.h
-//   slots = 2
-//   threads = 4
-//
-//   [gpus]
-//   source = "local"
-//   device = "cuda"           # each worker has a GPU of its own: there are as many slots as GPUs
+// DIR/pool.toml: the settings of a pool. Table [pool] has those of PoolSettings, and every other table is a source of
+// machines with the keys of SourceOptions, under a name of the user's choice. Every key has a default; without the file
+// the pool has this host's CPUs. tools/docs/pool.md documents the keys.
 #include <filesystem>
 #include <string>
 #include <vector>
