@@ -47,7 +47,7 @@ struct Question {
   std::string what;
   std::vector<std::pair<int, Digest>> answers;
 
-  // Example: "leaf 3 of update 9: worker 2 has 1a2b3c4d, workers 1 and 3 have 5e6f7081".
+  // Example: "rank gradient 3 of update 9: worker 2 has 1a2b3c4d, workers 1 and 3 have 5e6f7081".
   std::string text() const {
     std::map<std::string, std::vector<int>> positions;
     for (const auto& [worker, answer] : answers) positions[brief(answer)].push_back(worker);
@@ -80,7 +80,7 @@ Questions questions_of(const Evidence& e) {
   const auto question = [&](const std::string& what) {
     return Question{fmt::format("{} update {}", what, e.step + 1), {}};
   };
-  Questions q{question("the state before"), question(fmt::format("leaf {} of", e.vrank)),
+  Questions q{question("the state before"), question(fmt::format("rank gradient {} of", e.vrank)),
               question(fmt::format("what is added up in bucket {} of", e.bucket)),
               question(fmt::format("the sum of bucket {} of", e.bucket))};
   for (const auto& [worker, claims] : e.witnesses) {
@@ -102,7 +102,7 @@ std::string contradiction_in(const AuditClaims& claims, const Evidence& e) {
     if (d != claims.states[0]) return text(fmt::format("the state before update {}", e.step + 1), claims.states[0], d);
   for (const Digest& d : claims.leaves)
     if (d != claims.leaves[0])
-      return text(fmt::format("leaf {} of update {}", e.vrank, e.step + 1), claims.leaves[0], d);
+      return text(fmt::format("rank gradient {} of update {}", e.vrank, e.step + 1), claims.leaves[0], d);
   for (const SumClaim& a : claims.sums)
     for (const SumClaim& b : claims.sums)
       if (a.inputs == b.inputs && a.sum != b.sum)

@@ -146,7 +146,7 @@ std::string Exchange::receive_roots(const messages::BucketRoots& told, Bucket& b
     Subtree subtree{root.begin, root.end, {}};
     if (!is_node(subtree.begin, subtree.end, options_.vranks)) return "a root is no node of the tree";
     for (const Subtree& other : bucket.roots)
-      if (subtree.begin < other.end && other.begin < subtree.end) return "a leaf came twice";
+      if (subtree.begin < other.end && other.begin < subtree.end) return "a rank gradient came twice";
     if (root.present) {
       if (at + slices > told.slices.size()) return "blobs are missing";
       const std::span<const Blob> blobs(told.slices.data() + at, slices);

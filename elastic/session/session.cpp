@@ -129,7 +129,7 @@ void Session::Impl::want_memory(int part, int parts) {
 
 // Warms up with the first virtual rank that has samples.
 void Session::Impl::warm_up(Lock& lock) {
-  const TimedActivity activity("the first leaf");
+  const TimedActivity activity("the first rank gradient");
   for (int vrank = 0; !at_work().layout().known(); vrank = (vrank + 1) % options.member.vranks) {
     const int64_t at = at_work().position().step;
     lock.unlock();

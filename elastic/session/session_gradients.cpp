@@ -35,7 +35,7 @@ Session::Task* Session::next() {
   const std::vector<int> todo = s.at_work().gradients().todo();
   if (s.listening || s.at_work().position().step != s.view.number || todo.empty()) return nullptr;
   s.task.emplace(s, todo[0]);
-  s.work.at("a leaf", s.now());
+  s.work.at("a rank gradient", s.now());
   return &*s.task;
 }
 

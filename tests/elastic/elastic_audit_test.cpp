@@ -39,7 +39,8 @@ TEST(Audit, WhoContradictsItselfIsGuilty) {
     const Verdict verdict = judged(stage, {leaves({d(1), d(1)}), leaves({d(2), d(1)}), leaves({d(1)})});
     EXPECT_EQ(verdict.what, What::guilty);
     EXPECT_EQ(verdict.workers, std::vector<int>{2});
-    EXPECT_EQ(verdict.reason, "worker 2 contradicts itself: leaf 3 of update 9 was 00000000, and then 00000000");
+    EXPECT_EQ(verdict.reason,
+              "worker 2 contradicts itself: rank gradient 3 of update 9 was 00000000, and then 00000000");
   }
   EXPECT_EQ(judged(Stage::trial, {leaves({d(1), d(2)}), leaves({d(2), d(1)})}).workers, (std::vector<int>{1, 2}));
 }
@@ -51,7 +52,7 @@ TEST(Audit, OneAgainstMoreThanHalfIsGuilty) {
   const Verdict verdict = judged(Stage::trial, claims);
   EXPECT_EQ(verdict.what, What::guilty);
   EXPECT_EQ(verdict.workers, std::vector<int>{2});
-  EXPECT_EQ(verdict.reason, "leaf 3 of update 9: worker 2 has 1a2b3c4d, workers 1 and 3 have 5e6f7081");
+  EXPECT_EQ(verdict.reason, "rank gradient 3 of update 9: worker 2 has 1a2b3c4d, workers 1 and 3 have 5e6f7081");
 }
 
 TEST(Audit, OneAgainstOneIsReplayedAndThenUndecided) {

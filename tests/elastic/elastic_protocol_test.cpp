@@ -184,18 +184,19 @@ TEST(Hang, IsToldFromLongWork) {
     return peers;
   };
   EXPECT_TRUE(hung().empty());
-  roster[2].work = {.what = "a leaf", .lasts = 2.5, .usual = 0.1};
+  roster[2].work = {.what = "a rank gradient", .lasts = 2.5, .usual = 0.1};
   EXPECT_EQ(hung(), std::vector<PeerId>{2});
-  EXPECT_EQ(find_hung(generation, roster, limits, 0.1)[0].reason, "hangs: at a leaf for 2.5 s, which takes 0.1 s");
+  EXPECT_EQ(find_hung(generation, roster, limits, 0.1)[0].reason,
+            "hangs: at a rank gradient for 2.5 s, which takes 0.1 s");
   // An old heartbeat: others report whether it is silent.
   EXPECT_TRUE(find_hung(generation, roster, limits, 9).empty());
   roster[2].work = {.what = "an evaluation", .lasts = 20, .usual = 3};
   EXPECT_TRUE(hung().empty());
-  roster[2].work = {.what = "the first leaf", .lasts = 90, .usual = 0};
+  roster[2].work = {.what = "the first rank gradient", .lasts = 90, .usual = 0};
   EXPECT_TRUE(hung().empty());
   roster[2].work.lasts = 101;
   EXPECT_EQ(hung(), std::vector<PeerId>{2});
-  roster[1].work = roster[2].work = {.what = "a leaf", .lasts = 2.5, .usual = 0.1};
+  roster[1].work = roster[2].work = {.what = "a rank gradient", .lasts = 2.5, .usual = 0.1};
   EXPECT_TRUE(hung().empty());
   roster[1].work.lasts = 11;
   EXPECT_EQ(hung(), std::vector<PeerId>{1});
@@ -217,7 +218,7 @@ TEST(Stuck, IsToldFromWaiting) {
   EXPECT_EQ(find_stuck(generation, roster, 3, 10.1)->reason, "the trailer");
   EXPECT_FALSE(find_stuck(generation, roster, 5, 10.1));
   EXPECT_FALSE(find_stuck(generation, roster, 3, 12));
-  roster[3].work = {.what = "a leaf", .lasts = 100};
+  roster[3].work = {.what = "a rank gradient", .lasts = 100};
   EXPECT_FALSE(find_stuck(generation, roster, 3, 10.1));
   roster[3].work = {.idle = 1};
   EXPECT_FALSE(find_stuck(generation, roster, 3, 10.1));

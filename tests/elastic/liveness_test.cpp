@@ -47,7 +47,7 @@ TEST(Liveness, HoldsWhereAllWhoHaveTheStateAreSilent) {
   EXPECT_EQ(job.count("heard"), 1);
   for (const auto& [peer, w] : job.state.workers) EXPECT_EQ(w.seen, 20) << peer;
   // Their work seems to have lasted as long as they were stopped.
-  job.state.workers.at(2).work = {.what = "a leaf", .lasts = 18, .usual = 0.1};
+  job.state.workers.at(2).work = {.what = "a rank gradient", .lasts = 18, .usual = 0.1};
   job.state.workers.at(2).seen = 22.9;
   EXPECT_TRUE(liveness.hung(22.9).empty());
   EXPECT_EQ(peers_of(liveness.hung(23)), test::Peers{2});

@@ -303,13 +303,13 @@ TEST(Session, HeartbeatsTellOfTheLoopsTimedActivities) {
   EXPECT_TRUE(worker.says("preparing"));
   Session::Task* const task = session.next();
   ASSERT_TRUE(task);
-  EXPECT_TRUE(worker.says("a leaf"));
+  EXPECT_TRUE(worker.says("a rank gradient"));
   {
     const TimedActivity activity("an evaluation");
     const Activity within("forward");
     EXPECT_TRUE(worker.says("an evaluation"));
   }
-  EXPECT_TRUE(worker.says("a leaf"));
+  EXPECT_TRUE(worker.says("a rank gradient"));
   EXPECT_FALSE(task->begin());
   task->end({Tensor::full({1}, 2)});
   task->finish({.count = 1, .samples = 1});

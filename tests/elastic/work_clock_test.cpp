@@ -9,16 +9,16 @@ namespace {
 
 TEST(WorkClock, TellsWhatTheLoopIsAtAndHowLongThatUsuallyTakes) {
   WorkClock clock;
-  clock.at("a leaf", 1);
-  EXPECT_EQ(clock.heartbeat(3).what, "a leaf");
+  clock.at("a rank gradient", 1);
+  EXPECT_EQ(clock.heartbeat(3).what, "a rank gradient");
   EXPECT_EQ(clock.heartbeat(3).lasts, 2.0);
   EXPECT_EQ(clock.heartbeat(3).usual, 0.0);
   clock.at("", 9);  // the first time predicts nothing
-  clock.at("a leaf", 10);
+  clock.at("a rank gradient", 10);
   EXPECT_EQ(clock.heartbeat(11).usual, 0.0);
   clock.at("an evaluation", 12);
-  clock.at("a leaf", 20);
-  EXPECT_EQ(clock.heartbeat(21).what, "a leaf");
+  clock.at("a rank gradient", 20);
+  EXPECT_EQ(clock.heartbeat(21).what, "a rank gradient");
   EXPECT_EQ(clock.heartbeat(21).lasts, 1.0);
   EXPECT_EQ(clock.heartbeat(21).usual, 2.0);
   for (int i = 0; i < 3; ++i) {
@@ -49,7 +49,7 @@ TEST(WorkClock, NewsThatNobodyLooksAtIsAHang) {
 TEST(WorkClock, NewsFromTheTimeOfAnEarlierWorkIsNoHang) {
   WorkClock clock;
   clock.news(0);
-  clock.at("a leaf", 1);
+  clock.at("a rank gradient", 1);
   clock.news(2);
   clock.at("", 8);
   EXPECT_EQ(clock.heartbeat(8.5).what, "");
@@ -67,16 +67,16 @@ TEST(WorkClock, AnActivityIsMeasuredApartFromWhatItIsWithin) {
   WorkClock clock;
   for (int i = 0; i < 2; ++i) {
     const double began = 100 * i;
-    clock.at("a leaf", began);
+    clock.at("a rank gradient", began);
     clock.begins("an evaluation", time_of(began + 0.5));
     EXPECT_EQ(clock.heartbeat(began + 4.5).what, "an evaluation");
     EXPECT_EQ(clock.heartbeat(began + 4.5).lasts, 4.0);
     clock.ends(time_of(began + 10.5));
-    EXPECT_EQ(clock.heartbeat(began + 10.75).what, "a leaf");
+    EXPECT_EQ(clock.heartbeat(began + 10.75).what, "a rank gradient");
     EXPECT_EQ(clock.heartbeat(began + 10.75).lasts, 0.75);
     clock.at("", began + 11);
   }
-  clock.at("a leaf", 200);
+  clock.at("a rank gradient", 200);
   EXPECT_EQ(clock.heartbeat(201).usual, 1.0);
   clock.begins("an evaluation", time_of(202));
   EXPECT_EQ(clock.heartbeat(203).usual, 10.0);
@@ -106,14 +106,14 @@ TEST(WorkClock, IsToldOfTheTimedActivitiesOfItsThreadAlone) {
   WorkClock clock;
   activity::clock = &clock;
   const auto now = [] { return WorkClock::seconds(std::chrono::steady_clock::now()); };
-  clock.at("a leaf", now());
+  clock.at("a rank gradient", now());
   {
     const TimedActivity outer("an evaluation");
     const Activity inner("forward");
     std::jthread([] { const TimedActivity other("a look at tensors"); }).join();
     EXPECT_EQ(clock.heartbeat(now()).what, "an evaluation");
   }
-  EXPECT_EQ(clock.heartbeat(now()).what, "a leaf");
+  EXPECT_EQ(clock.heartbeat(now()).what, "a rank gradient");
   EXPECT_LT(clock.heartbeat(now()).lasts, 60);
   activity::clock = nullptr;
 }

@@ -57,8 +57,8 @@ TEST_F(AuditedJob, AWrongGradientIsFoundAndItsWorkerEvicted) {
   EXPECT_EQ(guilty("run"), (Guilty{{2, update}}));
   ASSERT_EQ(verdicts("run").size(), 2u);
   EXPECT_EQ(verdicts("run")[0].at("verdict"), "all compute it again");
-  EXPECT_NE(ended.out.find(
-                fmt::format("audit of update {}: worker 2 contradicts itself: leaf 1 of update {}", update, update)),
+  EXPECT_NE(ended.out.find(fmt::format("audit of update {}: worker 2 contradicts itself: rank gradient 1 of update {}",
+                                       update, update)),
             std::string::npos)
       << ended.out;
   EXPECT_NE(ended.out.find("audit: worker 2 is evicted; its machine should be looked at"), std::string::npos);

@@ -32,7 +32,7 @@ std::string where(const Divergence& d) {
     case Phase::forward:
       return "the forward pass" + of_vranks(d);
     case Phase::gradient:
-      return "the leaf gradient" + of_vranks(d);
+      return "the rank gradient" + of_vranks(d);
     case Phase::reduction:
       return "the reduction of the gradients";
     case Phase::update:
@@ -45,7 +45,7 @@ std::string where(const Divergence& d) {
 std::vector<std::string> doubts(const Divergence& d) {
   std::vector<std::string> doubts;
   if (d.gradient_possible)
-    doubts.push_back("or in a leaf gradient that the ledgers do not name (ledger.leaves = \"all\" names all)");
+    doubts.push_back("or in a rank gradient that the ledgers do not name (ledger.leaves = \"all\" names all)");
   if (d.state_equal_after + 1 < d.step && d.phase == Phase::update && d.fields.front() == "state")
     doubts.push_back(fmt::format("or in one of the updates since step {}, after which the states were last compared",
                                  d.state_equal_after));

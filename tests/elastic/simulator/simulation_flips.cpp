@@ -78,7 +78,7 @@ RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const Scal
   if (p.flip == Flip::gradient || always) {
     if (always) flip_bits(gradient.gradients, 1u << 22 | static_cast<uint32_t>(p.peer), 0);
     else flip_bits(gradient.gradients, next_damage(), random_());
-    damaged(p, "a leaf", step);
+    damaged(p, "a rank gradient", step);
   }
   return gradient;
 }

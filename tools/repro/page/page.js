@@ -209,7 +209,7 @@ function fill_time() {
   for (const w of step.workers)
     body.append(html("tr", {}, html("td", { class: "nowrap" }, `worker ${w.id}`), html("td", { class: "number" }, duration(w.leaf)),
       html("td", { class: "number" }, format(w.leaves, 3)), html("td", { class: "number" }, percent(w.busy)), html("td", { class: "number" }, whole(w.steps))));
-  place.append(html("div", { class: "scroll short" }, html("table", {}, html("thead", {}, html("tr", {}, ...["", "a leaf takes", "leaves a step", "computes", "steps"].map(
+  place.append(html("div", { class: "scroll short" }, html("table", {}, html("thead", {}, html("tr", {}, ...["", "a rank gradient takes", "rank gradients a step", "computes", "steps"].map(
     (t, i) => html("th", i > 0 ? { class: "number" } : {}, t)))), body)));
 }
 
