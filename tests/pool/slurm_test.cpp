@@ -17,6 +17,7 @@
 #include "tests/jobs/small_job.h"
 #include "tests/jobs/train_process.h"
 #include "tests/places.h"
+#include "tools/cli/program_beside.h"
 #include "tools/pool/hosts/process.h"
 #include "tools/pool/store/store.h"
 
@@ -249,6 +250,18 @@ minutes = 60
   EXPECT_GE(waits.size(), 5u);
   EXPECT_LE(percentile(waits, 1), kGraceTime + kSchedules);
   EXPECT_TRUE(died && killed && back) << "the jobs were over too soon";
+}
+
+// tools/docs/elinvar.sbatch trains one job through preemptions and the deaths of its coordinator.
+class SlurmScript : public testing::Test, protected test::TrainRuns {};
+
+TEST_F(SlurmScript, TrainsLikeAnUndisturbedRun) {
+  if (std::getenv("ELINVAR_SLURM") == nullptr) GTEST_SKIP() << "takes minutes; ELINVAR_SLURM=1 asks for it";
+  const std::string script = std::string(ELINVAR_SOURCE_DIR) + "/tests/slurm/script";
+  const pool::ProgramOutput told = run_program({script, program_beside("").string(), folder_ / "script"}, 500);
+  if (told.code == 3) GTEST_SKIP() << told.err;
+  EXPECT_EQ(told.code, 0) << told.out << told.err;
+  EXPECT_TRUE(told.out.ends_with("\nequal\n")) << told.out;
 }
 
 }  // namespace
