@@ -26,7 +26,7 @@ struct CtlOptions {
   std::string which;  // number of workers, or a worker by number or name
   bool json = false;
   bool watch = false;  // repeat the status until the job is over
-  std::string listen = "tcp://127.0.0.1:0", key;
+  std::string key;
 };
 
 std::string event_line(const Json& event) {
@@ -79,7 +79,7 @@ class RunningJob {
   explicit RunningJob(const CtlOptions& command) : endpoint_(job_endpoint(command.job)) {
     std::optional<JobKey> key;
     if (!command.key.empty()) key = JobKey::load(command.key);
-    transport_ = make_zmq_transport({.listen = command.listen, .key = key});
+    transport_ = make_zmq_transport({.listen = listen_towards(endpoint_), .key = key});
     transport_->connect(kJob, endpoint_);
   }
 

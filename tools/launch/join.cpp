@@ -33,9 +33,11 @@ Command add_join(CLI::App& program) {
   CLI::App* app = program.add_subcommand("join", "take part in a running job as a further worker");
   app->add_option("endpoint", worker.endpoint, "the job's endpoint, as train run prints it, or its run directory")
       ->required();
-  app->add_option("--listen", worker.listen, "where the other workers reach this one")->capture_default_str();
+  app->add_option("--listen", worker.listen,
+                  "where the other workers reach this one (default: a free port of the address from which this host "
+                  "reaches the job)");
   app->add_option("--advertise", worker.advertise,
-                  "the address under which other hosts find this one (default: the one from which it reaches the job)");
+                  "the address under which other hosts find this one (default: as it listens)");
   app->add_option("--key", worker.key, "folder of the job's key");
   app->add_option("--run-dir", worker.run_dir,
                   "where this host sees the run directory; one that does not sends its parts of checkpoints");

@@ -16,7 +16,9 @@ struct TakeoverOptions;
 
 struct WorkerOptions {
   std::string endpoint;  // the endpoint of the job's coordinator, or the job's run directory
-  std::string listen = "tcp://127.0.0.1:0", advertise = {}, key = {};
+  // comm/zmq_transport.h; empty: a free port of the address from which this host reaches the coordinator.
+  std::string listen = {}, advertise = {};
+  std::string key = {};
   std::vector<std::string> overrides = {};  // settings that may differ between workers, such as data.path
   std::vector<std::string> command_line = {};
   std::string run_dir = {};  // the run directory on this host; empty: the coordinator's path

@@ -91,15 +91,11 @@ std::optional<SessionOptions::RecordedCoordinator> coordinator_of(const fs::path
       .endpoint = term->endpoint};
 }
 
-// A failed run may continue with another coordinator. A result of an earlier term belongs to an earlier part of the run
-// and stays until a worker of the new part has introduced itself.
+// A failed run may continue with another coordinator.
 bool is_over(const fs::path& directory) {
-  const fs::path path = directory / "result.json";
-  if (directory.empty() || !fs::exists(path)) return false;
-  const Json result = parse_json(read_file(path));
-  if (!result.is_object() || result.value("status", Json()) == "failed") return false;
-  const std::optional<Term> newest = newest_term(directory);
-  return !newest || result.value("tenure", Json(newest->number)) >= Json(newest->number);
+  if (directory.empty()) return false;
+  const std::optional<Json> result = result_of(directory);
+  return result && result->value("status", Json()) != "failed";
 }
 
 // Starts a coordinator in place of the one of this term. It listens where this worker listens.
@@ -308,7 +304,8 @@ int join(const WorkerOptions& given) {
   set_isa(parse_isa(command.isa));
   set_threads(command.threads > 0 ? command.threads : usable_threads());
   (void)parse_device(command.device);
-  // If this worker listens on all addresses, its address is the one from which packets to the job leave this host.
+  // The coordinator's host, and others as far, reach this one at the address from which packets to it leave.
+  if (command.listen.empty()) command.listen = listen_towards(job_endpoint(command.endpoint));
   if (command.advertise.empty() && is_wildcard(parse_endpoint(command.listen)))
     command.advertise = address_towards(parse_endpoint(job_endpoint(command.endpoint)));
   for (int returns = 0;; ++returns) {
