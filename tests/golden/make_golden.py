@@ -270,6 +270,9 @@ def sampled(name, p):
 def ten_steps(model, x, y, optimizer, dtype):
     """Returns the losses and a sample of the weights in float64, whatever the type of the steps."""
     fill_initial(model)
+    for name, p in model.named_parameters():
+        if name.endswith("bn3.weight"):  # With the full branches of 16 blocks one step makes 1e-6 to 1e-2.
+            p.data /= 8
     model = model.to(dtype).train()
     opt, losses = optimizer(model), []
     x = x.to(dtype) if x.is_floating_point() else x
@@ -317,7 +320,7 @@ def main():
     make(folder, "gpt", Gpt(2, 3, 24, 40, 16), tokens, targets, adamw)
     make(folder, "llama", Llama(2, 6, 2, 24, 32, 40), tokens, targets, adamw)
 
-    gentle = lambda m: torch.optim.SGD(m.parameters(), 1e-3, momentum=0.9, weight_decay=1e-3)  # chaos takes over later
+    gentle = lambda m: torch.optim.SGD(m.parameters(), 1e-3, momentum=0.9, weight_decay=1e-3)
     resnet50 = lambda: ResNet([64, 128, 256, 512], True, True, 10, [3, 4, 6, 3])
     targets = integers("target", (16,), 10)
     make_distance(folder, "resnet50", resnet50, images(16, 64), targets, gentle)
