@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the golden files for golden_test.cpp: results of four small networks in PyTorch, in float64.
+"""Writes the golden files for golden_test.cpp and distance_test.cpp: results of networks in PyTorch, in float64.
 
 usage: make_golden.py [FOLDER]        (default: the folder of this script; needs PyTorch 1.13 or later)
 
@@ -8,6 +8,10 @@ Each file <case>.safetensors holds, in float32 and in this project's layouts (im
   losses      mean loss before each of ten optimiser steps on the same batch (the first is the loss of `logits`)
   grad/<name> gradient of the mean loss at the start, for every parameter
   eval_logits after the ten steps, in evaluation mode
+Each file distance_<case>.safetensors is of a network of full depth, in float64:
+  losses            mean loss before each of ten optimiser steps on the same batch
+  weights/<name>    at most 64 values of every parameter after the steps, at even distances
+  float32           distances of PyTorch's float32 from them: of the losses and of the weights (see distances())
 Parameters, inputs and targets are not stored: both sides compute them by the formula of hashed()."""
 import json
 import os
@@ -104,6 +108,24 @@ def attend(q, k, v):
     return (s.masked_fill(~mask, float("-inf")).softmax(-1) @ v).transpose(1, 2).flatten(2)
 
 
+class Vgg(nn.Module):
+    """VGG-16 with batch norm and one linear layer."""
+
+    def __init__(self, classes):
+        super().__init__()
+        layers, cin = [], 3
+        for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+            for _ in range(count):
+                layers += [nn.Conv2d(cin, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+                cin = width
+            layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Sequential(nn.Linear(512, classes))
+
+    def forward(self, x):
+        return self.classifier(self.features(x.permute(0, 3, 1, 2)).flatten(1))
+
+
 class GptBlock(nn.Module):
     def __init__(self, c, heads):
         super().__init__()
@@ -186,12 +208,12 @@ def ours(tensor):
     return tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
 
 
-def write_safetensors(path, tensors):
+def write_safetensors(path, tensors, real_type="F32"):
     header, parts, end = {}, [], 0
     for name, t in tensors.items():
         real = t.is_floating_point()
-        data = np.ascontiguousarray(t.detach().numpy().astype("<f4" if real else "<i8"))
-        header[name] = {"dtype": "F32" if real else "I64", "shape": list(t.shape), "data_offsets": [end, end + data.nbytes]}
+        data = np.ascontiguousarray(t.detach().numpy().astype({"F32": "<f4", "F64": "<f8"}[real_type] if real else "<i8"))
+        header[name] = {"dtype": real_type if real else "I64", "shape": list(t.shape), "data_offsets": [end, end + data.nbytes]}
         parts.append(data.tobytes())
         end += data.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
@@ -207,11 +229,15 @@ def decayed(model, weight_decay):
     return [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
 
 
-def make(folder, case, model, x, y, optimizer, smoothing=0.0):
+def fill_initial(model):
     with torch.no_grad():
         for name, p in model.named_parameters():
             values = torch.from_numpy(initial(name, tuple(ours(p).shape)))
             p.copy_(values.permute(0, 3, 1, 2) if p.dim() == 4 else values)
+
+
+def make(folder, case, model, x, y, optimizer, smoothing=0.0):
+    fill_initial(model)
     opt, out, losses = optimizer(model), {}, []
     model.train()
     for step in range(10):
@@ -231,6 +257,51 @@ def make(folder, case, model, x, y, optimizer, smoothing=0.0):
     print(case, "losses", float(losses[0]), "->", float(losses[-1]))
 
 
+def sampled(name, p):
+    """Returns at most 64 values at even distances, in this project's order. Biases of keys are left out: no loss depends
+    on them, so their gradients are rounding noise, which AdamW scales to steps of the full learning rate."""
+    p = ours(p.detach()).flatten().double()
+    if name.endswith("c_attn.bias"):
+        q, _, v = p.chunk(3)
+        p = torch.cat((q, v))
+    return p[:: max(1, p.numel() // 64)][:64].clone()
+
+
+def ten_steps(model, x, y, optimizer, dtype):
+    """Returns the losses and a sample of the weights in float64, whatever the type of the steps."""
+    fill_initial(model)
+    for name, p in model.named_parameters():
+        if name.endswith("bn3.weight"):  # With the full branches of 16 blocks one step makes 1e-6 to 1e-2.
+            p.data /= 8
+    model = model.to(dtype).train()
+    opt, losses = optimizer(model), []
+    x = x.to(dtype) if x.is_floating_point() else x
+    for _ in range(10):
+        opt.zero_grad()
+        loss = F.cross_entropy(model(x).flatten(0, -2), y.flatten())
+        loss.backward()
+        losses.append(loss.detach().double())
+        opt.step()
+    return torch.stack(losses), {n: sampled(n, p) for n, p in model.named_parameters()}
+
+
+def distances(run, exact):
+    """Returns root mean squares of the differences: of the ten losses, and of all sampled weights."""
+    weights = torch.cat([run[1][n] - exact[1][n] for n in exact[1]])
+    return torch.stack([(run[0] - exact[0]).square().mean().sqrt(), weights.square().mean().sqrt()])
+
+
+def make_distance(folder, case, model, x, y, optimizer):
+    exact = ten_steps(model(), x, y, optimizer, torch.float64)
+    torch.set_default_dtype(torch.float32)
+    float32 = distances(ten_steps(model(), x, y, optimizer, torch.float32), exact)
+    torch.set_default_dtype(torch.float64)
+    out = {"losses": exact[0], "float32": float32}
+    out.update({"weights/" + n: w for n, w in exact[1].items()})
+    write_safetensors(os.path.join(folder, f"distance_{case}.safetensors"), out, "F64")
+    print(case, "losses", float(exact[0][0]), "->", float(exact[0][-1]), "distances of float32", float32.tolist())
+
+
 def images(n, side):
     return torch.from_numpy(symmetric("input", n * side * side * 3).reshape(n, side, side, 3))
 
@@ -248,6 +319,15 @@ def main():
     tokens, targets = integers("input", (3, 12), 40), integers("target", (3, 12), 40)
     make(folder, "gpt", Gpt(2, 3, 24, 40, 16), tokens, targets, adamw)
     make(folder, "llama", Llama(2, 6, 2, 24, 32, 40), tokens, targets, adamw)
+
+    gentle = lambda m: torch.optim.SGD(m.parameters(), 1e-3, momentum=0.9, weight_decay=1e-3)
+    resnet50 = lambda: ResNet([64, 128, 256, 512], True, True, 10, [3, 4, 6, 3])
+    targets = integers("target", (16,), 10)
+    make_distance(folder, "resnet50", resnet50, images(16, 64), targets, gentle)
+    make_distance(folder, "vgg16", lambda: Vgg(10), images(16, 32), targets, gentle)
+    tokens, targets = integers("input", (16, 32), 256), integers("target", (16, 32), 256)
+    make_distance(folder, "gpt2", lambda: Gpt(12, 12, 192, 256, 32), tokens, targets, adamw)
+    make_distance(folder, "llama", lambda: Llama(12, 12, 4, 192, 512, 256), tokens, targets, adamw)
 
 
 if __name__ == "__main__":

@@ -8,44 +8,11 @@
 #include "nn/optimizer.h"
 #include "nn/running_statistics.h"
 #include "tensor/safetensors.h"
+#include "tests/models/hashed_inputs.h"
 #include "tests/places.h"
 
 namespace elinvar {
 namespace {
-
-// Replaces stored values: 24 bits as a function of a name and an index.
-uint32_t hashed(uint64_t key, int64_t i) {
-  uint64_t x = key + (static_cast<uint64_t>(i) + 1) * 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
-  x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
-  return static_cast<uint32_t>(x >> 40);
-}
-
-double symmetric(uint64_t key, int64_t i) { return hashed(key, i) * 0x1p-23 - 1.0; }
-
-void fill_initial(Parameters& parameters) {
-  for (Parameter& p : parameters.list) {
-    Tensor& t = p.var.mutable_value();
-    const bool vector = t.ndim() == 1;
-    const double scale = vector ? 4.0 : std::sqrt(static_cast<double>(t.numel() / t.dim(0)));
-    const double offset = vector && p.name.ends_with("weight") ? 1.0 : 0.0;
-    for (int64_t i = 0; i < t.numel(); ++i)
-      t.data<float>()[i] = static_cast<float>(symmetric(key_of(p.name), i) / scale + offset);
-  }
-}
-
-Tensor images(int64_t n, int64_t side) {
-  Tensor t = Tensor::empty({n, side, side, 3});
-  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = static_cast<float>(symmetric(key_of("input"), i));
-  return t;
-}
-
-template <class T>
-Tensor integers(const char* name, const Shape& shape, uint32_t limit) {
-  Tensor t = Tensor::empty(shape, dtype_of<T>());
-  for (int64_t i = 0; i < t.numel(); ++i) t.data<T>()[i] = static_cast<T>(hashed(key_of(name), i) % limit);
-  return t;
-}
 
 // Returns the largest difference, relative to the largest expected magnitude.
 double difference(const Tensor& got, const Tensor& expected) {
@@ -108,12 +75,6 @@ void compare(const Golden& c) {
     update_running_statistics(result.statistics, batch_statistics_of(result.statistics), 1);
   }
   EXPECT_LE(difference(forward(*network, c.input, false), golden.at("eval_logits")), 5 * kTolerance);
-}
-
-Spec spec(const std::string& kind, std::map<std::string, Value> settings) {
-  Spec s{.kind = kind};
-  for (auto& [name, value] : settings) s.settings[name] = {std::move(value)};
-  return s;
 }
 
 using List = std::vector<int64_t>;

@@ -1,0 +1,53 @@
+#pragma once
+// Initial values, inputs and targets that golden/make_golden.py computes by the same formulas.
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "models/build.h"
+#include "nn/parameters.h"
+#include "tensor/philox.h"
+
+namespace elinvar {
+
+// Replaces stored values: 24 bits as a function of a name and an index.
+inline uint32_t hashed(uint64_t key, int64_t i) {
+  uint64_t x = key + (static_cast<uint64_t>(i) + 1) * 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
+  x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
+  return static_cast<uint32_t>(x >> 40);
+}
+
+inline double symmetric(uint64_t key, int64_t i) { return hashed(key, i) * 0x1p-23 - 1.0; }
+
+inline void fill_initial(Parameters& parameters) {
+  for (Parameter& p : parameters.list) {
+    Tensor& t = p.var.mutable_value();
+    const bool vector = t.ndim() == 1;
+    const double scale = vector ? 4.0 : std::sqrt(static_cast<double>(t.numel() / t.dim(0)));
+    const double offset = vector && p.name.ends_with("weight") ? 1.0 : 0.0;
+    for (int64_t i = 0; i < t.numel(); ++i)
+      t.data<float>()[i] = static_cast<float>(symmetric(key_of(p.name), i) / scale + offset);
+  }
+}
+
+inline Tensor images(int64_t n, int64_t side) {
+  Tensor t = Tensor::empty({n, side, side, 3});
+  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = static_cast<float>(symmetric(key_of("input"), i));
+  return t;
+}
+
+template <class T>
+Tensor integers(const char* name, const Shape& shape, uint32_t limit) {
+  Tensor t = Tensor::empty(shape, dtype_of<T>());
+  for (int64_t i = 0; i < t.numel(); ++i) t.data<T>()[i] = static_cast<T>(hashed(key_of(name), i) % limit);
+  return t;
+}
+
+inline Spec spec(const std::string& kind, std::map<std::string, Value> settings) {
+  Spec s{.kind = kind};
+  for (auto& [name, value] : settings) s.settings[name] = {std::move(value)};
+  return s;
+}
+
+}  // namespace elinvar
