@@ -25,6 +25,8 @@ import transformers
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
 TEXT = "README.md"
 CONTEXT, BATCH = 32, 8
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
