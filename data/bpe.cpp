@@ -46,14 +46,8 @@ std::vector<int32_t> Bpe::encode(std::string_view text) const {
 
 std::vector<int32_t> Bpe::encode_prompt(std::string_view text) const {
   std::vector<int32_t> tokens;
-  BpeEncoder encoder(*this);
-  for (;;) {
-    const Names::Found found = specials_.first_in(text);
-    encoder.encode(text.substr(0, found.at), tokens);
-    if (!found.name) return tokens;
-    tokens.push_back(found.name->token);
-    text.remove_prefix(found.at + found.name->text.size());
-  }
+  BpeEncoder(*this).encode_prompt(text, tokens);
+  return tokens;
 }
 
 std::string Bpe::decode(int32_t token) const {
@@ -91,6 +85,16 @@ void BpeEncoder::encode(std::string_view text, std::vector<int32_t>& tokens) {
     const std::string_view before = text.substr(0, found.at);
     if (bpe_.parts_.nfc) encode_between(nfc(before), tokens);
     else encode_between(before, tokens);
+    if (!found.name) return;
+    tokens.push_back(found.name->token);
+    text.remove_prefix(found.at + found.name->text.size());
+  }
+}
+
+void BpeEncoder::encode_prompt(std::string_view text, std::vector<int32_t>& tokens) {
+  for (;;) {
+    const Names::Found found = bpe_.specials_.first_in(text);
+    encode(text.substr(0, found.at), tokens);
     if (!found.name) return;
     tokens.push_back(found.name->token);
     text.remove_prefix(found.at + found.name->text.size());

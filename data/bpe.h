@@ -51,6 +51,7 @@ class Bpe final : public Vocabulary {
   std::string decode(int32_t token) const override;
   std::optional<int32_t> end_of_text() const override;  // "<|endoftext|>", or LLaMA 3's "<|end_of_text|>"
   void describe(Hasher& hasher) const override;
+  std::string tokenizer_json() const override;
 
   const BpeParts& parts() const { return parts_; }
   std::optional<int32_t> special(const std::string& name) const;
@@ -68,7 +69,8 @@ class Bpe final : public Vocabulary {
 class BpeEncoder {
  public:
   explicit BpeEncoder(const Bpe& bpe) : bpe_(bpe) {}
-  void encode(std::string_view text, std::vector<int32_t>& tokens);  // appends
+  void encode(std::string_view text, std::vector<int32_t>& tokens);         // appends
+  void encode_prompt(std::string_view text, std::vector<int32_t>& tokens);  // with special tokens; appends
 
  private:
   struct Symbol {

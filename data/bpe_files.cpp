@@ -210,7 +210,9 @@ std::unique_ptr<Bpe> Bpe::load(const fs::path& given) {
   }
 }
 
-void Bpe::save(const fs::path& path) const {
+void Bpe::save(const fs::path& path) const { replace_file(path, tokenizer_json()); }
+
+std::string Bpe::tokenizer_json() const {
   using Ordered = nlohmann::ordered_json;
   Ordered vocabulary = Ordered::object(), merges = Ordered::array(), added = Ordered::array();
   std::map<int32_t, std::string> names_of_added;
@@ -266,7 +268,7 @@ void Bpe::save(const fs::path& path) const {
                           {"ignore_merges", parts_.whole_pieces},
                           {"vocab", vocabulary},
                           {"merges", merges}}}};
-  replace_file(path, file.dump(1) + "\n");
+  return file.dump(1) + "\n";
 }
 
 }  // namespace elinvar

@@ -147,6 +147,8 @@ int64_t border(const DataConfig& config, int64_t tokens) {
 std::unique_ptr<Vocabulary> make_vocabulary(const DataConfig& config, const std::string& text) {
   check_setting(config.tokens == "byte" || config.tokens == "character" || config.tokens == "bpe", "data.tokens",
                 "must be \"byte\", \"character\" or \"bpe\", got \"{}\"", config.tokens);
+  check_setting(!config.special_tokens || config.tokens == "bpe", "data.special_tokens",
+                "has a meaning only with data.tokens = \"bpe\"");
   if (config.tokens == "byte") return std::make_unique<ByteVocabulary>();
   if (config.tokens == "character") return std::make_unique<CharacterVocabulary>(text);
   check_setting(!config.tokenizer.empty(), "data.tokenizer", "must name a tokenizer.json for tokens = \"bpe\"");
@@ -155,18 +157,19 @@ std::unique_ptr<Vocabulary> make_vocabulary(const DataConfig& config, const std:
 
 // Returns the tokens of a text. Its splits share one sequence, which lives as long as any of them, so that it is
 // computed once.
-Tokens tokens_of(const Vocabulary& vocabulary, const std::string& text) {
+Tokens tokens_of(const Vocabulary& vocabulary, const std::string& text, bool special_tokens) {
   static std::mutex mutex;
   static Digest last_key;
   static std::weak_ptr<const std::vector<int32_t>> last;
   Hasher hasher;
   vocabulary.describe(hasher);
   hasher.add(text);
+  hasher.add_integer(special_tokens);
   const Digest key = hasher.digest();
   const std::lock_guard lock(mutex);
   Tokens known = last.lock();
   if (known && key == last_key) return known;
-  std::vector<int32_t> tokens = vocabulary.encode(text);
+  std::vector<int32_t> tokens = special_tokens ? vocabulary.encode_prompt(text) : vocabulary.encode(text);
   tokens.shrink_to_fit();
   known = std::make_shared<const std::vector<int32_t>>(std::move(tokens));
   last = known;
@@ -180,7 +183,7 @@ std::unique_ptr<Dataset> dataset_of(const DataConfig& config, const std::string&
   check(split != Split::test, "[text] a text has no test split; its last part is split \"validation\"");
   if (text.empty()) fail("[text] '{}' is empty", where);
   std::unique_ptr<Vocabulary> vocabulary = make_vocabulary(config, text);
-  const Tokens tokens = tokens_of(*vocabulary, text);
+  const Tokens tokens = tokens_of(*vocabulary, text, config.special_tokens);
   const auto count = static_cast<int64_t>(tokens->size());
   const int64_t middle = border(config, count);
   const bool first = split == Split::train;
@@ -208,6 +211,8 @@ std::unique_ptr<Dataset> open_text(const DataConfig& config, Split split) {
 
 std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Split split) {
   check_context(config);
+  check_setting(!config.special_tokens, "data.special_tokens",
+                "has no effect on files of tokens; tokenize encode --special-tokens makes them");
   namespace fs = std::filesystem;
   const fs::path path = config.path;
   std::vector<fs::path> training, second;

@@ -23,6 +23,9 @@ class Vocabulary {
   // The token that separates documents, if there is one.
   virtual std::optional<int32_t> end_of_text() const { return std::nullopt; }
   virtual void describe(Hasher& hasher) const = 0;  // adds what identifies it
+  // Returns the text of a tokenizer.json with which Hugging Face's `tokenizers` make the same tokens; "" if there is
+  // none. There, names of special tokens always become these tokens.
+  virtual std::string tokenizer_json() const { return ""; }
 
   template <class Tokens>
   std::string decode_all(const Tokens& tokens) const {
@@ -38,6 +41,7 @@ class ByteVocabulary final : public Vocabulary {
   std::vector<int32_t> encode(std::string_view text) const override;
   std::string decode(int32_t token) const override;
   void describe(Hasher& hasher) const override;
+  std::string tokenizer_json() const override;
 };
 
 // The code points of a text, each once, ascending.
@@ -50,6 +54,7 @@ class CharacterVocabulary final : public Vocabulary {
   std::vector<int32_t> encode(std::string_view text) const override;
   std::string decode(int32_t token) const override;
   void describe(Hasher& hasher) const override;
+  std::string tokenizer_json() const override;
 
  private:
   std::vector<char32_t> points_;

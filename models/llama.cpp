@@ -1,7 +1,9 @@
 // A LLaMA-style transformer (Touvron et al., "LLaMA: open and efficient foundation language models"): RMS norm before
-// attention and perceptron, rotary positions (also as slow as LLaMA 3.1's), SwiGLU, grouped-query attention, no biases.
-// Parameters are named as in Hugging Face's LlamaForCausalLM: model.embed_tokens, model.layers.<i>.{input_layernorm,
-// self_attn.{q,k,v,o}_proj, post_attention_layernorm, mlp.{gate,up,down}_proj}, model.norm, lm_head.
+// attention and perceptron, rotary positions (also as slow as LLaMA 3.1's), SwiGLU, grouped-query attention, no biases,
+// or those of Qwen2: of queries, keys and values.
+// Parameters are named as in Hugging Face's LlamaForCausalLM and Qwen2ForCausalLM: model.embed_tokens,
+// model.layers.<i>.{input_layernorm, self_attn.{q,k,v,o}_proj, post_attention_layernorm, mlp.{gate,up,down}_proj},
+// model.norm, lm_head.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -30,12 +32,13 @@ struct LlamaOptions {
   double norm_eps = 1e-5;
   double dropout = 0.0;  // at the end of each residual branch
   bool tied_head = false;
+  bool qkv_bias = false;  // of the products that make queries, keys and values
 };
 
 constexpr double kDeviation = 0.02;
 
-Linear projection(const Scope& scope, int64_t in, int64_t out, double deviation = kDeviation) {
-  return {scope, in, out, {.bias = false, .weight = init::normal(deviation)}};
+Linear projection(const Scope& scope, int64_t in, int64_t out, double deviation = kDeviation, bool bias = false) {
+  return {scope, in, out, {.bias = bias, .weight = init::normal(deviation), .bias_values = init::constant(0.0)}};
 }
 
 int64_t default_hidden(int64_t channels) { return (8 * channels / 3 + 63) / 64 * 64; }
@@ -53,9 +56,9 @@ struct Block {
     const double last = kDeviation / std::sqrt(2.0 * static_cast<double>(l.layers));
     const Scope attn = s / "self_attn", mlp = s / "mlp";
     input_norm = RmsNorm(s / "input_layernorm", c, l.norm_eps);
-    q = projection(attn / "q_proj", c, c);
-    k = projection(attn / "k_proj", c, kv);
-    v = projection(attn / "v_proj", c, kv);
+    q = projection(attn / "q_proj", c, c, kDeviation, l.qkv_bias);
+    k = projection(attn / "k_proj", c, kv, kDeviation, l.qkv_bias);
+    v = projection(attn / "v_proj", c, kv, kDeviation, l.qkv_bias);
     o = projection(attn / "o_proj", c, c, last);
     post_norm = RmsNorm(s / "post_attention_layernorm", c, l.norm_eps);
     gate = projection(mlp / "gate_proj", c, l.hidden);
@@ -80,7 +83,8 @@ struct Block {
   }
 };
 
-// Weights start from N(0, 0.02^2), those at the end of a residual branch from that divided by sqrt(2 * layers).
+// Weights start from N(0, 0.02^2), those at the end of a residual branch from that divided by sqrt(2 * layers); biases
+// are zero.
 class Llama : public Network {
  public:
   Llama(const LlamaOptions& given, const InputInfo& input, uint64_t seed) {
@@ -135,6 +139,7 @@ std::vector<ModelKind> llama_kinds() {
              o.norm_eps = s.real("norm_eps", 1e-5, std::numeric_limits<float>::min(), 1.0);
              o.dropout = s.real("dropout", 0.0, 0.0, 0.99);
              o.tied_head = s.boolean("tied_head", false);
+             if (s.has("qkv_bias")) o.qkv_bias = s.boolean("qkv_bias", false);
              s.require(o.channels % (2 * o.heads) == 0, "heads", "= {}, doubled, must divide channels = {}", o.heads,
                        o.channels);
              s.require(o.heads % o.kv_heads == 0, "kv_heads", "= {} must divide heads = {}", o.kv_heads, o.heads);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 
 #include "nn/parameters.h"
@@ -51,6 +52,39 @@ Tensor from_published(const Spec& model, std::string_view name, const Tensor& th
   return theirs;
 }
 
+// Returns the name in Hugging Face's ResNetForImageClassification of a tensor that torchvision's ResNet also has.
+std::string name_in_resnet_class(const std::string& name) {
+  static const std::regex stem("(conv1|bn1)\\.(.*)"), head("fc\\.(.*)");
+  static const std::regex block("layer([0-9]+)\\.([0-9]+)\\.(conv|bn|downsample\\.)([0-9]+)\\.(.*)");
+  const auto kind_of = [](bool convolution) { return convolution ? "convolution" : "normalization"; };
+  std::smatch part;
+  if (std::regex_match(name, part, head)) return "classifier.1." + part[1].str();
+  if (std::regex_match(name, part, stem))
+    return fmt::format("resnet.embedder.embedder.{}.{}", kind_of(part[1] == "conv1"), part[2].str());
+  if (!std::regex_match(name, part, block)) return name;
+  const std::string before =
+      fmt::format("resnet.encoder.stages.{}.layers.{}.", std::stol(part[1].str()) - 1, part[2].str());
+  if (part[3] == "downsample.") return fmt::format("{}shortcut.{}.{}", before, kind_of(part[4] == "0"), part[5].str());
+  return fmt::format("{}layer.{}.{}.{}", before, std::stol(part[4].str()) - 1, kind_of(part[3] == "conv"),
+                     part[5].str());
+}
+
+std::string name_in_class(const Spec& model, const std::string& name) {
+  if (model.kind.starts_with("resnet")) return name_in_resnet_class(name);
+  if (model.kind.starts_with("gpt") && name != "lm_head.weight") return "transformer." + name;
+  return name;
+}
+
+// Adds biases of zeros to the layers that have one in the published network but not in this one.
+void add_zero_biases(const Spec& model, const StateDict& network, StateDict& result) {
+  const bool gpt = model.kind.starts_with("gpt"), vgg = model.kind.starts_with("vgg");
+  for (const auto& [name, tensor] : network) {
+    if (!name.ends_with(".weight") || !(vgg || (gpt && name.starts_with("h.")) || name == "ln_f.weight")) continue;
+    const std::string bias = name.substr(0, name.size() - std::string_view("weight").size()) + "bias";
+    if (!network.contains(bias)) result.emplace(bias, Tensor::zeros({tensor.dim(0)}));
+  }
+}
+
 // Whether a tensor is one that other programs save in addition: counters of batch norms, attention masks, rotary
 // tables.
 bool is_no_weight(std::string_view name, const Tensor& tensor) {
@@ -65,6 +99,26 @@ bool repeats_embedding(const StateDict& weights, const Tensor& head) {
     return (name.ends_with("wte.weight") || name.ends_with("embed_tokens.weight")) && tensor.shape() == head.shape() &&
            tensor.dtype() == head.dtype() && digest(tensor) == digest(head);
   });
+}
+
+bool all_zeros(const Tensor& tensor) {
+  if (tensor.dtype() != DType::f32) return false;
+  const Tensor values = tensor.to_contiguous();
+  return std::ranges::all_of(values.span<float>(), [](float value) { return value == 0; });
+}
+
+// Whether the name is that of the bias of a layer whose weight is in `used`.
+bool is_bias_of(const std::set<std::string>& used, const std::string& name) {
+  return name.ends_with(".bias") &&
+         used.contains(name.substr(0, name.size() - std::string_view("bias").size()) + "weight");
+}
+
+// What decides the shape of a parameter, where its name does not tell.
+const char* hint_of(std::string_view name) {
+  if (name == "lm_head.weight") return " (model.tied_head = true needs none)";
+  if (name == "wte.weight" || name == "model.embed_tokens.weight") return " (a row for each token of the data)";
+  if (name == "wpe.weight") return " (model.context rows)";
+  return "";
 }
 
 std::string listed(const std::vector<std::string>& names) {
@@ -102,73 +156,19 @@ fs::path file_of(const fs::path& path) {
   if (!fs::is_directory(path, unknown)) return path;
   for (const char* name : {"model.safetensors", "model.safetensors.index.json"})
     if (fs::exists(path / name)) return path / name;
+  for (const fs::path& file : paths_in(path)) {
+    const std::string name = file.filename().string();
+    if (!name.ends_with(".bin") && !name.ends_with(".bin.index.json") && !name.ends_with(".pth")) continue;
+    fail(
+        "{0} has weights of torch.save ({1}), which are not read, and no model.safetensors; convert them in Python: "
+        "transformers.AutoModelForCausalLM.from_pretrained('{0}').save_pretrained('{0}-safe'), of images with "
+        "AutoModelForImageClassification",
+        path.string(), name);
+  }
   fail("{} has neither model.safetensors nor model.safetensors.index.json", path.string());
 }
 
-// The settings that a config.json describes, under their names in this engine.
-using PublishedSettings = std::vector<std::pair<std::string, double>>;
-
-PublishedSettings published_settings(const Spec& model, const Json& json, const std::string& place) {
-  PublishedSettings settings;
-  const auto take = [&](const char* setting, const Json& from, const char* key) {
-    const auto found = from.find(key);
-    if (found == from.end() || found->is_null()) return;
-    if (!found->is_number()) fail("{}: expected a number for '{}'", place, key);
-    settings.emplace_back(setting, found->get<double>());
-  };
-  if (model.kind != "llama") {
-    take("heads", json, "n_head");
-    return settings;
-  }
-  take("heads", json, "num_attention_heads");
-  take("kv_heads", json, "num_key_value_heads");
-  take("norm_eps", json, "rms_norm_eps");
-  take("rope_base", json, "rope_theta");
-  Json rope;
-  for (const char* key : {"rope_scaling", "rope_parameters"})
-    if (json.contains(key) && !json[key].is_null()) rope = json[key];
-  if (rope.is_null()) rope = Json::object();
-  if (!rope.is_object()) fail("{}: expected a JSON object for the scaling of rotary positions", place);
-  take("rope_base", rope, "rope_theta");
-  const Json type = rope.value("rope_type", rope.value("type", Json("default")));
-  if (type == "llama3") {
-    take("rope_factor", rope, "factor");
-    take("rope_low_freq_factor", rope, "low_freq_factor");
-    take("rope_high_freq_factor", rope, "high_freq_factor");
-    take("rope_original_context", rope, "original_max_position_embeddings");
-  } else if (type == "default") {
-    settings.emplace_back("rope_factor", 1.0);
-  } else {
-    fail("{}: rotary positions of type {} are not in this engine; it has those of \"default\" and \"llama3\"", place,
-         type.dump());
-  }
-  return settings;
-}
-
-double as_number(const Value& value) {
-  if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
-  return std::get<double>(value);
-}
-
 }  // namespace
-
-void check_published_settings(const Spec& model, const fs::path& weights) {
-  if (model.kind != "llama" && !model.kind.starts_with("gpt")) return;  // it says nothing about other kinds
-  const fs::path path = (fs::is_directory(weights) ? weights : weights.parent_path()) / "config.json";
-  if (!fs::exists(path)) return;
-  const Json json = read_json_object(path);
-  std::vector<std::string> wrong;
-  for (const auto& [name, number] : published_settings(model, json, path.string())) {
-    const auto set = model.settings.find(name);
-    if (set == model.settings.end() ? name == "rope_factor" && number == 1 : as_number(set->second.value) == number)
-      continue;
-    wrong.push_back(
-        fmt::format("model.{} = {} instead of {}", name, number,
-                    set == model.settings.end() ? "none" : fmt::format("{}", as_number(set->second.value))));
-  }
-  check(wrong.empty(), "{} is of a network with {}; set what differs in [model]", path.string(),
-        fmt::join(wrong, ", "));
-}
 
 StateDict read_published(const fs::path& given) {
   const fs::path path = file_of(given);
@@ -181,6 +181,20 @@ StateDict read_published(const fs::path& given) {
 StateDict published(const Spec& model, const StateDict& network) {
   StateDict result;
   for (const auto& [name, tensor] : network) result.emplace(name, to_published(model, name, tensor));
+  if (model.kind.starts_with("vgg")) add_zero_biases(model, network, result);
+  return result;
+}
+
+StateDict published_for_class(const Spec& model, const StateDict& network) {
+  StateDict own = published(model, network), result;
+  add_zero_biases(model, network, own);
+  for (const auto& [name, embedding] :
+       {std::pair("gpt", "wte.weight"), std::pair("llama", "model.embed_tokens.weight")})
+    if (model.kind.starts_with(name)) own.emplace("lm_head.weight", own.at(embedding));
+  for (const auto& [name, tensor] : network)
+    if (const size_t at = name.rfind("running_mean"); at != std::string::npos)
+      own.emplace(name.substr(0, at) + "num_batches_tracked", Tensor::zeros({}, DType::i64));
+  for (const auto& [name, tensor] : own) result.emplace(name_in_class(model, name), tensor);
   return result;
 }
 
@@ -202,26 +216,27 @@ void load_published(const Spec& model, Network& network, const StateDict& weight
     const std::string& name = entry.first;
     const Tensor& tensor = entry.second;
     auto found = weights.end();
-    for (const char* prefix : {"", "transformer.", "model.", "module."}) {
-      found = weights.find(prefix + name);
+    for (const std::string& published_name :
+         {name, "transformer." + name, "model." + name, "module." + name, name_in_class(model, name)}) {
+      found = weights.find(published_name);
       if (found != weights.end()) break;
     }
     if (found != weights.end()) used.insert(found->first);
     if (std::ranges::any_of(except, [&](const std::string& pattern) { return name_matches(pattern, name); })) continue;
     const Tensor there = to_published(model, name, tensor);
     if (found == weights.end()) {
-      missing.push_back(fmt::format("'{}' {}{}", name, to_string(there.shape()),
-                                    name == "lm_head.weight" ? " (model.tied_head = true needs none)" : ""));
+      missing.push_back(fmt::format("'{}' {}{}", name, to_string(there.shape()), hint_of(name)));
     } else if (found->second.shape() != there.shape() || found->second.dtype() != there.dtype()) {
-      misshapen.push_back(fmt::format("'{}' {} {} instead of {} {}", name, name_of(found->second.dtype()),
+      misshapen.push_back(fmt::format("'{}' {} {} instead of {} {}{}", name, name_of(found->second.dtype()),
                                       to_string(found->second.shape()), name_of(there.dtype()),
-                                      to_string(there.shape())));
+                                      to_string(there.shape()), name == "lm_head.weight" ? "" : hint_of(name)));
     } else {
       copies.emplace_back(from_published(model, name, found->second), tensor);
     }
   }
   for (const auto& [name, tensor] : weights) {
     if (used.contains(name) || is_no_weight(name, tensor)) continue;
+    if (is_bias_of(used, name) && all_zeros(tensor)) continue;
     const bool head = name.ends_with("lm_head.weight") && !own.contains("lm_head.weight");
     if (head && repeats_embedding(weights, tensor)) continue;
     left_over.push_back("'" + name + "'" + (head ? " (model.tied_head = false has a place for it)" : ""));

@@ -6,16 +6,14 @@
 //   GPT-2's products   weights (out, in) here, (in, out) there
 //   VGG's classifier   reads an image here row by row, there channel by channel
 //
-// and prefixes, counters, masks and a head that repeats the embedding, which are ignored.
+// and prefixes, counters, masks, a head that repeats the embedding, and biases of zeros where this engine has none,
+// which are ignored. Hugging Face's ResNet has names of its own, such as
 //
-// Weights tell little about a network's settings. The config.json that Hugging Face puts next to them tells more:
+//   layer1.0.conv2.weight                  resnet.encoder.stages.0.layers.0.layer.1.convolution.weight
+//   layer2.0.downsample.1.running_mean     resnet.encoder.stages.1.layers.0.shortcut.normalization.running_mean
+//   fc.bias                                classifier.1.bias
 //
-//   num_attention_heads, num_key_value_heads    model.heads, kv_heads (of GPT-2: n_head)
-//   rms_norm_eps                                norm_eps
-//   rope_theta                                  rope_base
-//   rope_scaling (or rope_parameters)           of rope_type "llama3": factor, low_freq_factor, high_freq_factor and
-//                                               original_max_position_embeddings are rope_factor, rope_low_freq_factor,
-//                                               rope_high_freq_factor and rope_original_context
+// Weights tell little about a network's settings; the config.json next to them tells more (models/published_config.h).
 #include <filesystem>
 #include <span>
 #include <string>
@@ -29,12 +27,13 @@ namespace elinvar {
 // an index. Converts float16, bfloat16 and float64 to float32. Throws Failure.
 StateDict read_published(const std::filesystem::path& path);
 
-// Compares `model`, with its defaults filled in, with the config.json next to such weights, if there is one. Throws
-// UsageError with the right settings if it describes another network, and Failure if this engine does not support it.
-void check_published_settings(const Spec& model, const std::filesystem::path& weights);
-
-// Returns the parameters and buffers of a network of this kind in the published layout.
+// Returns the parameters and buffers of a network of this kind in the published layout, under the names of this engine.
+// VGG gets the biases that torchvision's has, as zeros.
 StateDict published(const Spec& model, const StateDict& network);
+
+// Returns them under the names of the class that published_config() names, with every tensor that strict loading asks
+// for: also a tied head, and as zeros biases that the network lacks and counters of batch norms.
+StateDict published_for_class(const Spec& model, const StateDict& network);
 
 // Copies weights into a network of this kind. Parameters that `except` matches (patterns as in exempt_from_decay) keep
 // their initial values; a pattern that matches none is a UsageError. Throws Failure with a list of weights that are

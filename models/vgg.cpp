@@ -1,6 +1,6 @@
-// VGG with batch norm (Simonyan and Zisserman, "Very deep convolutional networks"). Parameters are named as in
-// torchvision: features.<i> counts convolutions, batch norms, ReLUs and poolings; classifier.<i> counts linear layers,
-// ReLUs and dropouts. Images being (H, W, C), the first linear layer reads features in the order (h, w, c).
+// VGG, with or without batch norm (Simonyan and Zisserman, "Very deep convolutional networks"). Parameters are named as
+// in torchvision: features.<i> counts convolutions, batch norms, ReLUs and poolings; classifier.<i> counts linear
+// layers, ReLUs and dropouts. Images being (H, W, C), the first linear layer reads features in the order (h, w, c).
 #include <algorithm>
 #include <memory>
 
@@ -20,6 +20,7 @@ namespace {
 
 struct VggOptions {
   int depth = 16;          // 11, 13, 16 or 19
+  bool batch_norm = true;  // after each convolution
   bool conv_bias = false;  // torchvision has a bias, which batch norm makes useless
   // imagenet: average over 7x7 cells, then 4096, 4096 and the classes; cifar: one linear layer.
   enum class Head { imagenet, cifar } head = Head::imagenet;
@@ -54,10 +55,10 @@ class Vgg : public Network {
     for (const int64_t count : stages(options.depth)) {
       const int64_t width = kWidths[stages_.size()];
       Stage& stage = stages_.emplace_back();
-      for (int64_t i = 0; i < count; ++i, index += 3) {  // convolution, batch norm, ReLU
+      for (int64_t i = 0; i < count; ++i, index += options.batch_norm ? 3 : 2) {  // convolution, batch norm, ReLU
         stage.convs.emplace_back(features / index, channels, width, Extent2{3, 3}, Conv2dOptions{.padding = {1, 1}},
                                  Conv2dInit{.bias = options.conv_bias, .weight = init::kaiming_normal()});
-        stage.norms.emplace_back(features / (index + 1), width);
+        if (options.batch_norm) stage.norms.emplace_back(features / (index + 1), width);
         channels = width;
       }
       ++index;  // the pooling
@@ -91,10 +92,11 @@ class Vgg : public Network {
  private:
   struct Stage {
     std::vector<Conv2d> convs;
-    std::vector<BatchNorm2d> norms;
+    std::vector<BatchNorm2d> norms;  // empty without batch norm
 
     Var operator()(Var x, Context& context) const {
-      for (size_t i = 0; i < convs.size(); ++i) x = norms[i](convs[i](x), context, {.relu = true});
+      for (size_t i = 0; i < convs.size(); ++i)
+        x = norms.empty() ? relu(convs[i](x)) : norms[i](convs[i](x), context, {.relu = true});
       return max_pool2d(x, {.kernel = {2, 2}, .stride = {2, 2}});
     }
   };
@@ -115,7 +117,10 @@ std::vector<ModelKind> vgg_kinds() {
                        s.require(side >= 32, "kind", "= 'vgg{}' takes images of at least 32 x 32 pixels, got {} x {}",
                                  depth, input.sample[0], input.sample[1]);
                        const bool small = side < 64;
-                       VggOptions options{.depth = depth, .conv_bias = s.boolean("conv_bias", false)};
+                       VggOptions options{.depth = depth};
+                       // Records of older runs lack this setting, so a network has it only if its configuration does.
+                       if (s.has("batch_norm")) options.batch_norm = s.boolean("batch_norm", true);
+                       options.conv_bias = s.boolean("conv_bias", !options.batch_norm);
                        if (s.choice("head", small ? "cifar" : "imagenet", {"imagenet", "cifar"}) == "cifar")
                          options.head = VggOptions::Head::cifar;
                        else options.dropout = s.real("dropout", 0.5, 0.0, 0.99);

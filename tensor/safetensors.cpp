@@ -168,7 +168,8 @@ void refuse_pickle(const File& file, const std::string& name) {
   if (!zip && !(pickle && named)) return;
   fail(
       "[safetensors] {0} is a file of torch.save or another archive, no safetensors file; convert it in Python: "
-      "safetensors.torch.save_file(torch.load('{0}', weights_only=True), 'model.safetensors')",
+      "safetensors.torch.save_file({{k: v.clone() for k, v in torch.load('{0}', weights_only=True).items()}}, "
+      "'model.safetensors')",
       name);
 }
 

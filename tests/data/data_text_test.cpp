@@ -2,9 +2,11 @@
 
 #include <sys/resource.h>
 
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
+#include "data/bpe.h"
 #include "data/dataset.h"
 #include "data/token_file.h"
 #include "tensor/base/check.h"
@@ -55,6 +57,26 @@ TEST(Vocabulary, CharactersAreSortedCodePoints) {
   EXPECT_NE(message_of<UsageError>([&] { v.encode("ax"); }).find("'x' at byte 1 is none of the 6 symbols"),
             std::string::npos);
   EXPECT_NE(message_of<UsageError>([&] { v.decode(6); }).find("outside the vocabulary"), std::string::npos);
+}
+
+// Hugging Face's `tokenizers` read these files: tools/peers/published.py compares the tokens.
+TEST(Vocabulary, AreWrittenAsTokenizers) {
+  const TemporaryFolder folder;
+  const ByteVocabulary bytes;
+  folder.write("tokenizer.json", bytes.tokenizer_json());
+  const auto bpe = Bpe::load(folder.path());
+  std::string all;
+  for (int c = 0; c < 256; ++c) all += static_cast<char>(c);
+  EXPECT_EQ(bpe->size(), 256);
+  EXPECT_EQ(bpe->encode(all + "<|endoftext|>"), bytes.encode(all + "<|endoftext|>"));
+
+  const std::string text = "b\n\"a\U0001F600";
+  const CharacterVocabulary characters(text);
+  const auto json = nlohmann::json::parse(characters.tokenizer_json());
+  EXPECT_EQ(json["model"]["type"], "WordLevel");
+  EXPECT_EQ(json["model"]["vocab"].size(), 5u);
+  for (const auto& [symbol, token] : json["model"]["vocab"].items())
+    EXPECT_EQ(characters.encode(symbol), std::vector<int32_t>{token.get<int32_t>()});
 }
 
 TEST(Vocabulary, RefusesMalformedUtf8) {
@@ -291,6 +313,34 @@ TEST(Text, IsReadByPairEncoding) {
   const auto dataset = open_dataset(config, Split::train);
   EXPECT_EQ(dataset->classes(), 1000);
   EXPECT_EQ(text.find(dataset->vocabulary()->decode_all(window(*dataset, 0).input)), 0u);
+}
+
+TEST(Text, NamesOfSpecialTokensAreTextUnlessAskedFor) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += fmt::format("text {}<|endoftext|>", i);
+  DataConfig config{.kind = "text", .path = folder.write("a.txt", text), .tokens = "bpe", .context = 16};
+  config.tokenizer = std::string(ELINVAR_SOURCE_DIR) + "/tests/golden/tokenizer.json";
+  const auto plain = open_dataset(config, Split::train);
+  config.special_tokens = true;
+  const auto special = open_dataset(config, Split::train);
+  const auto end = *special->vocabulary()->end_of_text();
+  const std::vector<int32_t> tokens = window(*special, 0).input, pieces = window(*plain, 0).input;
+  EXPECT_GE(std::ranges::count(tokens, end), 2);
+  EXPECT_EQ(std::ranges::count(pieces, end), 0);
+  for (const auto& input : {tokens, pieces}) EXPECT_EQ(text.find(plain->vocabulary()->decode_all(input)), 0u);
+  EXPECT_NE(digest(*plain), digest(*special));
+
+  config.tokens = "byte";
+  EXPECT_NE(message_of<UsageError>([&] {
+              open_dataset(config, Split::train);
+            }).find("data.special_tokens has a meaning only with data.tokens = \"bpe\""),
+            std::string::npos);
+  config.kind = "tokens";
+  EXPECT_NE(message_of<UsageError>([&] {
+              open_dataset(config, Split::train);
+            }).find("data.special_tokens has no effect on files of tokens; tokenize encode --special-tokens"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -155,7 +155,10 @@ TEST_F(TrainCommand, ImportsAndExportsWeights) {
   ASSERT_EQ(run("images.toml", "first").code, 0);
   const std::string weights = folder_ / "weights.safetensors", again = folder_ / "again.safetensors";
   ASSERT_EQ(train({"export", folder_ / "first", weights}).code, 0);
-  EXPECT_EQ(train({"export", folder_ / "first", weights}).code, 3);  // the file exists already
+  const Ended twice = train({"export", folder_ / "first", weights});
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_NE(twice.err.find(weights + " exists; choose another name, or --force"), std::string::npos) << twice.err;
+  EXPECT_EQ(train({"export", folder_ / "first", weights, "--force"}).code, 0);
   for (const char* name : {"one", "two"})
     ASSERT_EQ(train({"import", weights, folder_ / "images.toml", folder_ / name}).code, 0);
   EXPECT_EQ(train({"import", weights, folder_ / "images.toml", folder_ / "one"}).code, 2);  // holds a run

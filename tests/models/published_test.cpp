@@ -197,56 +197,6 @@ TEST(Published, SomeMayKeepTheirInitialValues) {
             std::string::npos);
 }
 
-// The config.json next to weights of Hugging Face.
-TEST(Published, SettingsAreComparedWithThoseOfTheWeights) {
-  const TemporaryFolder folder;
-  const auto complaint = [&](const Case& c, const std::string& json) -> std::string {
-    folder.write("config.json", json);
-    Spec resolved;
-    build(c.model, c.input, 1, &resolved);
-    for (const fs::path& weights : {fs::path(folder.path()), folder / "model.safetensors"}) {
-      try {
-        check_published_settings(resolved, weights);
-      } catch (const UsageError& error) {
-        return error.what();
-      } catch (const Failure& error) {
-        return std::string("failure: ") + error.what();
-      }
-    }
-    return "";
-  };
-  const std::string scaling =
-      R"({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_type": "llama3",
-          "original_max_position_embeddings": 64})";
-  const std::string heads = R"("num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-06)",
-                    old_form = "{" + heads + R"(, "rope_theta": 500, "rope_scaling": )" + scaling + "}",
-                    new_form = "{" + heads + R"(, "rope_parameters": )" + scaling.substr(0, scaling.size() - 1) +
-                               R"(, "rope_theta": 500.0}})";
-  EXPECT_EQ(complaint(small_llama31(), old_form), "");
-  EXPECT_EQ(complaint(small_llama31(), new_form), "");
-  Case plain = small_llama31();
-  for (const char* setting : {"rope_factor", "rope_original_context"}) plain.model.settings.erase(setting);
-  plain.model.settings["heads"] = {int64_t{4}};
-  for (const std::string& form : {old_form, new_form}) {
-    const std::string message = complaint(plain, form);
-    for (const char* part :
-         {"config.json is of a network with model.heads = 2 instead of 4", "model.rope_factor = 8 instead of none",
-          "model.rope_original_context = 64 instead of none"})
-      EXPECT_NE(message.find(part), std::string::npos) << message;
-  }
-  EXPECT_NE(complaint(small_llama31(), R"({"rope_scaling": null})").find("model.rope_factor = 1 instead of 8"),
-            std::string::npos);
-  EXPECT_NE(complaint(small_llama(), R"({"rope_scaling": {"type": "yarn", "factor": 4.0}})")
-                .find("failure: " + (folder / "config.json").string() +
-                      ": rotary positions of type \"yarn\" are not in this engine"),
-            std::string::npos);
-  for (const char* form : {"[]", "{", R"({"rope_scaling": 8})", R"({"rms_norm_eps": "small"})"})
-    EXPECT_TRUE(complaint(small_llama(), form).starts_with("failure: ")) << form;
-  EXPECT_EQ(complaint(small_gpt(), R"({"n_head": 2, "rope_theta": 1})"), "");
-  EXPECT_NE(complaint(small_gpt(), R"({"n_head": 4})").find("model.heads = 4 instead of 2"), std::string::npos);
-  EXPECT_EQ(complaint(small_resnet(), "no JSON"), "");
-}
-
 TEST(Published, AHeadOfItsOwnIsNotPassedOver) {
   Case c = small_gpt();
   StateDict weights = golden(c).weights;
@@ -263,6 +213,91 @@ TEST(Published, AHeadOfItsOwnIsNotPassedOver) {
   EXPECT_EQ(message(), "");
   weights.erase("lm_head.weight");
   EXPECT_NE(message().find("(model.tied_head = true needs none)"), std::string::npos);
+}
+
+// torchvision's VGG has biases that batch norm makes useless, and so does Hugging Face's GPT-2 where a network has
+// none.
+TEST(Published, BiasesOfZerosAreNoBiases) {
+  const Spec vgg{.kind = "vgg11"};
+  const auto network = build(vgg, images(32, 3), 1);
+  StateDict weights = published(vgg, network->parameters.state());
+  ASSERT_TRUE(weights.contains("features.0.bias"));
+  EXPECT_EQ(weights.at("features.0.bias").shape(), Shape({64}));
+  EXPECT_EQ(weights.size(), network->parameters.state().size() + 8);
+  const auto again = build(vgg, images(32, 3), 2);
+  load_published(vgg, *again, weights);
+  EXPECT_EQ(digest(again->parameters.state()), digest(network->parameters.state()));
+  weights.at("features.0.bias").data<float>()[3] = 1;
+  EXPECT_NE(
+      message_of<Failure>([&] { load_published(vgg, *again, weights); }).find("not of this network: 'features.0.bias'"),
+      std::string::npos);
+  weights.at("features.0.bias").data<float>()[3] = 0;
+  weights["other.bias"] = Tensor::zeros({4});
+  EXPECT_NE(message_of<Failure>([&] { load_published(vgg, *again, weights); }).find("'other.bias'"), std::string::npos);
+
+  Case gpt = small_gpt();
+  gpt.model.settings["bias"] = {false};
+  const auto plain = build(gpt.model, gpt.input, 1), other = build(gpt.model, gpt.input, 2);
+  const StateDict of_class = published_for_class(gpt.model, plain->parameters.state());
+  EXPECT_EQ(of_class.at("transformer.h.0.attn.c_attn.bias").shape(), Shape({48}));
+  EXPECT_EQ(of_class.at("transformer.ln_f.bias").shape(), Shape({16}));
+  load_published(gpt.model, *other, of_class);
+  EXPECT_EQ(digest(other->parameters.state()), digest(plain->parameters.state()));
+}
+
+TEST(Published, WithoutBatchNormVggIsTorchvisionsWithoutBn) {
+  const Spec model{.kind = "vgg16", .settings = {{"batch_norm", {false}}}};
+  Spec resolved;
+  const auto network = build(model, images(32, 3), 1, &resolved);
+  EXPECT_TRUE(std::get<bool>(resolved.settings.at("conv_bias").value));
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : published(model, network->parameters.state()))
+    if (name.starts_with("features.") && name.ends_with(".bias")) names.push_back(name.substr(9, name.size() - 14));
+  std::ranges::sort(names, {}, [](const std::string& name) { return std::stoi(name); });
+  // torchvision.models.vgg16().features: convolutions and ReLUs, a pooling after each stage.
+  EXPECT_EQ(fmt::format("{}", fmt::join(names, " ")), "0 2 5 7 10 12 14 17 19 21 24 26 28");
+  EXPECT_EQ(network->parameters.buffers.size(), 0u);
+  const NoGrad constant;
+  Context context;
+  EXPECT_EQ(network->forward(Tensor::full({2, 32, 32, 3}, 0.5), context).shape(), Shape({2, 3}));
+}
+
+TEST(Published, ClassesOfHuggingFaceHaveTheirNames) {
+  const Case resnet = small_resnet(), gpt = small_gpt();
+  const auto images = build(resnet.model, resnet.input, 1), text = build(gpt.model, gpt.input, 1);
+  const StateDict own = images->parameters.state(), theirs = published_for_class(resnet.model, own);
+  const auto expect_same = [&](const char* name, const char* their_name) {
+    ASSERT_TRUE(theirs.contains(their_name)) << their_name;
+    EXPECT_EQ(digest(theirs.at(their_name)), digest(published(resnet.model, own).at(name))) << name;
+  };
+  expect_same("conv1.weight", "resnet.embedder.embedder.convolution.weight");
+  expect_same("bn1.running_mean", "resnet.embedder.embedder.normalization.running_mean");
+  expect_same("layer1.0.conv2.weight", "resnet.encoder.stages.0.layers.0.layer.1.convolution.weight");
+  expect_same("layer2.0.bn3.bias", "resnet.encoder.stages.1.layers.0.layer.2.normalization.bias");
+  expect_same("layer2.0.downsample.0.weight", "resnet.encoder.stages.1.layers.0.shortcut.convolution.weight");
+  expect_same("layer2.0.downsample.1.running_var",
+              "resnet.encoder.stages.1.layers.0.shortcut.normalization.running_var");
+  expect_same("fc.bias", "classifier.1.bias");
+  EXPECT_EQ(theirs.at("resnet.embedder.embedder.normalization.num_batches_tracked").item(), 0);
+
+  const StateDict of_gpt = published_for_class(gpt.model, text->parameters.state());
+  for (const auto& [name, tensor] : of_gpt) EXPECT_TRUE(name.starts_with("transformer.") || name == "lm_head.weight");
+  EXPECT_TRUE(equal_bits(of_gpt.at("lm_head.weight"), text->parameters.state().at("wte.weight")));
+
+  for (const auto& [c, network] : {std::pair(&resnet, images.get()), std::pair(&gpt, text.get())}) {
+    const auto again = build(c->model, c->input, 2);
+    load_published(c->model, *again, published_for_class(c->model, network->parameters.state()));
+    EXPECT_EQ(digest(again->parameters.state()), digest(network->parameters.state())) << c->file;
+  }
+}
+
+TEST(Published, FilesOfTorchSaveAreToldFromSafetensors) {
+  const TemporaryFolder folder;
+  folder.write("pytorch_model.bin", "PK");
+  const std::string message = message_of<Failure>([&] { read_published(folder.path()); });
+  for (const char* part :
+       {"has weights of torch.save (pytorch_model.bin)", "convert them in Python", "save_pretrained("})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
 }  // namespace

@@ -51,6 +51,26 @@ TEST(TokenizeEncode, PartsDocumentsByTheSpecialTokenThatThereIs) {
             std::string::npos);
 }
 
+TEST(TokenizeEncode, SpecialTokensInDocumentsAreAChoice) {
+  const TemporaryFolder folder;
+  const std::string text = folder.write("text.txt", "to<|endoftext|>be");
+  const auto count_of_ends = [&](bool special) {
+    const TemporaryFolder out;
+    encode({.documents = {.inputs = {text}},
+            .tokenizer = tokenizer_with(folder, {"<|endoftext|>"}),
+            .separator = "",
+            .special_tokens = special,
+            .out = out.path(),
+            .validation = 0});
+    const TokenFile file(out / "train_000000.bin");
+    std::vector<int32_t> tokens(static_cast<size_t>(file.size()));
+    file.read(0, file.size(), tokens.data());
+    return std::ranges::count(tokens, 1000);
+  };
+  EXPECT_EQ(count_of_ends(false), 1);  // the separator
+  EXPECT_EQ(count_of_ends(true), 2);
+}
+
 TEST(TokenizeEncode, RefusesWhatIsNoText) {
   const TemporaryFolder folder;
   folder.write("files/a.txt", "to be\xFF");  // a stray byte is a token

@@ -68,6 +68,7 @@ void visit(V& v, DataConfig& c) {
   v("label_field", c.label_field);
   v("tokens", c.tokens);
   v("tokenizer", c.tokenizer);
+  v("special_tokens", c.special_tokens);
   v("context", c.context);
   v("include", c.include);
   v("exclude", c.exclude);
@@ -173,8 +174,8 @@ const std::vector<std::string> kIndifferent = {"run.state_digest_every", "run.ch
                                                "ledger.tensors_every"};
 
 // Settings that older runs do not have. Where they have no effect they are left out, so that digests stay the same.
-const std::vector<std::pair<std::string, std::string>> kLater = {{"data.augment_epochs", "0"},
-                                                                 {"optimizer.ema_decay", "0.0"}};
+const std::vector<std::pair<std::string, std::string>> kLater = {
+    {"data.augment_epochs", "0"}, {"data.special_tokens", "false"}, {"optimizer.ema_decay", "0.0"}};
 
 template <class... Parts>
 std::vector<std::pair<std::string, std::string>> keys_of(Parts... parts) {

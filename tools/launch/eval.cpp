@@ -7,6 +7,8 @@
 
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
+#include "tensor/ops/copy.h"
+#include "tensor/safetensors.h"
 #include "tools/cli/device_options.h"
 #include "tools/launch/commands.h"
 #include "tools/training/job.h"
@@ -21,7 +23,39 @@ struct EvalOptions {
   bool mirror = false;    // averages the logits of an image and its mirror image
   bool json = false;      // the score as JSON
   std::string confusion;  // .csv file to write, with how often each class was predicted for each; empty: none
+  std::string logits;     // .safetensors file to write, with the logits and targets of all samples; empty: none
   DeviceOptions device;
+};
+
+// The logits and targets of a split, in its order.
+class Outputs {
+ public:
+  void add(const Tensor& logits, const Tensor& target) {
+    logits_.push_back(logits.to(Device{}).to_contiguous());
+    targets_.push_back(target.to(Device{}).to_contiguous());
+  }
+  void write(const std::filesystem::path& path) const {
+    const std::filesystem::path aside = path.string() + ".new";
+    remove_tree(aside);
+    write_safetensors(aside, {{"logits", joined(logits_)}, {"targets", joined(targets_)}});
+    rename_file(aside, path);
+  }
+
+ private:
+  static Tensor joined(const std::vector<Tensor>& parts) {
+    Shape shape = parts.at(0).shape();
+    shape[0] = 0;
+    for (const Tensor& part : parts) shape[0] += part.dim(0);
+    const Tensor all = Tensor::empty(shape, parts[0].dtype());
+    int64_t at = 0;
+    for (const Tensor& part : parts) {
+      Tensor place = all.slice(0, at, at + part.dim(0));
+      copy(part, place);
+      at += part.dim(0);
+    }
+    return all;
+  }
+  std::vector<Tensor> logits_, targets_;
 };
 
 int eval(const EvalOptions& command) {
@@ -36,10 +70,12 @@ int eval(const EvalOptions& command) {
   // Perplexity always refers to the targets without label smoothing.
   LossOptions plain = job.config.loss;
   plain.label_smoothing = 0;
+  Outputs outputs;
   double plain_sum = 0;
   int64_t count = 0;
   const Score result = sum(score(job, job.data, 0, 1, command.mirror, [&](const Tensor& logits, const Tensor& target) {
     ranking.add(logits, target);
+    if (!command.logits.empty()) outputs.add(logits, target);
     if (images) return;
     const MicroBatchResult batch = evaluate(logits, target, plain);
     plain_sum += batch.loss_sum;
@@ -47,6 +83,7 @@ int eval(const EvalOptions& command) {
   }));
   tell_notices(*job.data);
   if (!command.confusion.empty()) replace_file(command.confusion, ranking.csv(job.data->class_names()));
+  if (!command.logits.empty()) outputs.write(command.logits);
   const double top5 = ranking.top(5), perplexity = std::exp(plain_sum / static_cast<double>(count));
   if (command.json) {
     nlohmann::ordered_json json = {{"split", command.split},      {"step", step},          {"loss", result.loss},
@@ -74,6 +111,8 @@ Command add_eval(CLI::App& program) {
                 "of images: by the mean of the logits of each and its mirror image (test-time augmentation)");
   app->add_option("--confusion", options->confusion,
                   "of images: a .csv file to write, how often each class was taken for each");
+  app->add_option("--logits", options->logits,
+                  "a .safetensors file to write, with the logits and the targets of all samples in their order");
   app->add_flag("--json", options->json, "the score as JSON");
   options->device.add_to(*app);
   return {app, [options] {

@@ -11,9 +11,10 @@ namespace elinvar {
 
 struct EncodeCommand {
   Documents documents;
-  std::string tokenizer;  // data/bpe.h
-  std::string separator;  // special token before each document; empty: <|endoftext|> or <|end_of_text|>
-  std::string out;        // a folder without token files
+  std::string tokenizer;        // data/bpe.h
+  std::string separator;        // special token before each document; empty: <|endoftext|> or <|end_of_text|>
+  bool special_tokens = false;  // names of special tokens in documents become these tokens
+  std::string out;              // a folder without token files
   double validation = 0.01;
   int64_t shard_tokens = 100'000'000;
 };

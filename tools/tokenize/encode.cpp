@@ -85,7 +85,8 @@ int encode(const EncodeCommand& command) {
         std::vector<int32_t>& made = tokens[static_cast<size_t>(i)];
         made.reserve(text.size() / 3 + 1);
         made.push_back(separator);
-        encoder.encode(text, made);
+        if (command.special_tokens) encoder.encode_prompt(text, made);
+        else encoder.encode(text, made);
       }
     });
     for (size_t i = 0; i < texts.size(); ++i)

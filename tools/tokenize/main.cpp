@@ -34,6 +34,10 @@ int tokenize_program(int argc, char** argv) {
       ->required();
   encode->add_option("--separator", encode_options.separator,
                      "the special token before each document (default: <|endoftext|> or <|end_of_text|>)");
+  encode->add_flag(
+      "--special-tokens", encode_options.special_tokens,
+      "names of special tokens in documents, such as <|endoftext|>, become these tokens; otherwise they are "
+      "text like any other");
   encode->add_option("--out", encode_options.out, "a folder for the tokens and the tokenizer")->required();
   encode->add_option("--validation", encode_options.validation, "the share of documents that is held out")
       ->check(elinvar::number_from(0, 0.5))

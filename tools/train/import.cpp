@@ -1,4 +1,4 @@
-// `train import` and `train export`: reads weights of other programs, and writes them for these (models/published.h).
+// `train import`: begins a run with weights of other programs (models/published.h).
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
@@ -6,9 +6,9 @@
 #include "elastic/checkpoint/checkpoint.h"
 #include "elastic/checkpoint/whole_state.h"
 #include "models/published.h"
+#include "models/published_config.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
-#include "tensor/safetensors.h"
 #include "tools/train/commands.h"
 #include "tools/training/job.h"
 
@@ -28,7 +28,7 @@ int import_weights(const ImportOptions& command) {
   check(!fs::exists(directory) || fs::is_empty(directory), "{} is not empty; choose another run directory",
         directory.string());
   Job job(read_config(command.config, command.overrides));
-  check_published_settings(job.config.model, command.weights);
+  check_published_settings(job.config.model, job.network->parameters.state(), command.weights);
   load_published(job.config.model, *job.network, read_published(command.weights), command.except);
   if (job.average) job.average->parameters.load(job.network->parameters.state());
   const StateDict state = whole_state(job.state(), 0, std::nullopt);
@@ -39,19 +39,6 @@ int import_weights(const ImportOptions& command) {
   replace_file(directory / "config.toml", to_toml(job.config));
   fmt::print("{}: {} parameters of {}\n", directory.string(), job.network->parameters.count(), command.weights);
   fmt::print("train eval {0} scores them, train resume {0} trains them\n", directory.string());
-  return 0;
-}
-
-struct ExportOptions {
-  std::string run_dir, out;
-};
-
-int export_weights(const ExportOptions& command) {
-  const fs::path directory = command.run_dir;
-  Job job(read_run_config(directory));
-  const int64_t step = job.load_network(directory);
-  write_safetensors(command.out, published(job.config.model, job.network->parameters.state()), {{"format", "pt"}});
-  fmt::print("{}: {} parameters after step {}\n", command.out, job.network->parameters.count(), step);
   return 0;
 }
 
@@ -72,14 +59,6 @@ Command add_import(CLI::App& program) {
   app->add_option("--set", options->overrides, "table.key=value: overrides one key of the configuration")
       ->allow_extra_args(false);
   return {app, [options] { return import_weights(*options); }};
-}
-
-Command add_export(CLI::App& program) {
-  const auto options = std::make_shared<ExportOptions>();
-  CLI::App* app = program.add_subcommand("export", "write the weights of a run's newest checkpoint for others");
-  app->add_option("run_dir", options->run_dir, "a run directory")->required();
-  app->add_option("out", options->out, "the file to write, model.safetensors")->required();
-  return {app, [options] { return export_weights(*options); }};
 }
 
 }  // namespace elinvar

@@ -1,0 +1,205 @@
+// Compares a network with the config.json of weights that it is to get.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "models/published_config.h"
+#include "models/published_family.h"
+#include "tensor/base/check.h"
+#include "tensor/base/json.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+std::string shown(const Value& value) {
+  return std::visit(
+      [](const auto& v) -> std::string {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) return fmt::format("{}", v);
+        else return fmt::format("[{}]", fmt::join(v, ", "));
+      },
+      value);
+}
+
+bool same(const Value& a, const Value& b) {
+  const auto number = [](const Value& value) -> std::optional<double> {
+    if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
+    if (const auto* real = std::get_if<double>(&value)) return *real;
+    return std::nullopt;
+  };
+  return number(a) && number(b) ? number(a) == number(b) : a == b;
+}
+
+// Reads the settings that a config.json describes.
+class ConfigReader {
+ public:
+  ConfigReader(const Json& json, std::string place) : json_(json), place_(std::move(place)) {}
+
+  const NamedValues& settings() const { return settings_; }
+
+  void take(const char* setting, const Json& from, const char* key) {
+    if (const Json* number = find(from, key, "a number", &Json::is_number)) settings_[setting] = number->get<double>();
+  }
+  void take(const char* setting, const char* key) { take(setting, json_, key); }
+  void take_flag(const char* setting, const char* key) {
+    if (const Json* flag = find(json_, key, "true or false", &Json::is_boolean)) settings_[setting] = flag->get<bool>();
+  }
+  void set(const char* setting, Value value) { settings_[setting] = std::move(value); }
+
+  std::vector<int64_t> integers(const char* key) const {
+    std::vector<int64_t> values;
+    if (const Json* list = find(json_, key, "a list of numbers", &Json::is_array))
+      for (const Json& value : *list) {
+        if (!value.is_number_integer()) fail("{}: expected a list of numbers for '{}'", place_, key);
+        values.push_back(value.get<int64_t>());
+      }
+    return values;
+  }
+  // Refuses a key with another value than those that this engine computes.
+  void expect(const char* key, const std::vector<Json>& supported) const {
+    const auto found = json_.find(key);
+    if (found == json_.end() || found->is_null() || std::ranges::find(supported, *found) != supported.end()) return;
+    std::vector<std::string> texts;
+    for (const Json& value : supported) texts.push_back(value.dump());
+    fail("{}: \"{}\": {} is not in this engine; it has {}", place_, key, found->dump(), fmt::join(texts, " and "));
+  }
+
+  void read_rotary() {
+    take("rope_base", "rope_theta");
+    Json rope;
+    for (const char* key : {"rope_scaling", "rope_parameters"})
+      if (json_.contains(key) && !json_[key].is_null()) rope = json_[key];
+    if (rope.is_null()) rope = Json::object();
+    if (!rope.is_object()) fail("{}: expected a JSON object for the scaling of rotary positions", place_);
+    take("rope_base", rope, "rope_theta");
+    const Json type = rope.value("rope_type", rope.value("type", Json("default")));
+    if (type == "llama3") {
+      take("rope_factor", rope, "factor");
+      take("rope_low_freq_factor", rope, "low_freq_factor");
+      take("rope_high_freq_factor", rope, "high_freq_factor");
+      take("rope_original_context", rope, "original_max_position_embeddings");
+    } else if (type == "default") {
+      set("rope_factor", 1.0);
+    } else {
+      fail("{}: rotary positions of type {} are not in this engine; it has those of \"default\" and \"llama3\"", place_,
+           type.dump());
+    }
+  }
+
+ private:
+  const Json* find(const Json& from, const char* key, const char* expected, bool (Json::*is)() const noexcept) const {
+    const auto found = from.find(key);
+    if (found == from.end() || found->is_null()) return nullptr;
+    if (!((*found).*is)()) fail("{}: expected {} for '{}'", place_, expected, key);
+    return &*found;
+  }
+
+  const Json& json_;
+  std::string place_;
+  NamedValues settings_;
+};
+
+void read_gpt(ConfigReader& config, const Json& json) {
+  config.take("layers", "n_layer");
+  config.take("heads", "n_head");
+  config.take("channels", "n_embd");
+  config.take_flag("tied_head", "tie_word_embeddings");
+  config.expect("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  config.expect("layer_norm_epsilon", {1e-5});
+  for (const char* key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"}) config.expect(key, {false});
+  config.expect("scale_attn_weights", {true});
+  if (const auto channels = json.find("n_embd"); channels != json.end() && channels->is_number_integer())
+    config.expect("n_inner", {4 * channels->get<int64_t>()});
+}
+
+void read_llama(ConfigReader& config, const Json& json, const std::string& type) {
+  config.take("layers", "num_hidden_layers");
+  config.take("heads", "num_attention_heads");
+  config.take("kv_heads", "num_key_value_heads");
+  config.take("channels", "hidden_size");
+  config.take("hidden", "intermediate_size");
+  config.take("norm_eps", "rms_norm_eps");
+  config.take_flag("tied_head", "tie_word_embeddings");
+  config.expect("hidden_act", {"silu"});
+  for (const char* key : {"attention_bias", "mlp_bias", "use_sliding_window"}) config.expect(key, {false});
+  if (type == "mistral") config.expect("sliding_window", {nullptr});
+  if (!type.empty()) config.set("qkv_bias", type == "qwen2");
+  const auto channels = json.find("hidden_size"), heads = json.find("num_attention_heads");
+  if (channels != json.end() && heads != json.end() && channels->is_number_integer() && heads->is_number_integer() &&
+      heads->get<int64_t>() > 0)
+    config.expect("head_dim", {channels->get<int64_t>() / heads->get<int64_t>()});
+  config.read_rotary();
+}
+
+void read_resnet(ConfigReader& config, const Json& json) {
+  config.expect("layer_type", {"basic", "bottleneck"});
+  config.expect("hidden_act", {"relu"});
+  for (const char* key : {"downsample_in_first_stage", "downsample_in_bottleneck"}) config.expect(key, {false});
+  const bool bottleneck = json.value("layer_type", Json("bottleneck")) == "bottleneck";
+  if (json.contains("layer_type")) config.set("bottleneck", bottleneck);
+  if (const std::vector<int64_t> blocks = config.integers("depths"); !blocks.empty()) config.set("blocks", blocks);
+  std::vector<int64_t> widths = config.integers("hidden_sizes");
+  if (widths.empty()) return;
+  if (bottleneck)
+    for (int64_t& width : widths) width /= 4;
+  config.expect("embedding_size", {widths[0]});
+  config.set("widths", widths);
+}
+
+void read_vgg(ConfigReader& config, const Json& json) {
+  const Json names = json.value("architectures", Json::array());
+  if (!names.is_array() || names.size() != 1 || !names[0].is_string()) return;
+  const std::string name = names[0].get<std::string>();
+  if (name.starts_with("vgg")) config.set("batch_norm", name.ends_with("_bn"));
+}
+
+// The kinds of networks of each model_type.
+const std::map<std::string, std::string>& families() {
+  static const std::map<std::string, std::string> all = {
+      {"gpt2", "gpt"}, {"llama", "llama"}, {"qwen2", "llama"}, {"mistral", "llama"}, {"resnet", "resnet"}};
+  return all;
+}
+
+}  // namespace
+
+void check_published_settings(const Spec& model, const StateDict& network, const fs::path& weights) {
+  const std::string family = family_of(model);
+  if (family.empty()) return;  // no config.json describes other kinds
+  const fs::path path = (fs::is_directory(weights) ? weights : weights.parent_path()) / "config.json";
+  if (!fs::exists(path)) return;
+  const Json json = read_json_object(path);
+  const std::string place = path.string();
+  const Json type_value = json.value("model_type", Json(""));
+  const std::string type = type_value.is_string() ? type_value.get<std::string>() : type_value.dump();
+  if (!type.empty()) {
+    const auto found = families().find(type);
+    if (found == families().end()) {
+      std::vector<std::string> known;
+      for (const auto& [name, kinds] : families()) known.push_back(name);
+      fail("{}: networks of model_type \"{}\" are not in this engine; it has {}", place, type, fmt::join(known, ", "));
+    }
+    check(found->second == family,
+          "{} is of a network of model_type \"{}\", which is of kind '{}' here; [model] has '{}'", place, type,
+          found->second, model.kind);
+  }
+  ConfigReader config(json, place);
+  if (family == "gpt") read_gpt(config, json);
+  else if (family == "llama") read_llama(config, json, type);
+  else if (family == "resnet") read_resnet(config, json);
+  else read_vgg(config, json);
+  const NamedValues own = own_settings(model, network);
+  std::vector<std::string> wrong;
+  for (const auto& [name, value] : config.settings()) {
+    const auto set = own.find(name);
+    if (set != own.end() && same(set->second, value)) continue;
+    const bool absent = set == own.end() || (name == "rope_factor" && !model.settings.contains(name));
+    wrong.push_back(
+        fmt::format("model.{} = {} instead of {}", name, shown(value), absent ? "none" : shown(set->second)));
+  }
+  check(wrong.empty(), "{} is of a network with {}; set what differs in [model]", place, fmt::join(wrong, ", "));
+}
+
+}  // namespace elinvar

@@ -1,0 +1,93 @@
+// train export DIR/: folders that Hugging Face's transformers load, which train import reads as well.
+#include <set>
+
+#include "tensor/base/file.h"
+#include "tensor/safetensors.h"
+#include "tests/jobs/train_command.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Ended;
+using test::TrainCommand;
+
+std::set<std::string> names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const fs::path& path : paths_in(folder)) names.insert(path.filename().string());
+  return names;
+}
+
+TEST_F(TrainCommand, ExportsFolders) {
+  ASSERT_EQ(run("text.toml", "first").code, 0);
+  const std::string out = folder_ / "made/gpt/", config = out + "config.json";
+  ASSERT_EQ(train({"export", folder_ / "first", out}).code, 0);
+  EXPECT_EQ(names_in(out),
+            (std::set<std::string>{"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}));
+  const auto json = nlohmann::json::parse(read_file(config));
+  EXPECT_EQ(json["architectures"][0], "GPT2LMHeadModel");
+  EXPECT_EQ(json["n_positions"], 32);
+  EXPECT_EQ(json["vocab_size"], 256);
+  EXPECT_EQ(nlohmann::json::parse(read_file(out + "tokenizer_config.json"))["model_max_length"], 32);
+  EXPECT_TRUE(read_safetensors(out + "model.safetensors").tensors.contains("transformer.h.0.attn.c_attn.weight"));
+
+  // A folder that holds something is left alone, with or without '/' at its end.
+  replace_file(config, "mine");
+  for (const std::string& name : {out, out.substr(0, out.size() - 1)}) {
+    const Ended taken = train({"export", folder_ / "first", name});
+    EXPECT_EQ(taken.code, 2);
+    EXPECT_NE(taken.err.find(name + " exists; choose another name, or --force"), std::string::npos) << taken.err;
+    EXPECT_EQ(read_file(config), "mine");
+  }
+  // --force replaces the files of an export, and no others.
+  replace_file(out + "README.md", "mine");
+  ASSERT_EQ(train({"export", folder_ / "first", out, "--force"}).code, 0);
+  EXPECT_EQ(nlohmann::json::parse(read_file(config)), json);
+  EXPECT_EQ(read_file(out + "README.md"), "mine");
+  EXPECT_EQ(names_in(out).size(), 5u);
+  fs::create_directories(folder_ / "empty");
+  EXPECT_EQ(train({"export", folder_ / "first", folder_ / "empty"}).code, 0);
+
+  // The weights are those of the run.
+  ASSERT_EQ(train({"import", out, folder_ / "text.toml", folder_ / "again"}).code, 0);
+  const auto loss_of = [&](const char* name) {
+    return nlohmann::json::parse(train({"eval", folder_ / name, "--json"}).out).at("loss").get<double>();
+  };
+  EXPECT_EQ(loss_of("again"), loss_of("first"));
+  const Ended other = train({"import", out, folder_ / "text.toml", folder_ / "other", "--set", "model.layers=2"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.err.find("model.layers = 1 instead of 2"), std::string::npos) << other.err;
+}
+
+TEST_F(TrainCommand, ExportsNoFolderForNetworksWithoutAClass) {
+  ASSERT_EQ(run("images.toml", "first").code, 0);
+  const Ended refused = train({"export", folder_ / "first", folder_.path() + "/out/"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("neither Hugging Face's transformers nor torchvision has a network of kind 'layers'"),
+            std::string::npos)
+      << refused.err;
+  EXPECT_FALSE(fs::exists(folder_ / "out"));
+  // What cannot be written leaves nothing behind.
+  ASSERT_EQ(run("text.toml", "text").code, 0);
+  fs::create_directories(folder_ / "full/model.safetensors/x");
+  EXPECT_EQ(train({"export", folder_ / "text", folder_ / "full", "--force"}).code, 3);
+  EXPECT_EQ(names_in(folder_ / "full"), std::set<std::string>{"model.safetensors"});
+}
+
+TEST_F(TrainCommand, WritesLogits) {
+  ASSERT_EQ(run("text.toml", "text").code, 0);
+  const std::string file = folder_ / "logits.safetensors";
+  const Ended score = train({"eval", folder_ / "text", "--json", "--logits", file});
+  ASSERT_EQ(score.code, 0) << score.err;
+  const StateDict tensors = read_safetensors(file).tensors;
+  const int64_t samples = nlohmann::json::parse(score.out)["samples"].get<int64_t>();
+  EXPECT_EQ(tensors.at("logits").shape(), Shape({samples, 32, 256}));
+  EXPECT_EQ(tensors.at("targets").shape(), Shape({samples, 32}));
+  const std::string rounded = folder_ / "images";
+  ASSERT_EQ(run("images.toml", "images").code, 0);
+  ASSERT_EQ(train({"eval", rounded, "--logits", file}).code, 0);  // replaces the file
+  EXPECT_EQ(read_safetensors(file).tensors.at("logits").shape()[1], 3);
+}
+
+}  // namespace
+}  // namespace elinvar

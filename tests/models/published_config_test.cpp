@@ -1,0 +1,252 @@
+// The config.json of exported networks, and the comparison of imported ones with it.
+#include "models/published_config.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "models/build.h"
+#include "models/published.h"
+#include "tensor/base/check.h"
+#include "tensor/safetensors.h"
+#include "tests/support/temporary_folder.h"
+
+namespace elinvar::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+struct Case {
+  Spec model;
+  InputInfo input;
+};
+
+using List = std::vector<int64_t>;
+using NamedValues = std::map<std::string, Value>;
+
+Case of_text(const std::string& kind, const NamedValues& settings) {
+  Case c{{.kind = kind}, {.sample = {12}, .classes = 40, .dtype = DType::i32}};
+  for (const auto& [name, value] : settings) c.model.settings[name] = {value};
+  return c;
+}
+Case of_images(const std::string& kind, const NamedValues& settings) {
+  Case c{{.kind = kind}, {.sample = {64, 64, 3}, .classes = 10}};
+  for (const auto& [name, value] : settings) c.model.settings[name] = {value};
+  return c;
+}
+
+Case gpt(const NamedValues& more = {}) {
+  NamedValues settings = {
+      {"layers", int64_t{2}}, {"heads", int64_t{2}}, {"channels", int64_t{16}}, {"context", int64_t{20}}};
+  for (const auto& [name, value] : more) settings[name] = value;
+  return of_text("gpt", settings);
+}
+Case llama(const NamedValues& more = {}) {
+  NamedValues settings = {{"layers", int64_t{2}},    {"heads", int64_t{4}},   {"kv_heads", int64_t{2}},
+                          {"channels", int64_t{16}}, {"hidden", int64_t{24}}, {"norm_eps", 1e-6}};
+  for (const auto& [name, value] : more) settings[name] = value;
+  return of_text("llama", settings);
+}
+Case llama31() { return llama({{"rope_base", 500.0}, {"rope_factor", 8.0}, {"rope_original_context", int64_t{64}}}); }
+Case resnet(bool bottleneck) {
+  return of_images("resnet", {{"blocks", List{1, 2}}, {"widths", List{4, 8}}, {"bottleneck", bottleneck}});
+}
+
+// The shapes of a network and its description with all defaults.
+struct Outline {
+  explicit Outline(const Case& c) {
+    const OutlineScope no_values;
+    network = build(c.model, c.input, 1, &model);
+  }
+  Json config(const PublishedFacts& facts = {}) const {
+    return Json::parse(published_config(model, network->parameters.state(), facts));
+  }
+  // Returns the error, "" if there is none.
+  std::string complaint(const std::string& json) const {
+    const TemporaryFolder folder;
+    folder.write("config.json", json);
+    for (const fs::path& weights : {fs::path(folder.path()), folder / "model.safetensors"}) {
+      try {
+        check_published_settings(model, network->parameters.state(), weights);
+      } catch (const UsageError& error) {
+        return error.what();
+      } catch (const Failure& error) {
+        return std::string("failure: ") + error.what();
+      }
+    }
+    return "";
+  }
+
+  Spec model;
+  std::unique_ptr<Network> network;
+};
+
+void expect_has(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' in: " << text;
+}
+
+void expect_entries(const Json& config, const Json& entries) {
+  for (const auto& [key, value] : entries.items()) EXPECT_EQ(config.value(key, Json("absent")), value) << key;
+}
+
+TEST(PublishedConfig, NamesTheClassAndItsSizes) {
+  expect_entries(Outline(gpt({{"dropout", 0.1}})).config({.end_of_text = 3}), {{"model_type", "gpt2"},
+                                                                               {"architectures", {"GPT2LMHeadModel"}},
+                                                                               {"vocab_size", 40},
+                                                                               {"n_positions", 20},
+                                                                               {"n_embd", 16},
+                                                                               {"n_layer", 2},
+                                                                               {"n_head", 2},
+                                                                               {"activation_function", "gelu_new"},
+                                                                               {"layer_norm_epsilon", 1e-5},
+                                                                               {"resid_pdrop", 0.1},
+                                                                               {"attn_pdrop", 0.0},
+                                                                               {"tie_word_embeddings", true},
+                                                                               {"eos_token_id", 3}});
+  expect_entries(Outline(llama()).config({.context = 12}), {{"model_type", "llama"},
+                                                            {"architectures", {"LlamaForCausalLM"}},
+                                                            {"vocab_size", 40},
+                                                            {"hidden_size", 16},
+                                                            {"intermediate_size", 24},
+                                                            {"num_hidden_layers", 2},
+                                                            {"num_attention_heads", 4},
+                                                            {"num_key_value_heads", 2},
+                                                            {"head_dim", 4},
+                                                            {"max_position_embeddings", 12},
+                                                            {"rms_norm_eps", 1e-6},
+                                                            {"rope_theta", 10000.0},
+                                                            {"rope_scaling", nullptr},
+                                                            {"attention_bias", false},
+                                                            {"tie_word_embeddings", false},
+                                                            {"eos_token_id", nullptr}});
+  const Json scaled = Outline(llama31()).config({.context = 12});
+  expect_entries(scaled["rope_scaling"], {{"rope_type", "llama3"},
+                                          {"factor", 8.0},
+                                          {"low_freq_factor", 1.0},
+                                          {"high_freq_factor", 4.0},
+                                          {"original_max_position_embeddings", 64}});
+  EXPECT_EQ(scaled["max_position_embeddings"], 512);
+  expect_entries(Outline(llama({{"qkv_bias", true}, {"tied_head", true}})).config(),
+                 {{"model_type", "qwen2"},
+                  {"architectures", {"Qwen2ForCausalLM"}},
+                  {"use_sliding_window", false},
+                  {"tie_word_embeddings", true}});
+}
+
+TEST(PublishedConfig, NamesClassesOfImages) {
+  const Json config = Outline(resnet(true)).config();
+  expect_entries(config, {{"model_type", "resnet"},
+                          {"architectures", {"ResNetForImageClassification"}},
+                          {"num_channels", 3},
+                          {"embedding_size", 4},
+                          {"hidden_sizes", {16, 32}},
+                          {"depths", {1, 2}},
+                          {"layer_type", "bottleneck"},
+                          {"downsample_in_bottleneck", false}});
+  EXPECT_EQ(config["id2label"].size(), 10u);
+  EXPECT_EQ(config["label2id"]["LABEL_9"], 9);
+  std::vector<std::string> names(10, "twice");
+  names[3] = "cat";
+  const Json named = Outline(resnet(false)).config({.class_names = names});
+  expect_entries(named, {{"layer_type", "basic"}, {"hidden_sizes", {4, 8}}, {"label2id", {{"twice", 0}, {"cat", 3}}}});
+  EXPECT_EQ(named["id2label"]["3"], "cat");
+  expect_entries(Outline(of_images("resnet50", {})).config(),
+                 {{"depths", {3, 4, 6, 3}}, {"hidden_sizes", {256, 512, 1024, 2048}}, {"embedding_size", 64}});
+  expect_entries(Outline(of_images("vgg16", {})).config(), {{"architectures", {"vgg16_bn"}}, {"num_classes", 10}});
+  expect_entries(Outline(of_images("vgg11", {{"batch_norm", false}})).config(), {{"architectures", {"vgg11"}}});
+}
+
+TEST(PublishedConfig, SaysWhichNetworksHaveNoClass) {
+  const auto complaint = [](const Case& c) { return message_of<UsageError>([&] { Outline(c).config(); }); };
+  expect_has(complaint(of_images("resnet20", {})), {"no network of kind 'resnet20' with stem = \"cifar\"",
+                                                    "a path such as model.safetensors writes its weights alone"});
+  expect_has(complaint(of_images("resnet18", {{"shortcut", std::string("pad")}})), {"shortcut = \"pad\""});
+  expect_has(complaint(of_images("vgg11", {{"head", std::string("cifar")}})), {"kind 'vgg11' with head = \"cifar\""});
+  expect_has(complaint(of_images("mlp", {})), {"neither Hugging Face's transformers nor torchvision has a network"});
+}
+
+TEST(PublishedConfig, WhatWasExportedFitsTheNetworkAgain) {
+  for (const Case& c : {gpt(), gpt({{"tied_head", false}, {"bias", false}}), llama(), llama31(),
+                        llama({{"qkv_bias", true}, {"tied_head", true}}), resnet(false), resnet(true)}) {
+    Spec model;
+    const auto network = build(c.model, c.input, 1, &model), again = build(c.model, c.input, 2);
+    const StateDict state = network->parameters.state();
+    const TemporaryFolder folder;
+    folder.write("config.json", published_config(model, state, {.context = 12}));
+    write_safetensors(folder / "model.safetensors", published_for_class(model, state));
+    check_published_settings(model, again->parameters.state(), folder.path());
+    load_published(model, *again, read_published(folder.path()));
+    EXPECT_EQ(digest(again->parameters.state()), digest(state)) << c.model.kind;
+  }
+}
+
+TEST(PublishedConfig, RotaryPositionsHaveAnOldAndANewForm) {
+  const std::string scaling =
+      R"({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_type": "llama3",
+          "original_max_position_embeddings": 64})";
+  const std::string heads = R"("num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-06)",
+                    old_form = "{" + heads + R"(, "rope_theta": 500, "rope_scaling": )" + scaling + "}",
+                    new_form = "{" + heads + R"(, "rope_parameters": )" + scaling.substr(0, scaling.size() - 1) +
+                               R"(, "rope_theta": 500.0}})";
+  const Outline scaled(llama31()), plain(llama({{"heads", int64_t{2}}, {"rope_base", 500.0}}));
+  for (const std::string& form : {old_form, new_form}) {
+    EXPECT_EQ(scaled.complaint(form), "");
+    expect_has(plain.complaint(form),
+               {"config.json is of a network with model.heads = 4 instead of 2",
+                "model.rope_factor = 8 instead of none", "model.rope_original_context = 64 instead of none"});
+  }
+  expect_has(scaled.complaint(R"({"rope_scaling": null})"), {"model.rope_factor = 1 instead of 8"});
+  expect_has(plain.complaint(R"({"rope_scaling": {"type": "yarn", "factor": 4.0}})"),
+             {"failure: ", "config.json: rotary positions of type \"yarn\" are not in this engine"});
+  for (const char* form : {"[]", "{", R"({"rope_scaling": 8})", R"({"rms_norm_eps": "small"})"})
+    EXPECT_TRUE(plain.complaint(form).starts_with("failure: ")) << form;
+}
+
+TEST(PublishedConfig, EachSettingThatDiffersIsNamed) {
+  const Outline of_gpt(gpt()), of_llama(llama()), of_qwen(llama({{"qkv_bias", true}})), of_resnet(resnet(true));
+  EXPECT_EQ(of_gpt.complaint(R"({"n_head": 2, "rope_theta": 1})"), "");
+  expect_has(of_gpt.complaint(R"({"model_type": "gpt2", "n_layer": 12, "n_head": 4, "n_embd": 16,
+                                  "tie_word_embeddings": false})"),
+             {"model.heads = 4 instead of 2, model.layers = 12 instead of 2, model.tied_head = false instead of true",
+              "set what differs in [model]"});
+  expect_has(of_llama.complaint(R"({"model_type": "qwen2", "num_hidden_layers": 2, "intermediate_size": 32})"),
+             {"model.hidden = 32 instead of 24, model.qkv_bias = true instead of false"});
+  expect_has(of_qwen.complaint(R"({"model_type": "llama", "hidden_size": 16})"),
+             {"model.qkv_bias = false instead of true"});
+  EXPECT_EQ(of_qwen.complaint(R"({"model_type": "qwen2", "hidden_size": 16})"), "");
+  expect_has(of_resnet.complaint(R"({"model_type": "resnet", "depths": [3, 4], "hidden_sizes": [16, 32]})"),
+             {"model.blocks = [3, 4] instead of [1, 2]"});
+  expect_has(of_resnet.complaint(R"({"layer_type": "basic", "hidden_sizes": [4, 8]})"),
+             {"model.bottleneck = false instead of true"});
+  expect_has(Outline(of_images("vgg11", {})).complaint(R"({"architectures": ["vgg11"]})"),
+             {"model.batch_norm = false instead of true"});
+  EXPECT_EQ(Outline(of_images("mlp", {})).complaint("no JSON"), "");
+}
+
+TEST(PublishedConfig, OtherNetworksAreRefused) {
+  const Outline of_gpt(gpt()), of_llama(llama()), of_resnet(resnet(true));
+  expect_has(of_gpt.complaint(R"({"model_type": "llama"})"),
+             {"of model_type \"llama\", which is of kind 'llama' here; [model] has 'gpt'"});
+  expect_has(of_llama.complaint(R"({"model_type": "gemma"})"),
+             {"failure: ", "networks of model_type \"gemma\" are not in this engine; it has gpt2, llama, mistral"});
+  const auto expect_unknown = [](const Outline& network, const std::string& json, const std::string& part) {
+    const std::string said = network.complaint(json);
+    EXPECT_TRUE(said.starts_with("failure: ")) << json << ": " << said;
+    expect_has(said, {part + " is not in this engine; it has "});
+  };
+  expect_unknown(of_gpt, R"({"activation_function": "relu"})", R"("activation_function": "relu")");
+  expect_unknown(of_gpt, R"({"n_embd": 16, "n_inner": 32})", R"("n_inner": 32)");
+  expect_unknown(of_gpt, R"({"layer_norm_epsilon": 1e-6})", R"("layer_norm_epsilon": 1e-06)");
+  expect_unknown(of_llama, R"({"attention_bias": true})", R"("attention_bias": true)");
+  expect_unknown(of_llama, R"({"hidden_act": "gelu"})", R"("hidden_act": "gelu")");
+  expect_unknown(of_llama, R"({"hidden_size": 16, "num_attention_heads": 4, "head_dim": 8})", R"("head_dim": 8)");
+  expect_unknown(of_llama, R"({"model_type": "qwen2", "use_sliding_window": true})", R"("use_sliding_window": true)");
+  expect_unknown(of_llama, R"({"model_type": "mistral", "sliding_window": 4096})", R"("sliding_window": 4096)");
+  expect_unknown(of_resnet, R"({"downsample_in_bottleneck": true})", R"("downsample_in_bottleneck": true)");
+  expect_unknown(of_resnet, R"({"hidden_sizes": [16, 32], "embedding_size": 64})", R"("embedding_size": 64)");
+}
+
+}  // namespace
+}  // namespace elinvar::test

@@ -1,0 +1,129 @@
+// `train export`: writes a run's weights for other programs, as one file, or as a folder that Hugging Face's classes
+// load (models/published.h, models/published_config.h).
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "models/published.h"
+#include "models/published_config.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tensor/safetensors.h"
+#include "tools/train/commands.h"
+#include "tools/training/job.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ExportOptions {
+  std::string run_dir, out;
+  bool force = false;  // replaces files that exist
+};
+
+// Files that are written under other names first, and get their own when all are complete. After an error they are
+// removed, with the folder that was made for them.
+class NewFiles {
+ public:
+  NewFiles() = default;
+  ~NewFiles() {
+    std::error_code ignored;
+    for (const fs::path& path : paths_) fs::remove(aside(path), ignored);
+    if (!folder_.empty()) fs::remove(folder_, ignored);
+  }
+  NewFiles(const NewFiles&) = delete;
+  NewFiles& operator=(const NewFiles&) = delete;
+
+  void make_folder(const fs::path& folder) {
+    if (fs::is_directory(folder)) return;
+    make_directories(folder);
+    folder_ = folder;
+  }
+  void add_tensors(const fs::path& path, const StateDict& tensors) {
+    remove_tree(aside(path));
+    write_safetensors(aside(path), tensors, {{"format", "pt"}});
+    paths_.push_back(path);
+  }
+  void add_text(const fs::path& path, std::string_view text) {
+    remove_tree(aside(path));
+    replace_file(aside(path), text);
+    paths_.push_back(path);
+  }
+  // In the order in which they were added. After a crash between two of them the later files are those from before.
+  void commit() {
+    for (const fs::path& path : paths_) rename_file(aside(path), path);
+    for (const fs::path& path : paths_) sync_directory(path.parent_path());
+    paths_.clear();
+    folder_.clear();
+  }
+
+ private:
+  static fs::path aside(const fs::path& path) { return path.string() + ".new"; }
+  std::vector<fs::path> paths_;
+  fs::path folder_;  // empty if it existed before
+};
+
+// The text of tokenizer_config.json, which tells Hugging Face's transformers how to use tokenizer.json.
+std::string tokenizer_config(const Vocabulary& vocabulary, int64_t context) {
+  nlohmann::ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                   {"model_max_length", context},
+                                   {"clean_up_tokenization_spaces", false}};
+  if (const std::optional<int32_t> end = vocabulary.end_of_text())
+    for (const char* key : {"bos_token", "eos_token"}) config[key] = vocabulary.decode(*end);
+  return config.dump(2) + "\n";
+}
+
+void add_folder(const Job& job, const fs::path& folder, NewFiles& files) {
+  const Spec& model = job.config.model;
+  const StateDict network = job.network->parameters.state();
+  const Vocabulary* vocabulary = job.data->vocabulary();
+  PublishedFacts facts{.class_names = job.data->class_names()};
+  if (vocabulary) facts.end_of_text = vocabulary->end_of_text();
+  if (vocabulary) facts.context = job.data->input_shape()[0];
+  if (network.contains("wpe.weight")) facts.context = network.at("wpe.weight").dim(0);
+  const std::string config = published_config(model, network, facts);
+  files.make_folder(folder);
+  files.add_tensors(folder / "model.safetensors", published_for_class(model, network));
+  const std::string tokenizer = vocabulary ? vocabulary->tokenizer_json() : "";
+  if (!tokenizer.empty()) {
+    files.add_text(folder / "tokenizer.json", tokenizer);
+    files.add_text(folder / "tokenizer_config.json", tokenizer_config(*vocabulary, facts.context));
+  } else if (vocabulary) {
+    fmt::print(stderr, "{}: the vocabulary of these data has no tokenizer.json\n", folder.string());
+  }
+  files.add_text(folder / "config.json", config);  // the last: without it nothing loads the folder
+}
+
+int export_weights(const ExportOptions& command) {
+  const fs::path directory = command.run_dir, named = command.out;
+  const fs::path out = named.has_filename() ? named : named.parent_path();
+  std::error_code unknown;
+  const bool is_folder = command.out.ends_with('/') || fs::is_directory(out, unknown);
+  const bool taken = is_folder ? fs::is_directory(out, unknown) && !fs::is_empty(out) : fs::exists(out, unknown);
+  check(!taken || command.force, "{} exists; choose another name, or --force", command.out);
+  Job job(read_run_config(directory));
+  const int64_t step = job.load_network(directory);
+  NewFiles files;
+  if (is_folder) add_folder(job, out, files);
+  else files.add_tensors(out, published(job.config.model, job.network->parameters.state()));
+  files.commit();
+  fmt::print("{}: {} parameters after step {}\n", command.out, job.network->parameters.count(), step);
+  return 0;
+}
+
+}  // namespace
+
+Command add_export(CLI::App& program) {
+  const auto options = std::make_shared<ExportOptions>();
+  CLI::App* app = program.add_subcommand("export", "write the weights of a run's newest checkpoint for others");
+  app->add_option("run_dir", options->run_dir, "a run directory")->required();
+  app->add_option("out", options->out,
+                  "what to write: DIR/ with config.json, model.safetensors and tokenizer, or a file model.safetensors")
+      ->required();
+  app->add_flag("--force", options->force, "replace files that exist");
+  return {app, [options] { return export_weights(*options); }};
+}
+
+}  // namespace elinvar
