@@ -171,7 +171,9 @@ TEST_F(TrainCommand, MakesTheKeyOfAJobOnce) {
   EXPECT_NE(made.out.find("keys/job.key"), std::string::npos);
   const std::string secret = JobKey::load(folder_ / "keys").secret_key;
   EXPECT_EQ(made.out.find(secret), std::string::npos);
-  EXPECT_EQ(train({"keygen", folder_ / "keys"}).code, 3);
+  const Ended again = train({"keygen", folder_ / "keys"});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_NE(again.err.find("job.key exists; choose another folder"), std::string::npos) << again.err;
   EXPECT_EQ(JobKey::load(folder_ / "keys").secret_key, secret);
   EXPECT_EQ(train({"keygen"}).code, 2);
 }
