@@ -18,10 +18,10 @@ TEST_F(TrainCommand, WrongUsageHasExitCode2) {
     EXPECT_FALSE(fs::exists(folder_ / "run"));
   };
   expect_usage(train({}), "subcommand is required");
-  expect_usage(
-      train({"walk"}),
-      "there is no command 'walk'; there are run, check, resume, join, ctl, plot, eval, profile, sample, import, "
-      "export, devices, keygen. train --help tells what they do");
+  expect_usage(train({"walk"}),
+               "there is no command 'walk'; there are run, check, resume, join, ctl, plot, eval, predict, "
+               "profile, sample, "
+               "import, export, devices, keygen. train --help tells what they do");
   expect_usage(train({"run"}), "config");
   expect_usage(train({"run", folder_ / "absent.toml"}), "there is no configuration");
   expect_usage(run("images.toml", "run", {"--threads", "0"}), "--threads");

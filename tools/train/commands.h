@@ -6,6 +6,7 @@ namespace elinvar {
 
 Command add_plot(CLI::App& train);
 Command add_profile(CLI::App& train);
+Command add_predict(CLI::App& train);  // classes of images
 Command add_sample(CLI::App& train);
 Command add_import(CLI::App& train);  // makes a run directory whose run begins with the weights of a file
 Command add_export(CLI::App& train);

@@ -8,9 +8,10 @@
 namespace {
 
 constexpr elinvar::AddCommand kCommands[] = {
-    elinvar::add_run,    elinvar::add_check,  elinvar::add_resume,  elinvar::add_join,    elinvar::add_coordinate,
-    elinvar::add_ctl,    elinvar::add_plot,   elinvar::add_eval,    elinvar::add_profile, elinvar::add_sample,
-    elinvar::add_import, elinvar::add_export, elinvar::add_devices, elinvar::add_keygen};
+    elinvar::add_run,    elinvar::add_check,      elinvar::add_resume,
+    elinvar::add_join,   elinvar::add_coordinate, elinvar::add_ctl,     elinvar::add_plot,
+    elinvar::add_eval,   elinvar::add_predict,    elinvar::add_profile, elinvar::add_sample,
+    elinvar::add_import, elinvar::add_export,     elinvar::add_devices, elinvar::add_keygen};
 
 }  // namespace
 
