@@ -8,10 +8,7 @@ get_property(bundled_tests GLOBAL PROPERTY ELINVAR_GPU_TESTS)  # tests of GPUs
 
 if(ELINVAR_BUILD_TOOLS)
   install(PROGRAMS tools/gpu-check DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
-  install(DIRECTORY models/configs DESTINATION share/elinvar COMPONENT bundle EXCLUDE_FROM_ALL)
-  install(FILES README.md DESTINATION share/elinvar COMPONENT bundle EXCLUDE_FROM_ALL)
-  install(FILES tools/CONFIG.md DESTINATION share/elinvar/tools COMPONENT bundle EXCLUDE_FROM_ALL)
-  install(DIRECTORY tools/docs DESTINATION share/elinvar/tools COMPONENT bundle EXCLUDE_FROM_ALL)
+  elinvar_install_share(COMPONENT bundle EXCLUDE_FROM_ALL)
   install(TARGETS ${bundled} RUNTIME DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
   set(programs ${bundled})
   if(ELINVAR_BUILD_TESTS)

@@ -1,4 +1,5 @@
-# `cmake --install` installs headers, libraries, the tools and a CMake package, for other projects:
+# `cmake --install` installs the tools with configurations and documents, and for other projects headers, libraries and a
+# CMake package:
 #   find_package(elinvar REQUIRED)
 #   target_link_libraries(app PRIVATE elinvar::models)    # or elinvar::launch, for a program that trains elastically
 include(GNUInstallDirs)
@@ -15,5 +16,7 @@ write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/elinvarConfigVersio
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/elinvarConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/elinvarConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/elinvar)
 if(ELINVAR_BUILD_TOOLS)  # the tools use these
+  include(cmake/Share.cmake)
+  elinvar_install_share()
   install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DATADIR}/elinvar)
 endif()

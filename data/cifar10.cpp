@@ -81,8 +81,6 @@ ImageParts open_cifar10(const DataConfig& config) {
     parts.training = [files, training] { return std::make_shared<Cifar10>(*files, training); };
     if (!test.empty()) parts.test = [files, test] { return std::make_shared<Cifar10>(*files, test); };
   }
-  parts.mean = {0.4914, 0.4822, 0.4465};
-  parts.std = {0.2470, 0.2435, 0.2616};
   return parts;
 }
 

@@ -12,36 +12,55 @@
 namespace elinvar {
 namespace {
 
-template <ImageParts open(const DataConfig&)>
-std::unique_ptr<Dataset> images(const DataConfig& config, Split split) {
-  return open_image_dataset(config, open(config), split);
-}
-
 using Open = std::unique_ptr<Dataset>(const DataConfig&, Split, DataConfig* resolved);
+
+using Pixels = std::function<PixelStatistics(const DataConfig&)>;
 
 struct Kind {
   std::string name;
   std::function<Open> open;
+  Pixels pixels = {};  // the usual statistics of its images; null: it has none
 };
 
 // Returns a built-in kind; `needs_path` says whether it requires a path.
-Kind built_in(const char* name, std::unique_ptr<Dataset> (*open)(const DataConfig&, Split), bool needs_path) {
-  return {name, [=](const DataConfig& config, Split split, DataConfig*) {
+Kind built_in(const char* name, std::function<std::unique_ptr<Dataset>(const DataConfig&, Split)> open, bool needs_path,
+              Pixels pixels = {}) {
+  return {name,
+          [=](const DataConfig& config, Split split, DataConfig*) {
             check_setting(!needs_path || !config.path.empty(), "data.path", "is missing: '{}' needs one", config.kind);
             return open(config, split);
-          }};
+          },
+          pixels};
+}
+
+Kind images(const char* name, ImageParts (*open)(const DataConfig&), const Pixels& pixels, bool needs_path = true) {
+  const auto opened = [=](const DataConfig& config, Split split) {
+    const ImageParts parts = open(config);
+    return open_image_dataset(config, parts, pixels(config), split);
+  };
+  return built_in(name, opened, needs_path, pixels);
+}
+
+PixelStatistics cifar10_pixels(const DataConfig&) { return {{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}}; }
+PixelStatistics mnist_pixels(const DataConfig&) { return {{0.1307}, {0.3081}}; }
+PixelStatistics photo_pixels(const DataConfig&) {
+  return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+}  // ImageNet's
+PixelStatistics synthetic_pixels(const DataConfig& config) {
+  const auto channels = static_cast<size_t>(config.channels);
+  return {std::vector<double>(channels, 0.5), std::vector<double>(channels, 0.25)};
 }
 
 Registry<Kind>& registry() {
   static Registry<Kind> all({
-      built_in("cifar10", images<open_cifar10>, true),
-      built_in("image_folder", images<open_image_folder>, true),
-      built_in("mnist", images<open_mnist>, true),
-      built_in("synthetic", images<open_synthetic_images>, false),
+      images("cifar10", open_cifar10, cifar10_pixels),
+      images("image_folder", open_image_folder, photo_pixels),
+      images("mnist", open_mnist, mnist_pixels),
+      images("synthetic", open_synthetic_images, synthetic_pixels, /*needs_path=*/false),
       built_in("synthetic_text", open_synthetic_text, false),
       built_in("text", open_text, true),
       built_in("tokens", open_tokens, true),
-      built_in("webdataset", images<open_webdataset>, true),
+      images("webdataset", open_webdataset, photo_pixels),
   });
   return all;
 }
@@ -90,6 +109,12 @@ void register_dataset(DatasetKind kind) {
     return dataset;
   };
   registry().add({std::move(kind.name), open}, "data");
+}
+
+std::optional<PixelStatistics> usual_pixels(const DataConfig& config) {
+  const Kind* kind = registry().find(config.kind);
+  if (kind == nullptr || !kind->pixels) return std::nullopt;
+  return kind->pixels(config);
 }
 
 bool is_built_in_dataset(std::string_view kind) { return registry().built_in(kind); }

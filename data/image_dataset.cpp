@@ -15,11 +15,11 @@ namespace {
 
 class ImageDataset final : public Dataset {
  public:
-  ImageDataset(const DataConfig& config, const ImageParts& parts, ImageSourcePtr source)
+  ImageDataset(const DataConfig& config, const ImageParts& parts, const PixelStatistics& usual, ImageSourcePtr source)
       : source_(std::move(source)),
         steps_over_broken_(config.broken == "skip"),
         notices_(parts.notices),
-        transform_(config, first_image(Image()), parts.mean, parts.std) {}
+        transform_(config, first_image(Image()), usual.mean, usual.std) {}
 
   int64_t size() const override { return source_->size(); }
   Shape input_shape() const override { return transform_.output_shape(); }
@@ -97,7 +97,8 @@ ImageSourcePtr choose(const DataConfig& config, const ImageParts& parts, Split s
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_image_dataset(const DataConfig& config, const ImageParts& parts, Split split) {
+std::unique_ptr<Dataset> open_image_dataset(const DataConfig& config, const ImageParts& parts,
+                                            const PixelStatistics& usual, Split split) {
   check_setting(config.cache_mb >= 0 && config.cache_mb <= int64_t{1} << 40, "data.cache_mb",
                 "must be from 0 to 2^40, got {}", config.cache_mb);
   check_setting(config.broken == "error" || config.broken == "skip", "data.broken",
@@ -105,7 +106,7 @@ std::unique_ptr<Dataset> open_image_dataset(const DataConfig& config, const Imag
   ImageSourcePtr source = choose(config, parts, split);
   if (source->size() == 0) fail("[data] '{}' has no images for {}", config.path, name_of(split));
   return std::make_unique<ImageDataset>(
-      config, parts, kept_in_memory(std::move(source), config.cache_mb << 20, config.broken == "skip"));
+      config, parts, usual, kept_in_memory(std::move(source), config.cache_mb << 20, config.broken == "skip"));
 }
 
 }  // namespace elinvar

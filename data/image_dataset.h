@@ -7,6 +7,7 @@
 
 namespace elinvar {
 
-std::unique_ptr<Dataset> open_image_dataset(const DataConfig& config, const ImageParts& parts, Split split);
+std::unique_ptr<Dataset> open_image_dataset(const DataConfig& config, const ImageParts& parts,
+                                            const PixelStatistics& usual, Split split);
 
 }  // namespace elinvar

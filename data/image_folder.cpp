@@ -20,11 +20,6 @@ std::string suffix_of(std::string_view path) {
   return end;
 }
 
-bool is_image(std::string_view path) {
-  const std::string end = suffix_of(path);
-  return end == "jpg" || end == "jpeg" || end == "png";
-}
-
 // Whether the file is an image of a format that is not read.
 bool is_other_image(std::string_view path) {
   constexpr std::string_view kFormats[] = {"webp", "gif", "bmp", "tif", "tiff", "avif", "heic", "jp2", "jxl", "ppm"};
@@ -55,7 +50,7 @@ class FolderImages final : public ImageSource {
     for (size_t e = 0; e < entries.size(); ++e) {
       const std::string& path = entries[e].path;
       if (!path.starts_with(root)) continue;
-      if (!is_image(path)) {
+      if (!is_image_name(path)) {
         if (path.find('/', root.size()) != path.npos && !is_hidden(path)) others.push_back(path);
         continue;
       }
@@ -123,7 +118,7 @@ class FolderImages final : public ImageSource {
 bool has_images(const FileSet& files, const std::string& root) {
   const auto& entries = files.entries();
   return std::any_of(entries.begin(), entries.end(),
-                     [&](const auto& e) { return e.path.starts_with(root) && is_image(e.path); });
+                     [&](const auto& e) { return e.path.starts_with(root) && is_image_name(e.path); });
 }
 
 // Returns the single folder that contains all files, with its slash, or ""; tar archives often include the folder
@@ -135,6 +130,11 @@ std::string common_folder(const FileSet& files) {
 }
 
 }  // namespace
+
+bool is_image_name(std::string_view path) {
+  const std::string end = suffix_of(path);
+  return end == "jpg" || end == "jpeg" || end == "png";
+}
 
 ImageParts open_image_folder(const DataConfig& config) {
   const std::shared_ptr<const FileSet> files = open_files(config.path);
@@ -170,8 +170,6 @@ ImageParts open_image_folder(const DataConfig& config) {
   };
   parts.validation = other({"val/", "validation/", "valid/"});
   parts.test = other({"test/"});
-  parts.mean = {0.485, 0.456, 0.406};
-  parts.std = {0.229, 0.224, 0.225};
   return parts;
 }
 

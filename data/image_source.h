@@ -3,7 +3,9 @@
 // immutable and thread-safe. Scaling, augmentation and normalisation follow in data/transform.h.
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/dataset.h"
@@ -33,8 +35,7 @@ using ImageSourcePtr = std::shared_ptr<const ImageSource>;
 struct ImageParts {
   using Open = std::function<ImageSourcePtr()>;
   Open training, validation, test;
-  std::vector<double> mean, std;  // defaults for this set
-  bool apart = false;             // validation is never held out of training, whatever its fraction
+  bool apart = false;  // validation is never held out of training, whatever its fraction
   std::shared_ptr<Notices> notices = std::make_shared<Notices>();
 };
 
@@ -43,6 +44,16 @@ ImageParts open_mnist(const DataConfig& config);
 ImageParts open_image_folder(const DataConfig& config);
 ImageParts open_webdataset(const DataConfig& config);
 ImageParts open_synthetic_images(const DataConfig& config);
+
+// The usual mean and standard deviation of each channel of a kind's images, for pixels in [0, 1].
+struct PixelStatistics {
+  std::vector<double> mean, std;
+};
+// Returns those of config.kind; nullopt for a kind that has no images, or that a program registered.
+std::optional<PixelStatistics> usual_pixels(const DataConfig& config);
+
+// Whether a file's name is that of an image that can be decoded: .jpg, .jpeg or .png.
+bool is_image_name(std::string_view path);
 
 struct WholeImage {
   int64_t index;

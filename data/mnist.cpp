@@ -133,8 +133,6 @@ ImageParts open_mnist(const DataConfig& config) {
   parts.test = open_part(files, "t10k");
   if (!parts.training)
     fail("[mnist] '{}' lacks train-images-idx3-ubyte or train-labels-idx1-ubyte (plain or .gz)", config.path);
-  parts.mean = {0.1307};
-  parts.std = {0.3081};
   return parts;
 }
 

@@ -103,12 +103,9 @@ ImageParts open_synthetic_images(const DataConfig& config) {
                 side_of(config) * side_of(config) * config.channels, config.classes * pattern, kMostPatternBytes);
   const double share = config.validation_fraction > 0 ? config.validation_fraction : 0.1;
   const auto apart = std::max(config.classes, static_cast<int64_t>(static_cast<double>(config.size) * share));
-  const auto channels = static_cast<size_t>(config.channels);
   return {.training = [config] { return std::make_shared<SyntheticImages>(config, 0, config.size); },
           .validation = [config, apart] { return std::make_shared<SyntheticImages>(config, 1, apart); },
           .test = [config, apart] { return std::make_shared<SyntheticImages>(config, 2, apart); },
-          .mean = std::vector<double>(channels, 0.5),
-          .std = std::vector<double>(channels, 0.25),
           .apart = true};
 }
 

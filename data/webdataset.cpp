@@ -147,8 +147,6 @@ Parts parts_of(const std::vector<std::string>& paths) {
 ImageParts open_webdataset(const DataConfig& config) {
   const Parts paths = parts_of(shard_paths(config.path));
   ImageParts parts;
-  parts.mean = {0.485, 0.456, 0.406};
-  parts.std = {0.229, 0.224, 0.225};
   const ShardOptions options{.label_field = config.label_field, .index_folder = config.index_dir};
   const auto cache = std::make_shared<const ImageCache>(config.cache_dir, parts.notices);
   const auto open = [options, cache, notices = parts.notices](const std::vector<std::string>& shards, int64_t classes) {

@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kCreate = "create";
 constexpr const char *kNew = ".new", *kCreating = ".writing-";  // parts of names of unfinished files
 
 const char* hint_for(int error) {
@@ -33,8 +34,26 @@ const char* hint_for(int error) {
   }
 }
 
-[[noreturn]] void fail_with(int error, const char* what, const fs::path& path) {
+// Explains in words what keeps a file from being created, where the system's message would not.
+void explain_create(int error, const fs::path& path) {
+  const std::string folder = path.parent_path().string();
+  if (error == EEXIST) fail("{} exists; choose another name", path.string());
+  if (error == EISDIR) fail("cannot create {}: it is a folder; name a file in it", path.string());
+  if (error == ENOENT && !folder.empty()) fail("cannot create {}: there is no folder {}", path.string(), folder);
+  if (error == ENOTDIR) fail("cannot create {}: {} is no folder", path.string(), folder);
+}
+
+[[noreturn]] void fail_with(int error, std::string_view what, const fs::path& path) {
+  if (what == kCreate) explain_create(error, path);
   fail("cannot {} {}: {}{}", what, path.string(), std::strerror(error), hint_for(error));
+}
+
+// Reports a missing folder with the name of the file, not with that of the temporary one.
+void check_folder_of(const fs::path& path) {
+  const fs::path folder = path.parent_path();
+  std::error_code error;
+  if (!folder.empty() && !fs::is_directory(folder, error))
+    explain_create(fs::exists(folder, error) ? ENOTDIR : ENOENT, path);
 }
 
 }  // namespace
@@ -44,7 +63,7 @@ File::File(fs::path path, int flags, unsigned mode) : path_(std::move(path)) {
   do descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode);
   while (descriptor_ < 0 && errno == EINTR);
   if (descriptor_ < 0 && errno == ENXIO) fail("cannot open {}: it is not a regular file", path_.string());
-  if (descriptor_ < 0) fail_with(errno, (flags & O_CREAT) ? "create" : "open", path_);
+  if (descriptor_ < 0) fail_with(errno, (flags & O_CREAT) ? kCreate : "open", path_);
   struct stat status;
   const bool known = ::fstat(descriptor_, &status) == 0;
   if (known && S_ISREG(status.st_mode)) return;
@@ -156,6 +175,7 @@ std::string read_file(const fs::path& path) {
 
 void replace_file(const fs::path& path, std::string_view text) {
   const fs::path aside = path.string() + kNew;
+  check_folder_of(path);
   remove_tree(aside);
   try {
     File file = File::create(aside);
@@ -178,6 +198,7 @@ void remove_unfinished_files(const fs::path& directory) {
 }
 
 bool create_file(const fs::path& path, std::string_view text) {
+  check_folder_of(path);
   const fs::path aside = path.parent_path() / fmt::format("{}{}-{}", kCreating, path.filename().string(), ::getpid());
   remove_tree(aside);
   int error = 0;
@@ -193,7 +214,7 @@ bool create_file(const fs::path& path, std::string_view text) {
   }
   ::unlink(aside.c_str());
   if (error == EEXIST) return false;
-  if (error != 0) fail_with(error, "create", path);
+  if (error != 0) fail_with(error, kCreate, path);
   sync_directory(path.parent_path());
   return true;
 }
@@ -209,10 +230,12 @@ void sync_directory(const fs::path& path) {
 }
 
 void make_directories(const fs::path& path) {
-  std::error_code error;
+  std::error_code error, ignored;
   if (path.empty() || fs::is_directory(path, error)) return;
   make_directories(path.parent_path());
   fs::create_directory(path, error);  // no error if another process was faster
+  if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
+    fail("cannot create the directory {}: a file has this name; choose another one", path.string());
   if (error) fail_with(error.value(), "create the directory", path);
   sync_directory(path.parent_path());
 }
@@ -228,7 +251,7 @@ std::vector<fs::path> paths_in(const fs::path& directory) {
 }
 
 void rename_file(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail_with(errno, "create", to);
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_with(errno, kCreate, to);
 }
 
 void remove_tree(const fs::path& path) {

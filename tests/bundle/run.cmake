@@ -35,6 +35,7 @@ endforeach()
 
 set(check ${work}/elsewhere/bin/gpu-check)
 step(2 ${check} --no-such-option)
+step(0 ${work}/elsewhere/bin/train configs mlp_mnist ${work}/mlp.toml)
 step(0 ${work}/elsewhere/bin/train devices)
 if(NOT output MATCHES "cuda:0")
   step(2 ${check} rows)

@@ -1,6 +1,7 @@
 // Training on shards of photos with every augmentation: the bits depend only on the files and the seed.
 #include <gtest/gtest.h>
 
+#include "tensor/base/file.h"
 #include "tensor/isa.h"
 #include "tests/data/image_writer.h"
 #include "tests/data/tar_writer.h"
@@ -92,6 +93,20 @@ TEST_F(ImagesJob, ThreadsWorkersInstructionSetsAndCachesGiveTheSameLedger) {
     EXPECT_EQ(ledger(name), ledger("whole")) << i;
     EXPECT_EQ(ended.err.find("indexed"), std::string::npos) << "they use the index: " << ended.err;
   }
+}
+
+TEST_F(ImagesJob, WhatEveryWorkerNoticesIsToldOnce) {
+  for (int i = 0; i < 24; ++i)
+    folder_.write(fmt::format("pictures/{}/{:02}.png", i % 2 == 0 ? "even" : "odd", i),
+                  png(random_image(10, 9, 3, static_cast<uint64_t>(i))));
+  folder_.write("pictures/odd/25.webp", "RIFF");
+  const Ended ended = run("run", {"--workers", "3", "--threads", "1", "--set", "data.kind=image_folder", "--set",
+                                  "data.path=" + (folder_ / "pictures").string()});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const size_t at = ended.err.find("[image_folder] 1 file is skipped");
+  ASSERT_NE(at, std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find("is skipped", ended.err.find("is skipped", at) + 1), std::string::npos) << ended.err;
+  EXPECT_EQ(read_file(folder_ / "run/events.jsonl").find("is skipped"), std::string::npos);
 }
 
 TEST_F(ImagesJob, ABrokenImageEndsTheRunWithItsName) {

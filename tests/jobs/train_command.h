@@ -89,8 +89,8 @@ class TrainCommand : public testing::Test, protected TrainRuns {
 
   // Uses one thread unless the arguments say otherwise, because tests run in parallel.
   pid_t start(std::vector<std::string> arguments) const {
-    const bool command =
-        !arguments.empty() && (arguments[0] == "run" || arguments[0] == "eval" || arguments[0] == "sample");
+    const bool command = !arguments.empty() && (arguments[0] == "run" || arguments[0] == "eval" ||
+                                                arguments[0] == "sample" || arguments[0] == "predict");
     if (command && std::find(arguments.begin(), arguments.end(), "--threads") == arguments.end())
       arguments.insert(arguments.end(), {"--threads", "1"});
     return spawn(arguments);

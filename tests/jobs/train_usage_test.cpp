@@ -2,6 +2,7 @@
 #include "comm/job_key.h"
 #include "tensor/base/file.h"
 #include "tests/jobs/train_command.h"
+#include "tests/places.h"
 
 namespace elinvar {
 namespace {
@@ -18,10 +19,9 @@ TEST_F(TrainCommand, WrongUsageHasExitCode2) {
     EXPECT_FALSE(fs::exists(folder_ / "run"));
   };
   expect_usage(train({}), "subcommand is required");
-  expect_usage(
-      train({"walk"}),
-      "there is no command 'walk'; there are run, check, resume, join, ctl, plot, eval, profile, sample, import, "
-      "export, devices, keygen. train --help tells what they do");
+  expect_usage(train({"walk"}),
+               "there is no command 'walk'; there are run, check, configs, resume, join, ctl, plot, eval, predict, "
+               "profile, sample, import, export, devices, keygen. train --help tells what they do");
   expect_usage(train({"run"}), "config");
   expect_usage(train({"run", folder_ / "absent.toml"}), "there is no configuration");
   expect_usage(run("images.toml", "run", {"--threads", "0"}), "--threads");
@@ -171,9 +171,35 @@ TEST_F(TrainCommand, MakesTheKeyOfAJobOnce) {
   EXPECT_NE(made.out.find("keys/job.key"), std::string::npos);
   const std::string secret = JobKey::load(folder_ / "keys").secret_key;
   EXPECT_EQ(made.out.find(secret), std::string::npos);
-  EXPECT_EQ(train({"keygen", folder_ / "keys"}).code, 3);
+  const Ended again = train({"keygen", folder_ / "keys"});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_NE(again.err.find("job.key exists; choose another folder"), std::string::npos) << again.err;
   EXPECT_EQ(JobKey::load(folder_ / "keys").secret_key, secret);
   EXPECT_EQ(train({"keygen"}).code, 2);
+}
+
+TEST_F(TrainCommand, ReadyConfigurationsAreListedAndCopied) {
+  const Ended listed = train({"configs"});
+  ASSERT_EQ(listed.code, 0) << listed.err;
+  EXPECT_NE(listed.out.find("mlp_mnist           A multilayer perceptron on MNIST"), std::string::npos) << listed.out;
+  const fs::path copy = folder_ / "own.toml";
+  ASSERT_EQ(train({"configs", "mlp_mnist", copy}).code, 0);
+  EXPECT_EQ(read_file(copy), read_file(ELINVAR_SOURCE_DIR "/models/configs/mlp_mnist.toml"));
+  replace_file(copy, "changed");
+  const Ended again = train({"configs", "mlp_mnist", copy});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_NE(again.err.find("own.toml exists; choose another name, or --force"), std::string::npos) << again.err;
+  EXPECT_EQ(read_file(copy), "changed");
+  ASSERT_EQ(train({"configs", "mlp_mnist.toml", copy, "--force"}).code, 0);
+  EXPECT_EQ(read_file(copy), read_file(ELINVAR_SOURCE_DIR "/models/configs/mlp_mnist.toml"));
+  const Ended misspelt = train({"configs", "mlp_minst"});
+  EXPECT_EQ(misspelt.code, 2);
+  EXPECT_NE(misspelt.err.find("did you mean 'mlp_mnist'?"), std::string::npos) << misspelt.err;
+  const Ended run_by_name = train({"run", "mlp_mnist"});
+  EXPECT_EQ(run_by_name.code, 2);
+  EXPECT_NE(run_by_name.err.find("there is no configuration mlp_mnist; train configs mlp_mnist copies the ready one"),
+            std::string::npos)
+      << run_by_name.err;
 }
 
 TEST_F(TrainCommand, HelpAndVersion) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "tests/support/odd_files.h"
 #include "tests/support/temporary_folder.h"
 
@@ -39,8 +41,27 @@ TEST(File, DirectoriesAreMadeWithThoseAbove) {
   make_directories("");
   const std::string file = folder.write("file", "");
   EXPECT_EQ(message_of<Failure>([&] { make_directories(file); }),
-            "cannot create the directory " + file + ": File exists");
+            "cannot create the directory " + file + ": a file has this name; choose another one");
   EXPECT_NE(message_of<Failure>([&] { make_directories(file + "/below"); }), "");
+}
+
+TEST(File, WhatKeepsAFileFromBeingCreatedIsToldInWords) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("file", "kept"), place = folder.path().string();
+  EXPECT_EQ(message_of<Failure>([&] { File::create(file); }), file + " exists; choose another name");
+  EXPECT_EQ(read_file(file), "kept");
+  const std::string below = folder / "absent/file", through = file + "/below";
+  for (const auto& create :
+       {std::function<void(std::string)>([](const std::string& path) { File::create(path); }),
+        std::function<void(std::string)>([](const std::string& path) { replace_file(path, ""); }),
+        std::function<void(std::string)>([](const std::string& path) { create_file(path, ""); })}) {
+    EXPECT_EQ(message_of<Failure>([&] { create(below); }),
+              "cannot create " + below + ": there is no folder " + place + "/absent");
+    EXPECT_EQ(message_of<Failure>([&] { create(through); }),
+              "cannot create " + through + ": " + file + " is no folder");
+  }
+  EXPECT_EQ(message_of<Failure>([&] { replace_file(place, ""); }),
+            "cannot create " + place + ": it is a folder; name a file in it");
 }
 
 TEST(File, IsCreatedWholeOrNotAtAll) {

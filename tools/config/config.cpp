@@ -6,6 +6,7 @@
 #include "data/utf8.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
+#include "tools/config/ready_configs.h"
 #include "tools/config/spec_toml.h"
 #include "tools/config/table.h"
 #include "tools/config/toml_text.h"
@@ -326,7 +327,10 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
 
 Config read_config(const std::filesystem::path& path, const std::vector<std::string>& overrides) {
   std::error_code error;
-  check(std::filesystem::exists(path, error), "there is no configuration {}", path.string());
+  const bool exists = std::filesystem::exists(path, error);
+  check(exists || !ready_config(path.string()), "there is no configuration {0}; train configs {0} copies the ready one",
+        path.string());
+  check(exists, "there is no configuration {}", path.string());
   check(!std::filesystem::exists(path / "ledger.jsonl", error),
         "{0} is a run directory, not a configuration; did you mean resume {0}?", path.string());
   check(std::filesystem::is_regular_file(path, error), "{} is no configuration: it is not a regular file",

@@ -1,11 +1,7 @@
 // `train sample`: generates text with a language model, token by token.
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,6 +12,7 @@
 #include "tools/cli/device_options.h"
 #include "tools/cli/number_from.h"
 #include "tools/train/commands.h"
+#include "tools/train/stdin_text.h"
 #include "tools/training/text_generation.h"
 
 namespace elinvar {
@@ -37,10 +34,7 @@ using Clock = std::chrono::steady_clock;
 
 std::string prompt_of(const SampleOptions& command) {
   if (command.prompt) return *command.prompt;
-  check(isatty(STDIN_FILENO) == 0, "--prompt TEXT expected, or a text on stdin");
-  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
-  if (text.ends_with('\n')) text.pop_back();
-  return text;
+  return text_on_stdin("--prompt TEXT expected, or a text on stdin");
 }
 
 // Writes text to stdout as it arrives, but only whole characters.

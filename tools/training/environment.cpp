@@ -86,7 +86,16 @@ void check_environment(const nlohmann::json& environment) {
   for (const char* name : {"isa", "device"}) expect(name, true, &json::is_string, "a text");
   expect("threads", true, &json::is_number_integer, "a number");
   for (const char* name : {"build_id", "binary", "host"}) expect(name, false, &json::is_string, "a text");
-  expect("gpu", false, &json::is_object, "an object");
+  for (const char* name : {"gpu", "samples"}) expect(name, false, &json::is_object, "an object");
+  expect("notices", false, &json::is_array, "a list");
+}
+
+nlohmann::json taken_from(nlohmann::json& environment, const std::string& key) {
+  const auto found = environment.find(key);
+  if (found == environment.end()) return {};
+  nlohmann::json value = std::move(*found);
+  environment.erase(found);
+  return value;
 }
 
 std::string build_of(const nlohmann::json& environment) { return environment.value("build_id", ""); }

@@ -69,6 +69,15 @@ void tell_notices(const Dataset& data) {
 
 Job::Job(const Config& given, Split split, Device place)
     : config(given), device(place), data(open_split(given, split, &config.data)) {
+  build_all(given);
+}
+
+Job::Job(const Config& given, std::shared_ptr<const Dataset> opened, Device place)
+    : config(given), device(place), data(std::move(opened)) {
+  build_all(given);
+}
+
+void Job::build_all(const Config& given) {
   if (config.fast() && fast_products(device).missing.empty())
     precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
@@ -150,6 +159,11 @@ Config read_run_config(const std::filesystem::path& run_directory) {
   return config;
 }
 
+Tensor logits_of(const Job& job, std::span<const Tensor> views) {
+  const PrecisionScope products(job.precision);
+  return predict(job.best(), views).to(DType::f32);
+}
+
 std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares, bool mirror,
                               const EachBatch& each) {
   Loader loader(std::move(split), {.seed = job.config.run.seed,
@@ -165,10 +179,7 @@ std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> spl
     const Batch batch = loader.batch(i, 0);
     std::vector<Tensor> views = {batch.input_on(job.device)};
     if (mirror) views.push_back(mirrored(batch.input).to(job.device));
-    const Tensor logits = [&] {
-      const PrecisionScope products(job.precision);
-      return predict(job.best(), views).to(DType::f32);
-    }();
+    const Tensor logits = logits_of(job, views);
     const MicroBatchResult result = evaluate(logits, batch.target, job.config.loss);
     if (each) each(logits, batch.target);
     scores.push_back({result.loss_sum, result.count, result.correct, batch.samples});

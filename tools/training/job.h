@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "data/loader.h"
@@ -22,6 +23,8 @@ void tell_notices(const Dataset& data);
 struct Job {
   // Opens a split of the data and builds the network. Fills in the default settings of registered kinds in `config`.
   explicit Job(const Config& config, Split split = Split::train, Device device = {});
+  // Takes data that are open already.
+  Job(const Config& config, std::shared_ptr<const Dataset> data, Device device);
 
   Config config;
   Device device;                              // holds the network and the optimiser
@@ -41,12 +44,19 @@ struct Job {
   int64_t load_network(const std::filesystem::path& run_directory);
 
   int64_t rank_samples() const;  // the largest number of samples that a virtual rank has in a step
+
+ private:
+  void build_all(const Config& given);
 };
 
 // Returns the configuration that a run was started with. A relative path in it is made absolute if it leads somewhere
 // from the folder in which the run was started; otherwise it is relative to the current folder. Throws UsageError if
 // the directory holds no run.
 Config read_run_config(const std::filesystem::path& run_directory);
+
+// Returns the float32 logits of best() for samples on the job's device; for several views of the same samples, the mean
+// of their logits. Uses no dropout.
+Tensor logits_of(const Job& job, std::span<const Tensor> views);
 
 struct Score {
   double loss = 0, accuracy = 0;  // means over targets that count

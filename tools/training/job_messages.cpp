@@ -7,6 +7,7 @@
 #include "tools/training/control.h"
 #include "tools/training/environment.h"
 #include "tools/training/job_process.h"
+#include "tools/training/kept_form.h"
 #include "tools/training/profile_report.h"
 #include "tools/training/program.h"
 
@@ -165,8 +166,12 @@ void JobProcess::receive(const Packet& packet) {
   Message message;
   try {
     message = message_of(packet);
-    const auto* hello = message.as<messages::Hello>();
-    if (hello) check_environment(hello->about.environment);
+    auto* const hello = std::get_if<messages::Hello>(&message.payload);
+    if (hello) {
+      check_environment(hello->about.environment);
+      samples_ = taken_from(hello->about.environment, "samples");
+      tell_notices(taken_from(hello->about.environment, "notices"));
+    }
     if (hello && !coordinator_) check_first(hello->about);
     else if (!message.as<messages::Failed>()) return take(message);
   } catch (const UsageError& error) {
@@ -180,6 +185,13 @@ void JobProcess::receive(const Packet& packet) {
   if (!coordinator_) return;
   coordinator_->lost(packet.sender, fmt::format("sent a malformed '{}'", packet.kind), now());
   flush();
+}
+
+// Every worker opens the same data, so most notices come from all of them.
+void JobProcess::tell_notices(const Json& notices) {
+  for (const Json& notice : notices)
+    if (notice.is_string() && notices_.insert(notice.get<std::string>()).second)
+      say(stderr, "{}\n", notice.get<std::string>());
 }
 
 void JobProcess::receive_first(const Message& message, const messages::Hello& hello) {
@@ -287,6 +299,7 @@ void JobProcess::open(const WorkerInfo& about) {
                             config_.adaptive() ? std::nullopt : std::optional(about.steps));
   if (profile_) forget_profiles(path_);
   report_->begin(about, transport_->endpoint());
+  if (!samples_.is_null()) keep_form(path_, samples_);
   const int64_t first = directory_->start().step;
   coordinator_.emplace(CoordinatorOptions{.run = run_,
                                           .term = directory_->term().number(),

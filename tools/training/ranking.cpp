@@ -1,19 +1,9 @@
 #include "tools/training/ranking.h"
 
 #include "tensor/base/check.h"
+#include "tools/cli/csv.h"
 
 namespace elinvar {
-namespace {
-
-// Quotes text for CSV as RFC 4180 requires.
-std::string quoted(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string result = "\"";
-  for (const char c : text) result += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return result + '"';
-}
-
-}  // namespace
 
 Ranking::Ranking(int64_t classes, int64_t ignored, bool pairs) : classes_(classes), ignored_(ignored) {
   if (pairs) pairs_.resize(static_cast<size_t>(classes * classes));
@@ -46,7 +36,7 @@ double Ranking::top(int n) const {
 std::string Ranking::csv(const std::vector<std::string>& names) const {
   const auto name = [&](int64_t c) {
     const auto i = static_cast<size_t>(c);
-    return i < names.size() ? quoted(names[i]) : std::to_string(c);
+    return i < names.size() ? csv_field(names[i]) : std::to_string(c);
   };
   std::string text = "class";
   for (int64_t c = 0; c < classes_; ++c) text += "," + name(c);

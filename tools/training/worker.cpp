@@ -26,6 +26,7 @@
 #include "tools/training/environment.h"
 #include "tools/training/interrupt.h"
 #include "tools/training/job_endpoint.h"
+#include "tools/training/kept_form.h"
 #include "tools/training/loop.h"
 #include "tools/training/profile_report.h"
 #include "tools/training/program.h"
@@ -179,6 +180,10 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   const FoundNccl found = nccl_for(config, job.device);
   nlohmann::ordered_json environment = describe_environment(command.command_line, job.device, config.fast());
   if (found.nccl) environment["nccl"] = found.nccl->version();
+  std::vector<std::string> notices = job.data->take_notices(), others = validation->take_notices();
+  notices.insert(notices.end(), others.begin(), others.end());
+  if (!notices.empty()) environment["notices"] = notices;
+  if (nlohmann::ordered_json form = form_to_keep(*job.data); !form.is_null()) environment["samples"] = std::move(form);
 
   MemberOptions member = training.member();
   member.self = self;

@@ -1,0 +1,24 @@
+#pragma once
+// `train predict`: what a run's network says of other images (predict_images.cpp) and texts (predict_text.cpp).
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/cli/device_options.h"
+
+namespace elinvar {
+
+struct PredictOptions {
+  std::string run_dir;
+  std::vector<std::string> images;  // files, folders and .tar archives
+  std::string text;                 // a file, or "-" for standard input; empty: images
+  int64_t top = 5;                  // classes of an image, or tokens after a text
+  bool json = false;                // a line of JSON for each image, or for the text
+  std::string csv;                  // a .csv file to write, with a line for each class of each image; empty: none
+  DeviceOptions device;
+};
+
+int predict_images(const PredictOptions& options);
+int predict_text(const PredictOptions& options);
+
+}  // namespace elinvar

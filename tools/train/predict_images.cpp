@@ -1,0 +1,111 @@
+// The images are prepared as those of the run's validation split, and need not be near its data set.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "data/image_files.h"
+#include "data/loader.h"
+#include "tensor/base/check.h"
+#include "tensor/base/file.h"
+#include "tools/cli/csv.h"
+#include "tools/cli/standard_streams.h"
+#include "tools/train/likeliest.h"
+#include "tools/train/predict.h"
+#include "tools/training/job.h"
+#include "tools/training/kept_form.h"
+
+namespace elinvar {
+namespace {
+
+// Returns the number of columns that UTF-8 text takes in a terminal, if each code point takes one.
+size_t columns_of(const std::string& text) {
+  return static_cast<size_t>(
+      std::ranges::count_if(text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));
+}
+
+std::string padded(const std::string& text, size_t columns) {
+  const size_t own = columns_of(text);
+  return text + std::string(columns > own ? columns - own : 0, ' ');
+}
+
+// What is printed and written for each image.
+class Listing {
+ public:
+  Listing(const PredictOptions& options, const ImageFiles& images) : options_(options), images_(images) {
+    for (int64_t i = 0; i < images.size(); ++i) name_columns_ = std::max(name_columns_, columns_of(images.name(i)));
+    for (const std::string& name : images.class_names()) class_columns_ = std::max(class_columns_, columns_of(name));
+    if (images.class_names().empty()) class_columns_ = std::to_string(images.classes() - 1).size();
+  }
+
+  void add(int64_t image, const std::vector<Likely>& likely) {
+    const std::string name = images_.name(image);
+    if (options_.json) {
+      nlohmann::ordered_json classes = nlohmann::ordered_json::array();
+      for (const Likely& one : likely)
+        classes.push_back({{"class", one.index}, {"name", class_name(one)}, {"probability", one.probability}});
+      const nlohmann::ordered_json line = {{"image", name}, {"classes", classes}};
+      fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    } else {
+      std::string line = padded(name, name_columns_);
+      for (const Likely& one : likely)
+        line += fmt::format("  {} {:.4f}", padded(class_name(one), class_columns_), one.probability);
+      fmt::print("{}\n", line);
+    }
+    for (size_t rank = 0; rank < likely.size() && !options_.csv.empty(); ++rank)
+      csv_ += fmt::format("{},{},{},{}\n", csv_field(name), rank + 1, csv_field(class_name(likely[rank])),
+                          likely[rank].probability);
+  }
+
+  void write() const {
+    if (!options_.csv.empty()) replace_file(options_.csv, csv_);
+  }
+
+ private:
+  std::string class_name(const Likely& one) const {
+    const auto i = static_cast<size_t>(one.index);
+    return i < images_.class_names().size() ? images_.class_names()[i] : std::to_string(one.index);
+  }
+
+  const PredictOptions& options_;
+  const ImageFiles& images_;
+  size_t name_columns_ = 0, class_columns_ = 0;
+  std::string csv_ = "image,rank,class,probability\n";
+};
+
+}  // namespace
+
+int predict_images(const PredictOptions& options) {
+  const std::filesystem::path directory = options.run_dir;
+  const Config config = read_run_config(directory);
+  check(has_images(config.data), "{} has no network for images that are files: its data.kind is '{}'{}",
+        directory.string(), config.data.kind, is_built_in_dataset(config.data.kind) ? "; --text takes a text" : "");
+  const auto images = std::make_shared<ImageFiles>(config.data, form_of_run(directory, config), options.images);
+  Job job(config, images, parse_device(options.device.device));
+  job.load_network(directory);
+
+  Listing listing(options, *images);
+  Loader loader(images, {.global_batch = job.rank_samples(),
+                         .shuffle = false,
+                         .augment = false,
+                         .threads = config.reader.threads,
+                         .prefetch = config.reader.prefetch,
+                         .device = job.device});
+  int64_t image = 0, unreadable = 0;
+  for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
+    const Batch batch = loader.batch(step, 0);
+    const Tensor input = batch.input_on(job.device);
+    const auto classes = likeliest(logits_of(job, std::span(&input, 1)).to(Device{}), options.top);
+    for (const std::vector<Likely>& likely : classes) {
+      const std::string failure = images->failure(image);
+      if (failure.empty()) listing.add(image, likely);
+      else say(stderr, "{}\n", failure);
+      unreadable += !failure.empty();
+      ++image;
+    }
+  }
+  listing.write();
+  if (unreadable > 0) fail("{} of {} images could not be read", unreadable, images->size());
+  return 0;
+}
+
+}  // namespace elinvar
