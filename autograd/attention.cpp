@@ -7,13 +7,13 @@ namespace elinvar {
 namespace {
 
 // Portable products do not take bfloat16.
-Var taken(const Var& x, Precision precision) { return precision == Precision::portable ? widened(x) : x; }
+Var operand_of(const Var& x, Precision precision) { return precision == Precision::portable ? widened(x) : x; }
 
 }  // namespace
 
 Var attention(const Var& q_in, const Var& k_in, const Var& v_in, const AttentionOptions& options) {
   const Precision precision = attention_precision(product_precision(), q_in.dim(-1));
-  const Var q = taken(q_in, precision), k = taken(k_in, precision), v = taken(v_in, precision);
+  const Var q = operand_of(q_in, precision), k = operand_of(k_in, precision), v = operand_of(v_in, precision);
   const auto of = [&](const Var& x) { return factor("attention", x.value(), precision); };
   const Tensor qt = of(q), kt = of(k), vt = of(v);
   AttentionResult result = attention(qt, kt, vt, options.causal, options.scale, precision);
@@ -28,7 +28,7 @@ Var attention(const Var& q_in, const Var& k_in, const Var& v_in, const Attention
 
 Var self_attention(const Var& qkv_in, const AttentionOptions& options) {
   const Precision precision = attention_precision(product_precision(), qkv_in.dim(-1));
-  const Var qkv = taken(qkv_in, precision);
+  const Var qkv = operand_of(qkv_in, precision);
   const Tensor x = factor("self_attention", qkv.value(), precision);
   AttentionResult result = self_attention(x, options.causal, options.scale, precision);
   const Tensor o = result.o;

@@ -95,7 +95,7 @@ void StateCopier::follow(PeerId coordinator) {
   changed_.notify_all();
 }
 
-void StateCopier::taken(int64_t step, const messages::Taken& taken) {
+void StateCopier::piece_taken(int64_t step, const messages::Taken& taken) {
   const Lock lock(mutex_);
   if (step != streaming_.step || taken.part != streaming_.part || taken.parts != streaming_.parts) return;
   streaming_.error = taken.error;

@@ -44,7 +44,7 @@ class StateCopier {
   bool copied() const;          // whether no part needs the unchanged state
   // Waits until copied(); the loop has stood still since this time.
   void wait(std::optional<Clock::time_point> since = {});
-  void taken(int64_t step, const messages::Taken& taken);  // the coordinator's answer to a streamed piece
+  void piece_taken(int64_t step, const messages::Taken& taken);  // the coordinator's answer to a streamed piece
   void follow(PeerId coordinator);  // a new coordinator, which cannot use what was streamed before
   void give_up();                   // the run no longer waits
   void finish();  // returns when all is saved and sent, or the run no longer waits; nothing is copied afterwards

@@ -43,7 +43,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
   if (job_.phase == Phase::ended) return;
   if (const auto* introduction = m.as<messages::Hello>()) return hello(m, *introduction, now);
   const auto found = job_.workers.find(m.sender);
-  if (found == job_.workers.end()) return told_by_stranger(m);
+  if (found == job_.workers.end()) return handle_stranger(m);
   Worker& worker = found->second;
   worker.seen = now;
   if (const auto* told = m.as<messages::Facts>()) return facts(m, told->told, now);
@@ -53,10 +53,10 @@ void Coordinator::receive(const Message& m, Seconds now) {
     if (!alive->told.steps.empty()) return facts(m, alive->told, now);
   }
   progress(worker, m, now);
-  if (job_.phase != Phase::ended && job_.workers.contains(m.sender)) told_by(worker, m, now);
+  if (job_.phase != Phase::ended && job_.workers.contains(m.sender)) handle(worker, m, now);
 }
 
-void Coordinator::told_by(Worker& worker, const Message& m, Seconds now) {
+void Coordinator::handle(Worker& worker, const Message& m, Seconds now) {
   std::visit(
       Overloaded{[&](const messages::Ready& told) {
                    worker.completed = m.step;  // may decrease: the worker was told to restore an earlier state
@@ -88,7 +88,7 @@ void Coordinator::told_by(Worker& worker, const Message& m, Seconds now) {
                    else if (what == Fencing::Answer::counts) conclude_fence(now);
                  },
                  [&](const messages::Suspect& told) {
-                   if (job_.workers.contains(told.peer)) gone(told.peer, told.reason, now);
+                   if (job_.workers.contains(told.peer)) remove_worker(told.peer, told.reason, now);
                  },
                  [&](const messages::Drain&) { drain(worker, now); },
                  [&](const messages::Failed& told) {
@@ -99,11 +99,11 @@ void Coordinator::told_by(Worker& worker, const Message& m, Seconds now) {
 }
 
 // Handles a message of a worker that was evicted, or that has not introduced itself to this coordinator.
-void Coordinator::told_by_stranger(const Message& m) {
+void Coordinator::handle_stranger(const Message& m) {
   const auto* alive = m.as<messages::Alive>();
   const auto* told = m.as<messages::Facts>();
-  const TellsFacts* late = told ? &told->told : alive && !alive->told.steps.empty() ? &alive->told : nullptr;
-  if (late && of_this_history(m)) (void)facts_.write(steps_in(*late));
+  const FactsBatch* late = told ? &told->told : alive && !alive->told.steps.empty() ? &alive->told : nullptr;
+  if (late && of_this_history(m)) (void)facts_.write(decode_facts(*late));
   if (alive) admission_.turn_away(m.sender);
 }
 
@@ -134,8 +134,8 @@ void Coordinator::progress(Worker& worker, const Message& m, Seconds now) {
   release_leavers();
 }
 
-void Coordinator::facts(const Message& m, const TellsFacts& told, Seconds now) {
-  const std::vector<StepFacts> steps = steps_in(told);
+void Coordinator::facts(const Message& m, const FactsBatch& told, Seconds now) {
+  const std::vector<StepFacts> steps = decode_facts(told);
   for (const StepFacts& facts : steps)
     if (facts.end && of_this_history(m)) job_.steps = *facts.end;
   progress(job_.workers.at(m.sender), m, now);
@@ -174,16 +174,16 @@ void Coordinator::audit(const Message& m, const Evidence& evidence, Seconds now)
 }
 
 void Coordinator::lost(PeerId peer, const std::string& reason, Seconds now) {
-  if (job_.phase != Phase::ended && job_.workers.contains(peer)) gone(peer, reason, now);
+  if (job_.phase != Phase::ended && job_.workers.contains(peer)) remove_worker(peer, reason, now);
 }
 
 void Coordinator::evict(PeerId peer, const std::string& reason, Seconds now, bool guilty) {
   if (job_.phase == Phase::ended || !job_.workers.contains(peer)) return;
   admission_.expel(peer, reason, guilty);
-  gone(peer, reason, now);
+  remove_worker(peer, reason, now);
 }
 
-void Coordinator::gone(PeerId peer, const std::string& reason, Seconds now) {
+void Coordinator::remove_worker(PeerId peer, const std::string& reason, Seconds now) {
   const Worker worker = admission_.remove(peer, reason);
   fencing_.forget(peer);
   transfers_.stop(peer);
@@ -253,7 +253,7 @@ void Coordinator::release_leavers() {
   for (const PeerId peer : planner_.released()) dismiss(peer);
 }
 
-void Coordinator::woke(Seconds now) { liveness_.woke(now); }
+void Coordinator::wait_ended(Seconds now) { liveness_.wait_ended(now); }
 
 void Coordinator::tick(Seconds now) {
   if (job_.phase == Phase::ended) return;

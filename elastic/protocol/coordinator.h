@@ -35,7 +35,7 @@ class Coordinator {
   void receive(const Message& message, Seconds now);
   void lost(PeerId peer, const std::string& reason, Seconds now);  // the peer's process or connection is gone
   // Call when the wait for the next event ends. Until the tick, time does not count as silence of a worker.
-  void woke(Seconds now);
+  void wait_ended(Seconds now);
   // Call after every event, and by tick_by() if there is none: at most a second after the last tick.
   void tick(Seconds now);
   Seconds tick_by() const { return liveness_.look_by(); }
@@ -60,9 +60,9 @@ class Coordinator {
  private:
   // Handlers of workers' messages.
   void hello(const Message& message, const messages::Hello& hello, Seconds now);
-  void told_by(Worker& worker, const Message& message, Seconds now);
-  void told_by_stranger(const Message& message);
-  void facts(const Message& message, const TellsFacts& told, Seconds now);
+  void handle(Worker& worker, const Message& message, Seconds now);
+  void handle_stranger(const Message& message);
+  void facts(const Message& message, const FactsBatch& told, Seconds now);
   void progress(Worker& worker, const Message& message, Seconds now);
   void ready(Worker& worker, Seconds now);
   void drain(Worker& worker, Seconds now);
@@ -71,7 +71,7 @@ class Coordinator {
   // Consequences of decisions.
   void dismiss(PeerId peer);
   void evict(PeerId peer, const std::string& reason, Seconds now, bool guilty = false);
-  void gone(PeerId peer, const std::string& reason, Seconds now);
+  void remove_worker(PeerId peer, const std::string& reason, Seconds now);
   void fence(const std::string& reason, Seconds now);
   void fence_if(const FenceReason& reason, Seconds now);
   void conclude_fence(Seconds now);

@@ -6,17 +6,17 @@ namespace elinvar {
 
 constexpr size_t kMostTold = 64;  // the largest number of steps in one message
 
-void FactsOutbox::add(const StepFacts& facts) { unconfirmed_.push_back(told_facts(facts)); }
+void FactsOutbox::add(const StepFacts& facts) { unconfirmed_.push_back(encode_facts(facts)); }
 
-void FactsOutbox::adopt(const std::vector<ToldFacts>& facts) { unconfirmed_ = {facts.begin(), facts.end()}; }
+void FactsOutbox::adopt(const std::vector<EncodedFacts>& facts) { unconfirmed_ = {facts.begin(), facts.end()}; }
 
 void FactsOutbox::confirm(int64_t step) {
   while (!unconfirmed_.empty() && unconfirmed_.front().step <= step) unconfirmed_.pop_front();
 }
 
-std::vector<ToldFacts> FactsOutbox::before(int64_t step) const {
-  std::vector<ToldFacts> facts;
-  for (const ToldFacts& of : unconfirmed_)
+std::vector<EncodedFacts> FactsOutbox::before(int64_t step) const {
+  std::vector<EncodedFacts> facts;
+  for (const EncodedFacts& of : unconfirmed_)
     if (of.step < step) facts.push_back(of);
   return facts;
 }
@@ -29,7 +29,7 @@ void FactsOutbox::report_new() {
 
 void FactsOutbox::report_new(messages::Alive& heartbeat) {
   if (position_.index != 0) return;
-  std::vector<TellsFacts> facts = after(reported_);
+  std::vector<FactsBatch> facts = after(reported_);
   if (!facts.empty()) {
     heartbeat.told = std::move(facts.back());
     facts.pop_back();
@@ -37,15 +37,15 @@ void FactsOutbox::report_new(messages::Alive& heartbeat) {
   report(std::move(facts));
 }
 
-void FactsOutbox::report(std::vector<TellsFacts> facts) {
-  for (TellsFacts& told : facts) outbox_.report(messages::Facts{std::move(told)});
+void FactsOutbox::report(std::vector<FactsBatch> facts) {
+  for (FactsBatch& told : facts) outbox_.report(messages::Facts{std::move(told)});
 }
 
 // Returns the contents of messages, each of bounded size, with the unconfirmed facts of later steps. Steps whose update
 // is not made yet count as not reported.
-std::vector<TellsFacts> FactsOutbox::after(int64_t step) {
-  std::vector<TellsFacts> messages;
-  for (const ToldFacts& facts : unconfirmed_) {
+std::vector<FactsBatch> FactsOutbox::after(int64_t step) {
+  std::vector<FactsBatch> messages;
+  for (const EncodedFacts& facts : unconfirmed_) {
     if (facts.step <= step) continue;
     if (messages.empty() || messages.back().steps.size() == kMostTold) messages.emplace_back();
     messages.back().steps.push_back(facts);

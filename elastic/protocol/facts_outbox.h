@@ -17,10 +17,10 @@ class FactsOutbox {
       : report_every_(report_every), position_(position), outbox_(outbox) {}
 
   void add(const StepFacts& facts);                   // adds the next step's facts
-  void adopt(const std::vector<ToldFacts>& facts);    // replaces its own facts by those that come with a state
+  void adopt(const std::vector<EncodedFacts>& facts);    // replaces its own facts by those that come with a state
   void confirm(int64_t step);                         // all facts up to this step are recorded
   void forget() { unconfirmed_.clear(); }             // the run continues from an earlier state
-  std::vector<ToldFacts> before(int64_t step) const;  // unconfirmed facts of earlier steps
+  std::vector<EncodedFacts> before(int64_t step) const;  // unconfirmed facts of earlier steps
 
   void report_all();  // reports all unconfirmed facts
   // Each reports, if this member leads, the facts that it has not reported yet; the latter in a heartbeat, as far as
@@ -31,13 +31,13 @@ class FactsOutbox {
   bool gathered(int64_t step) const { return step >= reported_ + report_every_; }
 
  private:
-  std::vector<TellsFacts> after(int64_t step);
-  void report(std::vector<TellsFacts> facts);
+  std::vector<FactsBatch> after(int64_t step);
+  void report(std::vector<FactsBatch> facts);
 
   int report_every_;
   const MemberPosition& position_;
   MemberOutbox& outbox_;
-  std::deque<ToldFacts> unconfirmed_;
+  std::deque<EncodedFacts> unconfirmed_;
   int64_t reported_ = -1;  // the last step that this member has reported
 };
 

@@ -32,7 +32,7 @@ class Fencing {
   const std::string& reason() const { return reason_; }
 
   // Returns what the workers that have answered go on with. Requires complete().
-  Recovery recovery() const { return recover(job_.workers, asked_); }
+  Recovery recovery() const { return recovery_after(job_.workers, asked_); }
   // Returns whether any of them was at work. If none was, the others may have gone on together, out of reach.
   bool any_at_work() const;
   void hold(size_t members);  // too few members to go on

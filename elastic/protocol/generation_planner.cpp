@@ -67,7 +67,7 @@ bool GenerationPlanner::create(const Generation& g) {
 }
 
 // Handles a record that exists already.
-FenceReason GenerationPlanner::taken() {
+FenceReason GenerationPlanner::superseded() {
   if (job_.world.superseded()) job_.superseded();
   else if (job_.phase != Phase::starting)
     return fmt::format("generation {} was still made by another coordinator", job_.number);
@@ -99,7 +99,7 @@ FenceReason GenerationPlanner::start(Seconds now) {
   Generation g = next(ready, "start");
   g.first_step = job_.first_step;
   if (g.scaling) g.scaling->scaling_state = scaling_.first_state();
-  if (!create(g)) return taken();
+  if (!create(g)) return superseded();
   begin(g, now);
   for (const PeerId peer : ready) {
     job_.workers.at(peer).state = State::member;
@@ -130,7 +130,7 @@ FenceReason GenerationPlanner::recover(Recovery recovery, const std::optional<Tr
   for (const GenerationMember& m : g.members) kept.push_back(recovery.kept[m.peer]);
   const auto first = assign_orphans(job_.options.plan.vranks, std::move(kept), speeds_of(g.members, job_.workers));
   for (size_t i = 0; i < first.size(); ++i) g.members[i].first_share = first[i];
-  if (!create(g)) return taken();
+  if (!create(g)) return superseded();
   begin(g, now);
   for (auto& [peer, w] : job_.workers) {
     w.work = {};
@@ -170,7 +170,7 @@ FenceReason GenerationPlanner::propose(Seconds now) {
   g.group_from = groups_.source_of_planned(g);
   g.stop = plan->stop;
   g.checkpoint = plan->checkpoint;
-  if (!create(g)) return taken();
+  if (!create(g)) return superseded();
   if (g.stop) ask_stop("every worker leaves");
   wishes_.checkpoint = false;
   changed_ = now;

@@ -41,7 +41,7 @@ class GenerationPlanner {
  private:
   Generation next(const std::vector<PeerId>& peers, const std::string& reason, const std::vector<PeerId>& joining = {});
   bool create(const Generation& generation);
-  FenceReason taken();
+  FenceReason superseded();
   void begin(const Generation& generation, Seconds now);
 
   JobState& job_;

@@ -8,7 +8,7 @@
 
 #include "elastic/ledger/digest_file.h"
 #include "elastic/protocol/message_kind.h"
-#include "elastic/protocol/told_facts.h"
+#include "elastic/protocol/encoded_facts.h"
 #include "elastic/step/scaling_state.h"
 #include "tensor/fields.h"
 
@@ -177,7 +177,7 @@ struct StatePieces {
   std::vector<Blob> bytes = {};                    // the bytes of each piece
   std::optional<ScalingState> scaling_state = {};  // with adaptive scaling, in the first message of a part
   std::optional<int64_t> end = {};    // with adaptive scaling, in the first message of a part: the last step, if known
-  std::vector<ToldFacts> facts = {};  // facts of earlier steps that the coordinator has not confirmed
+  std::vector<EncodedFacts> facts = {};  // facts of earlier steps that the coordinator has not confirmed
 
   ELINVAR_FIELDS(part, parts, attempt, last, digests, pieces, bytes, scaling_state, end, facts)
 };

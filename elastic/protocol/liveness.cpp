@@ -14,7 +14,7 @@ constexpr Seconds kAway = 0.25;  // after this long without listening, the coord
 constexpr Seconds kLongestRest = 1;  // between two checks
 constexpr Seconds kSoon = 0.025;     // between two checks while an event is expected
 
-void Liveness::woke(Seconds now) { deaf_from_ = std::min(deaf_from_, now); }
+void Liveness::wait_ended(Seconds now) { deaf_from_ = std::min(deaf_from_, now); }
 
 void Liveness::forgive_absence(Seconds now) {
   if (now <= deaf_from_ + kAway) return;

@@ -16,7 +16,7 @@ class Liveness {
   Liveness(JobState& job, Seconds now) : job_(job), patience_(job.options.stuck), deaf_from_(now), look_by_(now) {}
 
   // The coordinator's wait for the next event has ended: it hears no worker from `now` until forgive_absence().
-  void woke(Seconds now);
+  void wait_ended(Seconds now);
   // The coordinator listens again. Excludes the time in which it did not from every worker's silence.
   void forgive_absence(Seconds now);
   // The coordinator listens until look_by(): until a worker would be silent, for at most a second, or for less if an

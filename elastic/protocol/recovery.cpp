@@ -4,7 +4,7 @@
 
 namespace elinvar {
 
-Recovery recover(const Roster& roster, const std::set<PeerId>& peers) {
+Recovery recovery_after(const Roster& roster, const std::set<PeerId>& peers) {
   Recovery r;
   bool kept = false;  // whether a worker still has the result of the newest step
   for (const PeerId peer : peers) {

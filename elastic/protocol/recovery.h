@@ -23,6 +23,6 @@ struct Recovery {
 };
 
 // All `peers` are in the roster and have answered.
-Recovery recover(const Roster& roster, const std::set<PeerId>& peers);
+Recovery recovery_after(const Roster& roster, const std::set<PeerId>& peers);
 
 }  // namespace elinvar

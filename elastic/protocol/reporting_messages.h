@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "elastic/protocol/message_kind.h"
-#include "elastic/protocol/told_facts.h"
+#include "elastic/protocol/encoded_facts.h"
 #include "tensor/digest.h"
 #include "tensor/fields.h"
 
@@ -31,7 +31,7 @@ struct Alive {
   Work work = {};
   int64_t leaves = 0;   // rank gradients that it has computed
   bool answer = false;  // asks the coordinator for a sign of life
-  TellsFacts told = {};
+  FactsBatch told = {};
 
   ELINVAR_FIELDS(work, leaves, answer, told)
 };
@@ -42,7 +42,7 @@ struct Heard {
 
 struct Facts {
   static constexpr Kind kKind{"facts", kToCoordinator, "facts of steps"};
-  TellsFacts told = {};
+  FactsBatch told = {};
 
   ELINVAR_FIELDS(told)
 };

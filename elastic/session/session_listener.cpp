@@ -186,7 +186,7 @@ void Session::Impl::receive(const Packet& packet) {
   if (of_coordinator && answer) watch.answered();
   if (of_coordinator) watch.heard(now());
   std::visit(Overloaded{[&](const messages::Heard&) {},
-                        [&](const messages::Taken& taken) { copier.taken(message.step, taken); },
+                        [&](const messages::Taken& taken) { copier.piece_taken(message.step, taken); },
                         [&](const messages::NewCoordinator& other) {
                           if (other.term > watch.term()) follow(other.term, message.sender, other.endpoint);
                         },

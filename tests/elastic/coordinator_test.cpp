@@ -45,7 +45,7 @@ struct Job : CoordinatorWorld {
   }
   void tell_facts(PeerId peer, int64_t step, Seconds now) { coordinator.receive(facts_message(peer, step), now); }
   static Message facts_message(PeerId peer, int64_t step) {
-    const TellsFacts told{.steps = {told_facts({.step = step})}};
+    const FactsBatch told{.steps = {encode_facts({.step = step})}};
     return {.sender = peer, .generation = 1, .step = step + 1, .payload = messages::Facts{told}};
   }
   // Returns the kinds of messages to a peer since the last call.
@@ -221,7 +221,7 @@ TEST(Coordinator, DoesNotCountTheTimeThatMessagesTake) {
   Job job(3);
   job.coordinator.tick(1);
   for (const auto& [peer, from, to] : {std::tuple{PeerId{1}, 1.0, 2.2}, std::tuple{PeerId{2}, 2.2, 3.2}}) {
-    job.coordinator.woke(from);
+    job.coordinator.wait_ended(from);
     job.tell_facts(peer, 0, from);
     job.coordinator.tick(to);
   }
@@ -229,7 +229,7 @@ TEST(Coordinator, DoesNotCountTheTimeThatMessagesTake) {
   job.tell(3, messages::Alive{}, 3.2);
   // Afterwards silence counts as before.
   for (Seconds now = 3.2; now < 7; now += 0.2) {
-    job.coordinator.woke(now);
+    job.coordinator.wait_ended(now);
     for (const PeerId peer : {PeerId{1}, PeerId{2}}) job.tell(peer, messages::Alive{}, now);
     job.coordinator.tick(now);
   }

@@ -21,7 +21,7 @@ struct Facts : MemberParts {
     std::vector<int64_t> steps;
     for (const Action& action : outbox.take())
       if (const auto* message = action.message.as<messages::Facts>())
-        for (const ToldFacts& of : message->told.steps) steps.push_back(of.step);
+        for (const EncodedFacts& of : message->told.steps) steps.push_back(of.step);
     return steps;
   }
 };

@@ -75,7 +75,7 @@ TEST(Liveness, TimeInWhichNobodyListenedIsNoSilence) {
   liveness.forgive_absence(16);
   EXPECT_EQ(job.state.workers.at(1).seen, 15) << "ten seconds after it was to look";
   liveness.rest(16, /*soon=*/false);
-  liveness.woke(16.5);  // woken early: it handles a message from here on
+  liveness.wait_ended(16.5);  // woken early: it handles a message from here on
   liveness.forgive_absence(18.5);
   EXPECT_EQ(job.state.workers.at(1).seen, 17);
 }

@@ -137,7 +137,7 @@ struct HostMembers {
         if (action.what != Action::What::send) continue;
         const auto* facts = action.message.as<messages::Facts>();
         const auto* alive = action.message.as<messages::Alive>();
-        for (const ToldFacts& of : (facts ? facts->told : alive ? alive->told : TellsFacts{}).steps)
+        for (const EncodedFacts& of : (facts ? facts->told : alive ? alive->told : FactsBatch{}).steps)
           told.push_back(of.step);
         action.message.sender = peer;
         if (action.peer == 3 && !members.contains(3)) on_their_way.push_back(action.message);
@@ -269,10 +269,10 @@ TEST(Member, ManyFactsAreSeveralMessages) {
 }
 
 TEST(Member, FactsThatMakeNoSenseAreRefused) {
-  TellsFacts told{.at = 2.0};
-  told.steps.push_back(told_facts({.step = 3, .at = 1.5}));
-  told.steps.push_back(told_facts({.step = 4, .at = 2.0, .digests = "a line of digests.jsonl"}));
-  const std::vector<StepFacts> steps = steps_in(told);
+  FactsBatch told{.at = 2.0};
+  told.steps.push_back(encode_facts({.step = 3, .at = 1.5}));
+  told.steps.push_back(encode_facts({.step = 4, .at = 2.0, .digests = "a line of digests.jsonl"}));
+  const std::vector<StepFacts> steps = decode_facts(told);
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_EQ(steps[0].step, 3);
   EXPECT_EQ(steps[0].age, 0.5);
@@ -281,7 +281,7 @@ TEST(Member, FactsThatMakeNoSenseAreRefused) {
   EXPECT_EQ(steps[0].digests, "");
   EXPECT_EQ(steps[1].digests, "a line of digests.jsonl");
   const auto malformed = [&](const std::string& text) {
-    EXPECT_THROW(steps_in({.steps = {{0, blob_of(text)}}}), UsageError) << text;
+    EXPECT_THROW(decode_facts({.steps = {{0, blob_of(text)}}}), UsageError) << text;
   };
   for (const std::string text : {"", "{", "[]", "7", "\n", "{\n}", "{}", R"({"at":1.5})"}) malformed(text);
   malformed("{\"a\":" + std::string(40, '[') + std::string(40, ']') + "}");

@@ -85,10 +85,10 @@ clip_norm = 3
 
 TEST_F(RegisteredKinds, TakeTheirSettingsFromTheirTables) {
   Training training(config(), Device{});
-  EXPECT_EQ(training.job.data->input_shape(), (Shape{3}));
-  EXPECT_EQ(training.job.data->classes(), 2);
-  EXPECT_EQ(training.job.data->class_names(), (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(training.job.network->parameters.list.at(0).name, "out.weight");
+  EXPECT_EQ(training.setup.data->input_shape(), (Shape{3}));
+  EXPECT_EQ(training.setup.data->classes(), 2);
+  EXPECT_EQ(training.setup.data->class_names(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(training.setup.network->parameters.list.at(0).name, "out.weight");
   EXPECT_EQ(training.config().optimizer.lr, 0.5);
   EXPECT_EQ(training.config().optimizer.clip_norm, 3);
   EXPECT_FALSE(training.config().reader.shuffle);
@@ -121,8 +121,8 @@ TEST_F(RegisteredKinds, SettingsDecideTheDigestsOfARun) {
     EXPECT_NE(digest(other.config()), digest(training.config())) << setting;
     EXPECT_EQ(differences(training.config(), other.config()).size(), 1u) << setting;
   }
-  EXPECT_EQ(digest(*training.job.data), digest(*Training(config(), Device{}).job.data));
-  EXPECT_NE(digest(*training.job.data), digest(*Training(config({"data.points=7"}), Device{}).job.data));
+  EXPECT_EQ(digest(*training.setup.data), digest(*Training(config(), Device{}).setup.data));
+  EXPECT_NE(digest(*training.setup.data), digest(*Training(config({"data.points=7"}), Device{}).setup.data));
 }
 
 TEST_F(RegisteredKinds, ErrorsNameTheLineTheKeyAndTheNearestSpelling) {

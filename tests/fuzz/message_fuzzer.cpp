@@ -62,7 +62,7 @@ const FuzzTarget kProtocol("protocol", [](std::string_view bytes) {
   Message message;
   try {
     message = message_of(packet);
-    if (const auto* facts = message.as<messages::Facts>()) (void)steps_in(facts->told);
+    if (const auto* facts = message.as<messages::Facts>()) (void)decode_facts(facts->told);
   } catch (const UsageError&) {
     return;
   }

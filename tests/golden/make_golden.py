@@ -8,10 +8,10 @@ Each file <case>.safetensors holds, in float32 and in this project's layouts (im
   losses      mean loss before each of ten optimiser steps on the same batch (the first is the loss of `logits`)
   grad/<name> gradient of the mean loss at the start, for every parameter
   eval_logits after the ten steps, in evaluation mode
-Each file distance_<case>.safetensors is of a network of full depth, in float64:
-  losses            mean loss before each of ten optimiser steps on the same batch
-  weights/<name>    at most 64 values of every parameter after the steps, at even distances
-  float32           distances of PyTorch's float32 from them: of the losses and of the weights (see distances())
+Each file distance_<case>.safetensors is of a network of full depth, in float64, with several batches <b>:
+  <b>/losses          mean loss before each of ten optimiser steps on the same batch
+  <b>/weights/<name>  at most 16 values of every parameter after the steps, at even distances
+  <b>/float32         distances of PyTorch's float32 from them: of the losses and of the weights (see distances())
 Parameters, inputs and targets are not stored: both sides compute them by the formula of hashed()."""
 import json
 import os
@@ -258,13 +258,13 @@ def make(folder, case, model, x, y, optimizer, smoothing=0.0):
 
 
 def sampled(name, p):
-    """Returns at most 64 values at even distances, in this project's order. Biases of keys are left out: no loss depends
+    """Returns at most 16 values at even distances, in this project's order. Biases of keys are left out: no loss depends
     on them, so their gradients are rounding noise, which AdamW scales to steps of the full learning rate."""
     p = ours(p.detach()).flatten().double()
     if name.endswith("c_attn.bias"):
         q, _, v = p.chunk(3)
         p = torch.cat((q, v))
-    return p[:: max(1, p.numel() // 64)][:64].clone()
+    return p[:: max(1, p.numel() // 16)][:16].clone()
 
 
 def ten_steps(model, x, y, optimizer, dtype):
@@ -291,19 +291,21 @@ def distances(run, exact):
     return torch.stack([(run[0] - exact[0]).square().mean().sqrt(), weights.square().mean().sqrt()])
 
 
-def make_distance(folder, case, model, x, y, optimizer):
-    exact = ten_steps(model(), x, y, optimizer, torch.float64)
-    torch.set_default_dtype(torch.float32)
-    float32 = distances(ten_steps(model(), x, y, optimizer, torch.float32), exact)
-    torch.set_default_dtype(torch.float64)
-    out = {"losses": exact[0], "float32": float32}
-    out.update({"weights/" + n: w for n, w in exact[1].items()})
+def make_distance(folder, case, model, batches, optimizer):
+    out = {}
+    for b, (x, y) in enumerate(batches):
+        exact = ten_steps(model(), x, y, optimizer, torch.float64)
+        torch.set_default_dtype(torch.float32)
+        float32 = distances(ten_steps(model(), x, y, optimizer, torch.float32), exact)
+        torch.set_default_dtype(torch.float64)
+        out.update({f"{b}/losses": exact[0], f"{b}/float32": float32})
+        out.update({f"{b}/weights/{n}": w for n, w in exact[1].items()})
+        print(case, b, "losses", float(exact[0][0]), "->", float(exact[0][-1]), "float32", float32.tolist(), flush=True)
     write_safetensors(os.path.join(folder, f"distance_{case}.safetensors"), out, "F64")
-    print(case, "losses", float(exact[0][0]), "->", float(exact[0][-1]), "distances of float32", float32.tolist())
 
 
-def images(n, side):
-    return torch.from_numpy(symmetric("input", n * side * side * 3).reshape(n, side, side, 3))
+def images(n, side, name="input"):
+    return torch.from_numpy(symmetric(name, n * side * side * 3).reshape(n, side, side, 3))
 
 
 def integers(name, shape, limit):
@@ -321,13 +323,13 @@ def main():
     make(folder, "llama", Llama(2, 6, 2, 24, 32, 40), tokens, targets, adamw)
 
     gentle = lambda m: torch.optim.SGD(m.parameters(), 1e-3, momentum=0.9, weight_decay=1e-3)
+    of_images = lambda b, side: (images(16, side, f"input{b}"), integers(f"target{b}", (16,), 10))
+    of_tokens = lambda b: (integers(f"input{b}", (16, 32), 256), integers(f"target{b}", (16, 32), 256))
     resnet50 = lambda: ResNet([64, 128, 256, 512], True, True, 10, [3, 4, 6, 3])
-    targets = integers("target", (16,), 10)
-    make_distance(folder, "resnet50", resnet50, images(16, 64), targets, gentle)
-    make_distance(folder, "vgg16", lambda: Vgg(10), images(16, 32), targets, gentle)
-    tokens, targets = integers("input", (16, 32), 256), integers("target", (16, 32), 256)
-    make_distance(folder, "gpt2", lambda: Gpt(12, 12, 192, 256, 32), tokens, targets, adamw)
-    make_distance(folder, "llama", lambda: Llama(12, 12, 4, 192, 512, 256), tokens, targets, adamw)
+    make_distance(folder, "resnet50", resnet50, [of_images(b, 64) for b in range(3)], gentle)
+    make_distance(folder, "vgg16", lambda: Vgg(10), [of_images(b, 32) for b in range(3)], gentle)
+    make_distance(folder, "gpt2", lambda: Gpt(12, 12, 192, 256, 32), [of_tokens(b) for b in range(6)], adamw)
+    make_distance(folder, "llama", lambda: Llama(12, 12, 4, 192, 512, 256), [of_tokens(b) for b in range(6)], adamw)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ Steps steps_on(Device device, bool keeps, bool crowded = false) {
     const Update update = training.update(step, reduced);
     const StepFacts facts = facts_of(reduced, std::move(gradient), step, c.ledger_options(), c.run.virtual_ranks);
     result.facts.push_back(fmt::format("{} {} {} {}", write_fields(facts).dump(), facts.digests, update.gradient_norm,
-                                       digest(training.job.state()).hex()));
+                                       digest(training.setup.state()).hex()));
     result.bytes_to_host.push_back(emulation::bytes_to_host - before);
     result.most_memory = std::max(result.most_memory, emulation::peak_in_use - others);
     replay.advance();

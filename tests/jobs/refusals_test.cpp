@@ -24,14 +24,14 @@ class Impostor {
   explicit Impostor(const std::string& endpoint) : transport_(make_zmq_transport()) {
     const auto deadline = Transport::Clock::now() + std::chrono::seconds(20);
     while (Transport::Clock::now() < deadline) {
-      transport_->connect(kDoor, endpoint);
+      transport_->connect(kUnknownCoordinator, endpoint);
       send(packet_of(
           {.payload = messages::Ask{.endpoint = transport_->endpoint(), .pid = 1, .protocol = kProtocolVersion}}, 0));
       if (std::optional<Packet> job = heard("job", deadline)) {
         job_ = std::move(*job);
         return;
       }
-      transport_->disconnect(kDoor);
+      transport_->disconnect(kUnknownCoordinator);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     ADD_FAILURE() << "no 'job' comes from " << endpoint;
@@ -40,7 +40,7 @@ class Impostor {
   void send(Packet message) {
     message.sender = self_;
     if (message.run == 0) message.run = job_.run;
-    transport_->send(kDoor, std::move(message));
+    transport_->send(kUnknownCoordinator, std::move(message));
   }
   // Returns the next message of this kind; skips others.
   Packet next(const std::string& kind) {
@@ -72,7 +72,7 @@ class Impostor {
     }
   }
 
-  static constexpr PeerId kDoor = 1;
+  static constexpr PeerId kUnknownCoordinator = 1;
   std::unique_ptr<Transport> transport_;
   PeerId self_ = std::random_device()() | 2u;
   Packet job_;

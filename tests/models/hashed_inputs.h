@@ -31,14 +31,14 @@ inline void fill_initial(Parameters& parameters) {
   }
 }
 
-inline Tensor images(int64_t n, int64_t side) {
+inline Tensor images(int64_t n, int64_t side, const std::string& name = "input") {
   Tensor t = Tensor::empty({n, side, side, 3});
-  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = static_cast<float>(symmetric(key_of("input"), i));
+  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = static_cast<float>(symmetric(key_of(name), i));
   return t;
 }
 
 template <class T>
-Tensor integers(const char* name, const Shape& shape, uint32_t limit) {
+Tensor integers(const std::string& name, const Shape& shape, uint32_t limit) {
   Tensor t = Tensor::empty(shape, dtype_of<T>());
   for (int64_t i = 0; i < t.numel(); ++i) t.data<T>()[i] = static_cast<T>(hashed(key_of(name), i) % limit);
   return t;

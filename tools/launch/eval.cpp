@@ -11,7 +11,7 @@
 #include "tensor/safetensors.h"
 #include "tools/cli/device_options.h"
 #include "tools/launch/commands.h"
-#include "tools/training/job.h"
+#include "tools/training/training_setup.h"
 #include "tools/training/ranking.h"
 
 namespace elinvar {
@@ -60,20 +60,20 @@ class Outputs {
 
 int eval(const EvalOptions& command) {
   const std::filesystem::path directory = command.run_dir;
-  Job job(read_run_config(directory), command.split == "test" ? Split::test : Split::validation,
+  TrainingSetup setup(read_run_config(directory), command.split == "test" ? Split::test : Split::validation,
           parse_device(command.device.device));
-  const bool images = job.data->vocabulary() == nullptr;
+  const bool images = setup.data->vocabulary() == nullptr;
   check(!command.mirror || images, "--mirror: the data of this run are no images");
   check(command.confusion.empty() || images, "--confusion: the data of this run are no images");
-  const int64_t step = job.load_network(directory);
-  Ranking ranking(job.data->classes(), job.config.loss.ignore_index, !command.confusion.empty());
+  const int64_t step = setup.load_network(directory);
+  Ranking ranking(setup.data->classes(), setup.config.loss.ignore_index, !command.confusion.empty());
   // Perplexity always refers to the targets without label smoothing.
-  LossOptions plain = job.config.loss;
+  LossOptions plain = setup.config.loss;
   plain.label_smoothing = 0;
   Outputs outputs;
   double plain_sum = 0;
   int64_t count = 0;
-  const Score result = sum(score(job, job.data, 0, 1, command.mirror, [&](const Tensor& logits, const Tensor& target) {
+  const Score result = sum(score(setup, setup.data, 0, 1, command.mirror, [&](const Tensor& logits, const Tensor& target) {
     ranking.add(logits, target);
     if (!command.logits.empty()) outputs.add(logits, target);
     if (images) return;
@@ -81,8 +81,8 @@ int eval(const EvalOptions& command) {
     plain_sum += batch.loss_sum;
     count += batch.count;
   }));
-  tell_notices(*job.data);
-  if (!command.confusion.empty()) replace_file(command.confusion, ranking.csv(job.data->class_names()));
+  print_notices(*setup.data);
+  if (!command.confusion.empty()) replace_file(command.confusion, ranking.csv(setup.data->class_names()));
   if (!command.logits.empty()) outputs.write(command.logits);
   const double top5 = ranking.top(5), perplexity = std::exp(plain_sum / static_cast<double>(count));
   if (command.json) {

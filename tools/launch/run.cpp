@@ -8,7 +8,7 @@
 #include "tools/cli/standard_streams.h"
 #include "tools/launch/commands.h"
 #include "tools/launch/self_process.h"
-#include "tools/training/job.h"
+#include "tools/training/training_setup.h"
 
 namespace elinvar {
 namespace {

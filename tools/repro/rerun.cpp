@@ -23,7 +23,7 @@ std::optional<Checkpoint> newest_checkpoint(const RunRecord& run, int64_t most) 
 // Loads the newest undamaged checkpoint.
 Replay begin(const RunRecord& run, Training& training, int64_t most) {
   const std::optional<Checkpoint> from = newest_checkpoint(run, most);
-  if (from) training.job.load(from->state);
+  if (from) training.setup.load(from->state);
   const int64_t first = from ? from->step : 0;
   std::vector<GenerationScaling::Change> batches;
   for (const auto& [step, line] : run.lines()) note_batch(batches, training.config().run.batch_size, line);
@@ -39,7 +39,7 @@ Rerun::Rerun(const RunRecord& run, Device device, int64_t most)
 
 StateDict Rerun::state() const {
   const auto scaling_state = training_.adaptive() ? std::optional(replay_.member().scaling().made()) : std::nullopt;
-  return whole_state(training_.job.state(), step(), scaling_state);
+  return whole_state(training_.setup.state(), step(), scaling_state);
 }
 
 LedgerLine Rerun::advance(const RemakeCallbacks& callbacks) {

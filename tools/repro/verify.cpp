@@ -25,7 +25,7 @@
 #include "tools/repro/comparison.h"
 #include "tools/repro/output.h"
 #include "tools/repro/subprocess.h"
-#include "tools/training/job.h"
+#include "tools/training/training_setup.h"
 #include "tools/training/progress.h"
 
 namespace elinvar {

@@ -53,13 +53,13 @@ int check_run(const CheckOptions& command) {
   const Config config = read_config(command.config, command.overrides);
   const Device device = parse_device(command.device.device);
   Training training(config, device);
-  const Job& job = training.job;
-  const RunConfig& run = job.config.run;
-  const int64_t samples = job.data->size(), per_epoch = training.loader.steps_per_epoch();
-  fmt::print("model        {}: {} parameters\n", job.config.model.kind, job.network->parameters.count());
-  fmt::print("data         {}: {} training samples of shape {}, {} classes\n", job.config.data.kind, samples,
-             to_string(job.data->input_shape()), job.data->classes());
-  tell_notices(*job.data);
+  const TrainingSetup& setup = training.setup;
+  const RunConfig& run = setup.config.run;
+  const int64_t samples = setup.data->size(), per_epoch = training.loader.steps_per_epoch();
+  fmt::print("model        {}: {} parameters\n", setup.config.model.kind, setup.network->parameters.count());
+  fmt::print("data         {}: {} training samples of shape {}, {} classes\n", setup.config.data.kind, samples,
+             to_string(setup.data->input_shape()), setup.data->classes());
+  print_notices(*setup.data);
   const auto validation = open_split(config, Split::validation);
   fmt::print("validation   {} samples{}\n", validation->size(),
              run.eval_every > 0 ? fmt::format(", every {} steps and at the end", run.eval_every) : ", at the end");
@@ -73,7 +73,7 @@ int check_run(const CheckOptions& command) {
   print_workers(training, command.workers);
 
   double state = 0;
-  for (const auto& [name, tensor] : job.state()) state += static_cast<double>(tensor.bytes());
+  for (const auto& [name, tensor] : setup.state()) state += static_cast<double>(tensor.bytes());
   fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(state),
              run.checkpoint_every > 0 ? fmt::format("every {} steps", run.checkpoint_every) : "at the end", run.keep);
   HostAllocator::instance().reset_peak();

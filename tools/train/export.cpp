@@ -11,7 +11,7 @@
 #include "tensor/base/file.h"
 #include "tensor/safetensors.h"
 #include "tools/train/commands.h"
-#include "tools/training/job.h"
+#include "tools/training/training_setup.h"
 
 namespace elinvar {
 namespace {
@@ -75,13 +75,13 @@ std::string tokenizer_config(const Vocabulary& vocabulary, int64_t context) {
   return config.dump(2) + "\n";
 }
 
-void add_folder(const Job& job, const fs::path& folder, NewFiles& files) {
-  const Spec& model = job.config.model;
-  const StateDict network = job.network->parameters.state();
-  const Vocabulary* vocabulary = job.data->vocabulary();
-  PublishedFacts facts{.class_names = job.data->class_names()};
+void add_folder(const TrainingSetup& setup, const fs::path& folder, NewFiles& files) {
+  const Spec& model = setup.config.model;
+  const StateDict network = setup.network->parameters.state();
+  const Vocabulary* vocabulary = setup.data->vocabulary();
+  PublishedFacts facts{.class_names = setup.data->class_names()};
   if (vocabulary) facts.end_of_text = vocabulary->end_of_text();
-  if (vocabulary) facts.context = job.data->input_shape()[0];
+  if (vocabulary) facts.context = setup.data->input_shape()[0];
   if (network.contains("wpe.weight")) facts.context = network.at("wpe.weight").dim(0);
   const std::string config = published_config(model, network, facts);
   files.make_folder(folder);
@@ -103,13 +103,13 @@ int export_weights(const ExportOptions& command) {
   const bool is_folder = command.out.ends_with('/') || fs::is_directory(out, unknown);
   const bool taken = is_folder ? fs::is_directory(out, unknown) && !fs::is_empty(out) : fs::exists(out, unknown);
   check(!taken || command.force, "{} exists; choose another name, or --force", command.out);
-  Job job(read_run_config(directory));
-  const int64_t step = job.load_network(directory);
+  TrainingSetup setup(read_run_config(directory));
+  const int64_t step = setup.load_network(directory);
   NewFiles files;
-  if (is_folder) add_folder(job, out, files);
-  else files.add_tensors(out, published(job.config.model, job.network->parameters.state()));
+  if (is_folder) add_folder(setup, out, files);
+  else files.add_tensors(out, published(setup.config.model, setup.network->parameters.state()));
   files.commit();
-  fmt::print("{}: {} parameters after step {}\n", command.out, job.network->parameters.count(), step);
+  fmt::print("{}: {} parameters after step {}\n", command.out, setup.network->parameters.count(), step);
   return 0;
 }
 

@@ -10,7 +10,7 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/train/commands.h"
-#include "tools/training/job.h"
+#include "tools/training/training_setup.h"
 
 namespace elinvar {
 namespace {
@@ -27,17 +27,17 @@ int import_weights(const ImportOptions& command) {
   const fs::path directory = command.run_dir;
   check(!fs::exists(directory) || fs::is_empty(directory), "{} is not empty; choose another run directory",
         directory.string());
-  Job job(read_config(command.config, command.overrides));
-  check_published_settings(job.config.model, job.network->parameters.state(), command.weights);
-  load_published(job.config.model, *job.network, read_published(command.weights), command.except);
-  if (job.average) job.average->parameters.load(job.network->parameters.state());
-  const StateDict state = whole_state(job.state(), 0, std::nullopt);
+  TrainingSetup setup(read_config(command.config, command.overrides));
+  check_published_settings(setup.config.model, setup.network->parameters.state(), command.weights);
+  load_published(setup.config.model, *setup.network, read_published(command.weights), command.except);
+  if (setup.average) setup.average->parameters.load(setup.network->parameters.state());
+  const StateDict state = whole_state(setup.state(), 0, std::nullopt);
   make_directories(directory);
   CheckpointStore store(directory / "checkpoints");
   store.prepare();
   store.write(0, state, digest(state));
-  replace_file(directory / "config.toml", to_toml(job.config));
-  fmt::print("{}: {} parameters of {}\n", directory.string(), job.network->parameters.count(), command.weights);
+  replace_file(directory / "config.toml", to_toml(setup.config));
+  fmt::print("{}: {} parameters of {}\n", directory.string(), setup.network->parameters.count(), command.weights);
   fmt::print("train eval {0} scores them, train resume {0} trains them\n", directory.string());
   return 0;
 }

@@ -11,7 +11,7 @@
 #include "tools/cli/standard_streams.h"
 #include "tools/train/likeliest.h"
 #include "tools/train/predict.h"
-#include "tools/training/job.h"
+#include "tools/training/training_setup.h"
 #include "tools/training/kept_form.h"
 
 namespace elinvar {
@@ -80,21 +80,21 @@ int predict_images(const PredictOptions& options) {
   check(has_images(config.data), "{} has no network for images that are files: its data.kind is '{}'{}",
         directory.string(), config.data.kind, is_built_in_dataset(config.data.kind) ? "; --text takes a text" : "");
   const auto images = std::make_shared<ImageFiles>(config.data, form_of_run(directory, config), options.images);
-  Job job(config, images, parse_device(options.device.device));
-  job.load_network(directory);
+  TrainingSetup setup(config, images, parse_device(options.device.device));
+  setup.load_network(directory);
 
   Listing listing(options, *images);
-  Loader loader(images, {.global_batch = job.rank_samples(),
+  Loader loader(images, {.global_batch = setup.rank_samples(),
                          .shuffle = false,
                          .augment = false,
                          .threads = config.reader.threads,
                          .prefetch = config.reader.prefetch,
-                         .device = job.device});
+                         .device = setup.device});
   int64_t image = 0, unreadable = 0;
   for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
     const Batch batch = loader.batch(step, 0);
-    const Tensor input = batch.input_on(job.device);
-    const auto classes = likeliest(logits_of(job, std::span(&input, 1)).to(Device{}), options.top);
+    const Tensor input = batch.input_on(setup.device);
+    const auto classes = likeliest(logits_of(setup, std::span(&input, 1)).to(Device{}), options.top);
     for (const std::vector<Likely>& likely : classes) {
       const std::string failure = images->failure(image);
       if (failure.empty()) listing.add(image, likely);

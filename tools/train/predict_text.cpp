@@ -11,7 +11,7 @@
 #include "tools/train/likeliest.h"
 #include "tools/train/predict.h"
 #include "tools/train/stdin_text.h"
-#include "tools/training/job.h"
+#include "tools/training/training_setup.h"
 
 namespace elinvar {
 namespace {
@@ -26,7 +26,7 @@ std::string text_of(const std::string& path) {
 }
 
 // Returns the cross entropy of windows [begin, begin + count) of `length` tokens, each with the tokens after it.
-MicroBatchResult loss_of(const Job& job, std::span<const int32_t> tokens, int64_t begin, int64_t count,
+MicroBatchResult loss_of(const TrainingSetup& setup, std::span<const int32_t> tokens, int64_t begin, int64_t count,
                          int64_t length) {
   Tensor input = Tensor::empty({count, length}, DType::i32), target = Tensor::empty({count, length}, DType::i64);
   for (int64_t i = 0; i < count * length; ++i) {
@@ -34,21 +34,21 @@ MicroBatchResult loss_of(const Job& job, std::span<const int32_t> tokens, int64_
     input.data<int32_t>()[i] = tokens[at];
     target.data<int64_t>()[i] = tokens[at + 1];
   }
-  LossOptions plain = job.config.loss;
+  LossOptions plain = setup.config.loss;
   plain.label_smoothing = 0;  // perplexity is that of the text itself
-  return evaluate(logits_of(job, std::span(&input, 1)), target, plain);
+  return evaluate(logits_of(setup, std::span(&input, 1)), target, plain);
 }
 
 // Returns the mean cross entropy of all tokens but the first; NaN if there is only one.
-double mean_loss(const Job& job, std::span<const int32_t> tokens) {
-  const int64_t context = job.data->input_shape()[0], batch = job.rank_samples();
+double mean_loss(const TrainingSetup& setup, std::span<const int32_t> tokens) {
+  const int64_t context = setup.data->input_shape()[0], batch = setup.rank_samples();
   const auto targets = static_cast<int64_t>(tokens.size()) - 1;
   double sum = 0;
   int64_t count = 0;
   for (int64_t at = 0; at < targets;) {
     const int64_t whole = std::min(batch, (targets - at) / context);
     const int64_t length = whole > 0 ? context : targets - at, windows = std::max<int64_t>(whole, 1);
-    const MicroBatchResult result = loss_of(job, tokens, at, windows, length);
+    const MicroBatchResult result = loss_of(setup, tokens, at, windows, length);
     sum += result.loss_sum;
     count += result.count;
     at += windows * length;
@@ -62,17 +62,17 @@ std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::er
 
 int predict_text(const PredictOptions& options) {
   const std::filesystem::path directory = options.run_dir;
-  Job job(read_run_config(directory), Split::train, parse_device(options.device.device));
-  const Vocabulary* vocabulary = job.data->vocabulary();
+  TrainingSetup setup(read_run_config(directory), Split::train, parse_device(options.device.device));
+  const Vocabulary* vocabulary = setup.data->vocabulary();
   check(vocabulary != nullptr, "--text: {} has a network for images", directory.string());
   std::vector<int32_t> tokens = vocabulary->encode_prompt(text_of(options.text));
   const std::optional<int32_t> end = vocabulary->end_of_text();
   check(!tokens.empty() || end, "--text: the text is empty, and no token begins texts here");
   if (tokens.empty()) tokens.push_back(*end);
-  const int64_t step = job.load_network(directory);
+  const int64_t step = setup.load_network(directory);
 
-  const double loss = mean_loss(job, tokens);
-  Decoder decoder(*job.network, job.data->input_shape()[0]);
+  const double loss = mean_loss(setup, tokens);
+  Decoder decoder(*setup.network, setup.data->input_shape()[0]);
   const Tensor logits = decoder.logits(tokens);
   const std::vector<Likely> next = likeliest(logits.reshape({1, logits.numel()}), options.top).front();
   if (options.json) {

@@ -63,8 +63,8 @@ struct Text {
 
 int sample(const SampleOptions& command) {
   const std::filesystem::path directory = command.run_dir;
-  Job job(read_run_config(directory), Split::train, parse_device(command.device.device));
-  const Vocabulary* vocabulary = job.data->vocabulary();
+  TrainingSetup setup(read_run_config(directory), Split::train, parse_device(command.device.device));
+  const Vocabulary* vocabulary = setup.data->vocabulary();
   check(vocabulary != nullptr, "{} has a network for images; only one for text can be sampled from",
         directory.string());
   const std::optional<int32_t> end = vocabulary->end_of_text();
@@ -72,9 +72,9 @@ int sample(const SampleOptions& command) {
   check(!prompt.empty() || end, "--prompt must not be empty: the text starts with it, as no token begins texts here");
   std::vector<int32_t> tokens = vocabulary->encode_prompt(prompt);
   if (tokens.empty()) tokens.push_back(*end);
-  job.load_network(directory);
+  setup.load_network(directory);
 
-  TextGenerator generator(job, std::move(tokens),
+  TextGenerator generator(setup, std::move(tokens),
                           {.sampling = command.sampling, .seed = command.seed, .cached = command.cached});
   int64_t drawn = 0;
   const Clock::time_point began = Clock::now();

@@ -170,7 +170,7 @@ void JobProcess::receive(const Packet& packet) {
     if (hello) {
       check_environment(hello->about.environment);
       samples_ = taken_from(hello->about.environment, "samples");
-      tell_notices(taken_from(hello->about.environment, "notices"));
+      print_notices(taken_from(hello->about.environment, "notices"));
     }
     if (hello && !coordinator_) check_first(hello->about);
     else if (!message.as<messages::Failed>()) return take(message);
@@ -188,7 +188,7 @@ void JobProcess::receive(const Packet& packet) {
 }
 
 // Every worker opens the same data, so most notices come from all of them.
-void JobProcess::tell_notices(const Json& notices) {
+void JobProcess::print_notices(const Json& notices) {
   for (const Json& notice : notices)
     if (notice.is_string() && notices_.insert(notice.get<std::string>()).second)
       say(stderr, "{}\n", notice.get<std::string>());

@@ -91,7 +91,7 @@ class JobProcess final : public CoordinatorWorld {
   void refuse_first(PeerId worker, const std::string& reason);
   void receive(const Packet& packet);
   void receive_first(const Message& message, const messages::Hello& hello);
-  void tell_notices(const nlohmann::json& notices);
+  void print_notices(const nlohmann::json& notices);
   void asked(const Message& message, const messages::Ask& ask);
   void take(const Message& message);
   void open_directory();

@@ -5,7 +5,7 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tensor/base/json.h"
-#include "tools/training/job.h"
+#include "tools/training/training_setup.h"
 
 namespace elinvar {
 namespace {

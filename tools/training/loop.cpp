@@ -24,8 +24,8 @@ void train(Training& training, const std::shared_ptr<const Dataset>& split, Sess
   const Observer observer(training);
   const StepView& step = session.step();
   while (session.begin()) {
-    tell_notices(*training.job.data);
-    tell_notices(*split);
+    print_notices(*training.setup.data);
+    print_notices(*split);
     if (profiler != nullptr) profiler->step(step.number, step.worker);
 
     const Cursor at = training.cursor(step.number, step.scaling_state);
@@ -48,8 +48,8 @@ void train(Training& training, const std::shared_ptr<const Dataset>& split, Sess
     if (step.leads) report.readers = training.loader.news();
     session.advance(report);
   }
-  tell_notices(*training.job.data);
-  tell_notices(*split);
+  print_notices(*training.setup.data);
+  print_notices(*split);
 }
 
 }  // namespace elinvar

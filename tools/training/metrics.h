@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "elastic/ledger/line_file.h"
-#include "tools/training/job.h"
+#include "tools/training/training_setup.h"
 #include "tools/training/summary.h"
 
 namespace elinvar {

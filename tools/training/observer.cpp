@@ -22,7 +22,7 @@ Image picture_of(const Tensor& pixels) {
 }
 
 Observer::Observer(const Training& training) : training_(training), config_(training.config().tensorboard) {
-  const Dataset& data = *training.job.data;
+  const Dataset& data = *training.setup.data;
   const bool text = data.vocabulary() != nullptr;
   with_places(training.config().places, [&] {
     check_setting(config_.images_every == 0 || !text, "tensorboard.images_every", "the data are text, not images");
@@ -54,7 +54,7 @@ std::string Observer::look(int64_t step, const Cursor& batch, const Reduced& red
 }
 
 void Observer::add_histograms(Summary& summary, const Reduced& reduced) const {
-  const std::vector<Parameter>& parameters = training_.job.network->parameters.list;
+  const std::vector<Parameter>& parameters = training_.setup.network->parameters.list;
   for (const Parameter& p : parameters)
     summary.histogram("parameters/" + p.name, histogram_of(p.var.value().to(Device{}).to_contiguous().span<float>()));
   for (size_t i = 0; i < parameters.size(); ++i)
@@ -64,7 +64,7 @@ void Observer::add_histograms(Summary& summary, const Reduced& reduced) const {
 
 // Adds the images as the data set gives them to the step.
 void Observer::add_images(Summary& summary, const Cursor& batch) const {
-  const Dataset& data = *training_.job.data;
+  const Dataset& data = *training_.setup.data;
   const int64_t epoch = batch.samples / data.size(), first = batch.samples % data.size();
   const int64_t count = std::min(config_.images, training_.loader.samples(batch));
   const Draw draw{.seed = training_.config().run.seed, .epoch = epoch, .augment = true};
@@ -77,9 +77,9 @@ void Observer::add_images(Summary& summary, const Cursor& batch) const {
 }
 
 void Observer::add_text(Summary& summary) const {
-  const Job& job = training_.job;
-  const Vocabulary& vocabulary = *job.data->vocabulary();
-  TextGenerator generator(job, vocabulary.encode_prompt(config_.prompt), {.seed = training_.config().run.seed});
+  const TrainingSetup& setup = training_.setup;
+  const Vocabulary& vocabulary = *setup.data->vocabulary();
+  TextGenerator generator(setup, vocabulary.encode_prompt(config_.prompt), {.seed = training_.config().run.seed});
   std::string text = config_.prompt;
   for (int64_t i = 0; i < config_.text_tokens; ++i) text += vocabulary.decode(generator.next());
   summary.text("text", text);

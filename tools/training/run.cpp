@@ -74,7 +74,7 @@ int JobProcess::run() {
   try {
     while (true) {
       const Arrival arrival = transport_->wait(rest_until());
-      if (coordinator_) coordinator_->woke(now());
+      if (coordinator_) coordinator_->wait_ended(now());
       if (!still_in_charge()) return step_down();
       if (arrival.what == Arrival::What::message) receive(arrival.packet);
       if (arrival.what == Arrival::What::refused) turned_away(arrival.reason);

@@ -4,12 +4,12 @@
 
 namespace elinvar {
 
-TextGenerator::TextGenerator(const Job& job, std::vector<int32_t> tokens, const GenerationOptions& options)
+TextGenerator::TextGenerator(const TrainingSetup& setup, std::vector<int32_t> tokens, const GenerationOptions& options)
     : tokens_(std::move(tokens)),
       given_(tokens_.size()),
       options_(options),
-      context_(job.data->input_shape()[0]),
-      decoder_(*job.network, context_, options.cached) {
+      context_(setup.data->input_shape()[0]),
+      decoder_(*setup.network, context_, options.cached) {
   check(!tokens_.empty(), "[generation] at least one token expected that the text starts with");
 }
 

@@ -5,7 +5,7 @@
 
 #include "nn/decoder.h"
 #include "nn/sampling.h"
-#include "tools/training/job.h"
+#include "tools/training/training_setup.h"
 
 namespace elinvar {
 
@@ -18,7 +18,7 @@ struct GenerationOptions {
 class TextGenerator {
  public:
   // `tokens` (at least one) is the start of the text. The network must not change afterwards.
-  TextGenerator(const Job& job, std::vector<int32_t> tokens, const GenerationOptions& options);
+  TextGenerator(const TrainingSetup& setup, std::vector<int32_t> tokens, const GenerationOptions& options);
   // Returns the next token, drawn from the network's output for the last tokens that fit its context (nn/decoder.h).
   int32_t next();
   // Begins another text with the same start. Its number selects the text; the first text is number 0.

@@ -94,20 +94,20 @@ int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
 }  // namespace
 
 Training::Training(const Config& given, Device device)
-    : job(given, Split::train, device),
-      loader(job.data, loader_options(job.config, *job.data, device)),
+    : setup(given, Split::train, device),
+      loader(setup.data, loader_options(setup.config, *setup.data, device)),
       graphs_([](const std::string& notice) { say(stderr, "{}\n", notice); }) {
   const Config& c = config();
   with_places(c.places, [&] {
-    if (c.fast() && job.precision == Precision::portable)
+    if (c.fast() && setup.precision == Precision::portable)
       check_setting(false, "run.numerics",
                     "= \"fast\" needs a GPU with tensor cores, which {} is not: {}; give workers "
                     "--device cuda, or compute with \"portable\"",
                     to_string(device), fast_products(device).missing);
     steps = steps_of(c, loader.steps_per_epoch());
     if (!c.adaptive()) return;
-    check_setting(c.run.batch_max <= job.data->size(), "run.batch_max", "= {} are more than the {} training samples",
-                  c.run.batch_max, job.data->size());
+    check_setting(c.run.batch_max <= setup.data->size(), "run.batch_max", "= {} are more than the {} training samples",
+                  c.run.batch_max, setup.data->size());
     scaling = {.batch = c.run.batch_size,
                .batch_max = c.run.batch_max,
                .ramp_steps = c.run.ramp_steps,
@@ -130,7 +130,7 @@ Cursor Training::cursor(int64_t step, const ScalingState& scaling_state) const {
   return adaptive() ? Cursor{scaling_state.samples, scaling_state.batch} : loader.cursor(step);
 }
 
-MicroBatchResult Training::passes(const Batch& batch, const Rng& rng, GradientSink& sink) {
+MicroBatchResult Training::forward_backward(const Batch& batch, const Rng& rng, GradientSink& sink) {
   MicroBatchProgress progress;
   if (sink.begin()) {
     progress.forward = [&](const MicroBatchResult& result) {
@@ -141,11 +141,11 @@ MicroBatchResult Training::passes(const Batch& batch, const Rng& rng, GradientSi
     };
   }
   const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
-  const Tensor input = batch.input_on(job.device);
+  const Tensor input = batch.input_on(setup.device);
   const bool recompute = config().run.recompute;
   return config().run.cuda_graphs
-             ? graphs_.micro_batch_gradient(*job.network, input, targets, config().loss, rng, recompute, progress)
-             : micro_batch_gradient(*job.network, input, targets, config().loss, rng, recompute, progress);
+             ? graphs_.micro_batch_gradient(*setup.network, input, targets, config().loss, rng, recompute, progress)
+             : micro_batch_gradient(*setup.network, input, targets, config().loss, rng, recompute, progress);
 }
 
 // A device may have room for one gradient but not for the earlier ones as well. Then the earlier ones are moved away
@@ -153,15 +153,15 @@ MicroBatchResult Training::passes(const Batch& batch, const Rng& rng, GradientSi
 RankFacts Training::rank_gradient(Batch batch, int64_t step, int vrank, GradientSink& sink) {
   if (batch.samples == 0) return {};
   sink.reads(batch.input);
-  const PrecisionScope products(job.precision);
+  const PrecisionScope products(setup.precision);
   const Rng rng{.seed = config().run.seed, .step = static_cast<uint32_t>(step), .vrank = static_cast<uint32_t>(vrank)};
   std::optional<MicroBatchResult> result;
   try {
-    result = passes(batch, rng, sink);
+    result = forward_backward(batch, rng, sink);
   } catch (const DeviceFull&) {
     if (!sink.make_room()) throw;
   }
-  if (!result) result = passes(batch, rng, sink);
+  if (!result) result = forward_backward(batch, rng, sink);
   sink.end(std::move(result->gradients), std::move(result->batch_statistics));
   statistics_ = std::move(result->statistics);
   StateSum sum = state_sum(digests_of(tensors_of(batch)));
@@ -181,16 +181,16 @@ RankGradient Training::rank_gradient(const Batch& batch, int64_t step, int vrank
 
 Update Training::update(int64_t step, const Reduced& reduced) {
   const Activity activity("update");
-  const std::vector<Tensor> gradients = all_sent(reduced.gradients, job.device);
+  const std::vector<Tensor> gradients = all_sent(reduced.gradients, setup.device);
   const Clipping clipping = clip_by_global_norm(gradients, config().optimizer.clip_norm);
   check_finite(step, reduced.loss, clipping.norm);
   // With an adaptive batch the schedule follows the number of samples seen.
   const int64_t scheduled = adaptive() ? loader.step_at(reduced.scaling_state.samples) : step;
   double lr = learning_rate(config().schedule, config().optimizer.lr, steps, scheduled);
   if (adaptive()) lr *= lr_factor(reduced.scaling_state, step, scaling);
-  job.optimizer->step(job.network->parameters, gradients, lr, step, clipping.scale);
+  setup.optimizer->step(setup.network->parameters, gradients, lr, step, clipping.scale);
   update_running_statistics(statistics_, reduced.batch_statistics, reduced.leaves);
-  if (job.average) follow(job.average->parameters, job.network->parameters, config().optimizer.ema_decay, step);
+  if (setup.average) follow(setup.average->parameters, setup.network->parameters, config().optimizer.ema_decay, step);
   return {lr, clipping.norm};
 }
 

@@ -10,7 +10,7 @@
 #include "elastic/session/gradient_sink.h"
 #include "nn/micro_batch_graphs.h"
 #include "nn/network.h"
-#include "tools/training/job.h"
+#include "tools/training/training_setup.h"
 
 namespace elinvar {
 
@@ -24,12 +24,12 @@ class Training {
   // device.
   Training(const Config& config, Device device);
 
-  Job job;
+  TrainingSetup setup;
   Loader loader;
   int64_t steps = 0;  // steps of the whole run; with adaptive scaling, the number of steps with the configured batch
   ScalingOptions scaling;
 
-  const Config& config() const { return job.config; }
+  const Config& config() const { return setup.config; }
   bool adaptive() const { return scaling.batch > 0; }
   MemberOptions member() const;  // without the member's identity
   // Returns the batch of a step. `scaling_state` matters only with adaptive scaling.
@@ -43,7 +43,7 @@ class Training {
   Update update(int64_t step, const Reduced& reduced);
 
  private:
-  MicroBatchResult passes(const Batch& batch, const Rng& rng, GradientSink& sink);
+  MicroBatchResult forward_backward(const Batch& batch, const Rng& rng, GradientSink& sink);
 
   MicroBatchGraphs graphs_;
   std::vector<Statistic> statistics_;  // statistics of any rank gradient: they list the batch norms

@@ -20,7 +20,7 @@ bool Validation::due(const StepView& step) const {
 Json Validation::share(int vrank) const {
   const TimedActivity activity("an evaluation");
   Json json = Json::array();
-  for (const BatchScore& s : elinvar::score(training_.job, split_, vrank, training_.config().run.virtual_ranks))
+  for (const BatchScore& s : elinvar::score(training_.setup, split_, vrank, training_.config().run.virtual_ranks))
     json.push_back({std::bit_cast<uint64_t>(s.loss_sum), s.count, s.correct, s.samples});
   return json;
 }

@@ -38,8 +38,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr PeerId kDoor = 1;  // the coordinator's id, before it has introduced itself
-constexpr int kMostReturns = 3;
+constexpr PeerId kUnknownCoordinator = 1;  // the coordinator's id, before it has introduced itself
+constexpr int kMostRejoins = 3;
 // The shortest time without contact after which a worker leaves: long enough for a takeover.
 constexpr Seconds kLeastHold = 15;
 constexpr std::chrono::seconds kBeforeReturning{1};
@@ -57,9 +57,9 @@ struct JobReply {
 };
 
 JobReply ask(Transport& transport, PeerId self, const std::string& endpoint) {
-  transport.connect(kDoor, job_endpoint(endpoint));
+  transport.connect(kUnknownCoordinator, job_endpoint(endpoint));
   const messages::Ask question{.endpoint = transport.endpoint(), .pid = getpid(), .protocol = kProtocolVersion};
-  transport.send(kDoor, packet_of({.sender = self, .payload = question}, /*run=*/0));
+  transport.send(kUnknownCoordinator, packet_of({.sender = self, .payload = question}, /*run=*/0));
   const auto deadline = Transport::Clock::now() + std::chrono::seconds(30);
   while (true) {
     const Arrival arrival = transport.wait(deadline);
@@ -141,7 +141,7 @@ std::vector<Digest> repeated(const WorkerOptions& command, const messages::JobDe
   const bool other = !job.build.empty() && job.build != build_id();
   if (job.repeat == 0 || !other || (job.imported && directory.empty())) return gradients;
   Training training(config, parse_device(command.device));
-  if (job.imported) training.job.load(CheckpointStore(directory / "checkpoints").read(0).state);
+  if (job.imported) training.setup.load(CheckpointStore(directory / "checkpoints").read(0).state);
   for (const LedgerLine& line : make_first_updates(training, job.repeat)) gradients.push_back(line.gradient);
   return gradients;
 }
@@ -160,7 +160,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
   std::optional<Profiler> profiler;  // outlives all threads that it may watch
   Training training(parse_config(about_job.text, about_job.file, overrides), parse_device(command.device));
-  Job& job = training.job;
+  TrainingSetup& job = training.setup;
   const Config& config = training.config();
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
 
@@ -236,7 +236,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                    .restore = [&](int64_t step) -> std::optional<ScalingState> {
                      const fs::path path = (*directory)();
                      if (step == 0 && !imported) {
-                       job.load(Job(job.config).state());
+                       job.load(TrainingSetup(job.config).state());
                        return ScalingState{};
                      }
                      if (path.empty()) return std::nullopt;
@@ -287,7 +287,7 @@ Part take_part(const WorkerOptions& command) {
   try {
     reply = ask(wire, self, command.endpoint);
     wire.connect(reply.coordinator, reply.job.endpoint);
-    wire.disconnect(kDoor);
+    wire.disconnect(kUnknownCoordinator);
     return work(command, wire, self, reply, transport);
   } catch (const std::exception& failure) {
     if (transport && reply.coordinator != 0) {  // before a session existed
@@ -315,10 +315,10 @@ int join(const WorkerOptions& given) {
     command.advertise = address_towards(parse_endpoint(job_endpoint(command.endpoint)));
   for (int returns = 0;; ++returns) {
     const Part part = take_part(command);
-    if (part.returns_to.empty() || returns == kMostReturns) return part.exit_code;
+    if (part.returns_to.empty() || returns == kMostRejoins) return part.exit_code;
     command.endpoint = part.returns_to;
     say(stderr, "coming back to {} as a new worker ({} of at most {} times)\n", command.endpoint, returns + 1,
-        kMostReturns);
+        kMostRejoins);
     std::this_thread::sleep_for(kBeforeReturning);
   }
 }

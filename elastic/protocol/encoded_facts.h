@@ -11,22 +11,22 @@
 
 namespace elinvar {
 
-struct ToldFacts {
+struct EncodedFacts {
   int64_t step = 0;
   Blob text = {};
 
   ELINVAR_FIELDS(step, text)
 };
 
-ToldFacts told_facts(StepFacts facts);
+EncodedFacts encode_facts(StepFacts facts);
 
-struct TellsFacts {
+struct FactsBatch {
   double at = 0;  // time of sending on the sender's clock
-  std::vector<ToldFacts> steps = {};
+  std::vector<EncodedFacts> steps = {};
 
   ELINVAR_FIELDS(at, steps)
 };
 // Parses the facts; `age` is the time between a step and `told.at`. Throws UsageError.
-std::vector<StepFacts> steps_in(const TellsFacts& told);
+std::vector<StepFacts> decode_facts(const FactsBatch& told);
 
 }  // namespace elinvar

@@ -1,4 +1,4 @@
-#include "tools/training/job.h"
+#include "tools/training/training_setup.h"
 
 #include <algorithm>
 
@@ -63,21 +63,21 @@ std::shared_ptr<const Dataset> open_split(const Config& config, Split split, Dat
   return with_places(config.places, [&] { return open_dataset(config.data, split, resolved); });
 }
 
-void tell_notices(const Dataset& data) {
+void print_notices(const Dataset& data) {
   for (const std::string& notice : data.take_notices()) say(stderr, "{}\n", notice);
 }
 
-Job::Job(const Config& given, Split split, Device place)
+TrainingSetup::TrainingSetup(const Config& given, Split split, Device place)
     : config(given), device(place), data(open_split(given, split, &config.data)) {
   build_all(given);
 }
 
-Job::Job(const Config& given, std::shared_ptr<const Dataset> opened, Device place)
+TrainingSetup::TrainingSetup(const Config& given, std::shared_ptr<const Dataset> opened, Device place)
     : config(given), device(place), data(std::move(opened)) {
   build_all(given);
 }
 
-void Job::build_all(const Config& given) {
+void TrainingSetup::build_all(const Config& given) {
   if (config.fast() && fast_products(device).missing.empty())
     precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
@@ -93,7 +93,7 @@ void Job::build_all(const Config& given) {
                           [&] { return make_optimizer(given.optimizer, network->parameters, &config.optimizer); });
 }
 
-StateDict Job::state() const {
+StateDict TrainingSetup::state() const {
   StateDict all;
   for (const auto& [name, tensor] : network->parameters.state()) all.emplace(std::string(kModel) + name, tensor);
   if (average)
@@ -102,13 +102,13 @@ StateDict Job::state() const {
   return all;
 }
 
-void Job::load(const StateDict& state) {
+void TrainingSetup::load(const StateDict& state) {
   network->parameters.load(part_of(state, kModel));
   if (average) average->parameters.load(part_of(state, kAverage));
   optimizer->load(part_of(state, kOptimizer));
 }
 
-int64_t Job::load_network(const std::filesystem::path& run_directory) {
+int64_t TrainingSetup::load_network(const std::filesystem::path& run_directory) {
   std::vector<CheckpointStore::Rejected> rejected;
   const auto any = [](const Checkpoint&) { return std::string(); };
   const auto found = CheckpointStore(run_directory / "checkpoints").newest_good(any, rejected);
@@ -119,7 +119,7 @@ int64_t Job::load_network(const std::filesystem::path& run_directory) {
   return found->step;
 }
 
-int64_t Job::rank_samples() const {
+int64_t TrainingSetup::rank_samples() const {
   return (config.run.batch_size + config.run.virtual_ranks - 1) / config.run.virtual_ranks;
 }
 
@@ -159,28 +159,28 @@ Config read_run_config(const std::filesystem::path& run_directory) {
   return config;
 }
 
-Tensor logits_of(const Job& job, std::span<const Tensor> views) {
-  const PrecisionScope products(job.precision);
-  return predict(job.best(), views).to(DType::f32);
+Tensor logits_of(const TrainingSetup& setup, std::span<const Tensor> views) {
+  const PrecisionScope products(setup.precision);
+  return predict(setup.best(), views).to(DType::f32);
 }
 
-std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares, bool mirror,
+std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const Dataset> split, int share, int shares, bool mirror,
                               const EachBatch& each) {
-  Loader loader(std::move(split), {.seed = job.config.run.seed,
-                                   .global_batch = job.rank_samples(),
+  Loader loader(std::move(split), {.seed = setup.config.run.seed,
+                                   .global_batch = setup.rank_samples(),
                                    .shuffle = false,
                                    .augment = false,
-                                   .threads = job.config.reader.threads,
-                                   .prefetch = job.config.reader.prefetch,
-                                   .device = job.device});
+                                   .threads = setup.config.reader.threads,
+                                   .prefetch = setup.config.reader.prefetch,
+                                   .device = setup.device});
   std::vector<BatchScore> scores;
   const int64_t batches = loader.steps_per_epoch();
   for (int64_t i = batches * share / shares; i < batches * (share + 1) / shares; ++i) {
     const Batch batch = loader.batch(i, 0);
-    std::vector<Tensor> views = {batch.input_on(job.device)};
-    if (mirror) views.push_back(mirrored(batch.input).to(job.device));
-    const Tensor logits = logits_of(job, views);
-    const MicroBatchResult result = evaluate(logits, batch.target, job.config.loss);
+    std::vector<Tensor> views = {batch.input_on(setup.device)};
+    if (mirror) views.push_back(mirrored(batch.input).to(setup.device));
+    const Tensor logits = logits_of(setup, views);
+    const MicroBatchResult result = evaluate(logits, batch.target, setup.config.loss);
     if (each) each(logits, batch.target);
     scores.push_back({result.loss_sum, result.count, result.correct, batch.samples});
   }

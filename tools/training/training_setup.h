@@ -18,13 +18,13 @@ namespace elinvar {
 std::shared_ptr<const Dataset> open_split(const Config& config, Split split, DataConfig* resolved = nullptr);
 
 // Prints the data set's notices since the last call (Dataset::take_notices) on stderr.
-void tell_notices(const Dataset& data);
+void print_notices(const Dataset& data);
 
-struct Job {
+struct TrainingSetup {
   // Opens a split of the data and builds the network. Fills in the default settings of registered kinds in `config`.
-  explicit Job(const Config& config, Split split = Split::train, Device device = {});
+  explicit TrainingSetup(const Config& config, Split split = Split::train, Device device = {});
   // Takes data that are open already.
-  Job(const Config& config, std::shared_ptr<const Dataset> data, Device device);
+  TrainingSetup(const Config& config, std::shared_ptr<const Dataset> data, Device device);
 
   Config config;
   Device device;                              // holds the network and the optimiser
@@ -56,7 +56,7 @@ Config read_run_config(const std::filesystem::path& run_directory);
 
 // Returns the float32 logits of best() for samples on the job's device; for several views of the same samples, the mean
 // of their logits. Uses no dropout.
-Tensor logits_of(const Job& job, std::span<const Tensor> views);
+Tensor logits_of(const TrainingSetup& setup, std::span<const Tensor> views);
 
 struct Score {
   double loss = 0, accuracy = 0;  // means over targets that count
@@ -74,7 +74,7 @@ struct BatchScore {
 // computed them. With `mirror`, the score uses the mean of the logits of an image and its mirror image. `each` receives
 // the logits and the targets of each batch.
 using EachBatch = std::function<void(const Tensor& logits, const Tensor& target)>;
-std::vector<BatchScore> score(const Job& job, std::shared_ptr<const Dataset> split, int share, int shares,
+std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const Dataset> split, int share, int shares,
                               bool mirror = false, const EachBatch& each = {});
 
 // Adds the batches in order in binary64. Throws Failure if no target counts.

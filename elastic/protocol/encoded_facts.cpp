@@ -1,4 +1,4 @@
-#include "elastic/protocol/told_facts.h"
+#include "elastic/protocol/encoded_facts.h"
 
 #include <algorithm>
 #include <string_view>
@@ -6,14 +6,14 @@
 
 namespace elinvar {
 
-ToldFacts told_facts(StepFacts facts) {
+EncodedFacts encode_facts(StepFacts facts) {
   const std::string digests = std::exchange(facts.digests, {});
   std::string text = write_fields(facts).dump();
   if (!digests.empty()) text += '\n' + digests;
   return {facts.step, blob_of(std::move(text))};
 }
 
-std::vector<StepFacts> steps_in(const TellsFacts& told) {
+std::vector<StepFacts> decode_facts(const FactsBatch& told) {
   std::vector<StepFacts> steps;
   for (const auto& [step, blob] : told.steps) {
     Blob object = blob;
