@@ -16,10 +16,10 @@ class FactsOutbox {
   FactsOutbox(int report_every, const MemberPosition& position, MemberOutbox& outbox)
       : report_every_(report_every), position_(position), outbox_(outbox) {}
 
-  void add(const StepFacts& facts);                   // adds the next step's facts
+  void add(const StepFacts& facts);                      // adds the next step's facts
   void adopt(const std::vector<EncodedFacts>& facts);    // replaces its own facts by those that come with a state
-  void confirm(int64_t step);                         // all facts up to this step are recorded
-  void forget() { unconfirmed_.clear(); }             // the run continues from an earlier state
+  void confirm(int64_t step);                            // all facts up to this step are recorded
+  void forget() { unconfirmed_.clear(); }                // the run continues from an earlier state
   std::vector<EncodedFacts> before(int64_t step) const;  // unconfirmed facts of earlier steps
 
   void report_all();  // reports all unconfirmed facts

@@ -176,7 +176,7 @@ struct StatePieces {
   std::vector<Piece> pieces = {};
   std::vector<Blob> bytes = {};                    // the bytes of each piece
   std::optional<ScalingState> scaling_state = {};  // with adaptive scaling, in the first message of a part
-  std::optional<int64_t> end = {};    // with adaptive scaling, in the first message of a part: the last step, if known
+  std::optional<int64_t> end = {};  // with adaptive scaling, in the first message of a part: the last step, if known
   std::vector<EncodedFacts> facts = {};  // facts of earlier steps that the coordinator has not confirmed
 
   ELINVAR_FIELDS(part, parts, attempt, last, digests, pieces, bytes, scaling_state, end, facts)

@@ -18,13 +18,13 @@ namespace elinvar {
 struct StatePart {
   int64_t step = 0;
   int part = 0, parts = 1;
-  PeerId to = 0;                      // 0: a checkpoint
-  int64_t attempt = 0;                // the number of the state transfer
+  PeerId to = 0;                         // 0: a checkpoint
+  int64_t attempt = 0;                   // the number of the state transfer
   std::vector<EncodedFacts> facts = {};  // unconfirmed facts of earlier steps, which go with the state
-  ScalingState scaling_state = {};    // with adaptive scaling: the state's scaling state
-  std::optional<int64_t> end = {};    // with adaptive scaling: the last step, if known
-  bool attested = false;              // a digest of the whole state goes with the part: no step need follow
-  bool throttled = false;             // steps continue meanwhile, and no worker waits for the learner
+  ScalingState scaling_state = {};       // with adaptive scaling: the state's scaling state
+  std::optional<int64_t> end = {};       // with adaptive scaling: the last step, if known
+  bool attested = false;                 // a digest of the whole state goes with the part: no step need follow
+  bool throttled = false;                // steps continue meanwhile, and no worker waits for the learner
 };
 
 class StateTransfers {

@@ -132,10 +132,8 @@ TEST(Distance, Vgg16) {
 }
 
 TEST(Distance, Gpt2) {
-  const Spec model = spec("gpt", {{"layers", int64_t{12}},
-                                  {"heads", int64_t{12}},
-                                  {"channels", int64_t{192}},
-                                  {"context", int64_t{32}}});
+  const Spec model = spec(
+      "gpt", {{"layers", int64_t{12}}, {"heads", int64_t{12}}, {"channels", int64_t{192}}, {"context", int64_t{32}}});
   compare({"gpt2", model, kTokens, kAdamW}, 6);
 }
 

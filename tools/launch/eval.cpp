@@ -61,7 +61,7 @@ class Outputs {
 int eval(const EvalOptions& command) {
   const std::filesystem::path directory = command.run_dir;
   TrainingSetup setup(read_run_config(directory), command.split == "test" ? Split::test : Split::validation,
-          parse_device(command.device.device));
+                      parse_device(command.device.device));
   const bool images = setup.data->vocabulary() == nullptr;
   check(!command.mirror || images, "--mirror: the data of this run are no images");
   check(command.confusion.empty() || images, "--confusion: the data of this run are no images");
@@ -73,14 +73,15 @@ int eval(const EvalOptions& command) {
   Outputs outputs;
   double plain_sum = 0;
   int64_t count = 0;
-  const Score result = sum(score(setup, setup.data, 0, 1, command.mirror, [&](const Tensor& logits, const Tensor& target) {
-    ranking.add(logits, target);
-    if (!command.logits.empty()) outputs.add(logits, target);
-    if (images) return;
-    const MicroBatchResult batch = evaluate(logits, target, plain);
-    plain_sum += batch.loss_sum;
-    count += batch.count;
-  }));
+  const Score result =
+      sum(score(setup, setup.data, 0, 1, command.mirror, [&](const Tensor& logits, const Tensor& target) {
+        ranking.add(logits, target);
+        if (!command.logits.empty()) outputs.add(logits, target);
+        if (images) return;
+        const MicroBatchResult batch = evaluate(logits, target, plain);
+        plain_sum += batch.loss_sum;
+        count += batch.count;
+      }));
   print_notices(*setup.data);
   if (!command.confusion.empty()) replace_file(command.confusion, ranking.csv(setup.data->class_names()));
   if (!command.logits.empty()) outputs.write(command.logits);

@@ -14,8 +14,8 @@ std::string job_endpoint(const std::string& job);
 // Returns the endpoint at which a process of this host listens to be reached from a job's endpoint: a free port.
 std::string listen_towards(const std::string& job_endpoint);
 
-// Returns the result of the run, if it is over: a run that has been resumed is not, though the result of an earlier part
-// stays until it goes on.
+// Returns the result of the run, if it is over: a run that has been resumed is not, though the result of an earlier
+// part stays until it goes on.
 std::optional<nlohmann::json> result_of(const std::filesystem::path& run_directory);
 
 }  // namespace elinvar

@@ -164,8 +164,8 @@ Tensor logits_of(const TrainingSetup& setup, std::span<const Tensor> views) {
   return predict(setup.best(), views).to(DType::f32);
 }
 
-std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const Dataset> split, int share, int shares, bool mirror,
-                              const EachBatch& each) {
+std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const Dataset> split, int share, int shares,
+                              bool mirror, const EachBatch& each) {
   Loader loader(std::move(split), {.seed = setup.config.run.seed,
                                    .global_batch = setup.rank_samples(),
                                    .shuffle = false,

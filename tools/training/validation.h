@@ -1,7 +1,7 @@
 #pragma once
 // Scores the validation split while a run trains. Each virtual rank scores its share of the split (score() of
-// tools/training/training_setup.h). The share's score travels with the facts of the rank gradient; the shares of all virtual ranks
-// together give the score.
+// tools/training/training_setup.h). The share's score travels with the facts of the rank gradient; the shares of all
+// virtual ranks together give the score.
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
