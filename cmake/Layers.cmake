@@ -90,3 +90,14 @@ function(elinvar_layer folder)
   target_link_libraries(${target} ${scope} ${layer_LIBRARIES})
   set_property(GLOBAL APPEND PROPERTY ELINVAR_LAYERS ${target})
 endfunction()
+
+# elinvar_host_layer(<folder> SOURCES ... LIBRARIES <external>): a library of the same folder without GPUs, which
+# elinvarConfig.cmake can put in the place of elinvar::<folder>.
+function(elinvar_host_layer folder)
+  cmake_parse_arguments(layer "" "" "SOURCES;LIBRARIES" ${ARGN})
+  set(target elinvar_${folder}_host)
+  add_library(${target} STATIC ${layer_SOURCES})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder}_host FOLDER ${folder} LINKER_LANGUAGE CXX)
+  target_link_libraries(${target} PUBLIC ${layer_LIBRARIES} PRIVATE $<BUILD_INTERFACE:elinvar_flags>)
+  set_property(GLOBAL APPEND PROPERTY ELINVAR_HOST_LAYERS ${target})
+endfunction()

@@ -45,3 +45,28 @@ foreach(workers 1 2)
        --threads 1)
 endforeach()
 step(${work}/build/compare_ledgers ${work}/run-1 ${work}/run-2)
+
+# Where no CUDA toolkit and no Boost are installed, the package of a build with GPUs has libraries without them, unless a
+# project asks for them.
+set(hidden -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON)
+step(${CMAKE_COMMAND} -S ${examples} -B ${work}/host -G ${GENERATOR} -DCMAKE_BUILD_TYPE=Release
+     -DCMAKE_PREFIX_PATH=${work}/prefix -DCMAKE_CXX_FLAGS=${FLAGS} ${hidden})
+step(${CMAKE_COMMAND} --build ${work}/host --target tape elastic_job)
+step(${work}/host/tape)
+step(${work}/host/elastic_job run ${examples}/elastic_job.toml --run-dir ${work}/run-host --workers 2 --threads 1)
+step(${work}/build/compare_ledgers ${work}/run-1 ${work}/run-host)
+step(${CMAKE_COMMAND} -E env ldd ${work}/host/tape)
+if(output MATCHES "libboost|libcud")
+  message(FATAL_ERROR "tape needs libraries of GPUs: ${output}")
+endif()
+
+file(WRITE ${work}/cuda/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)
+project(needs_cuda LANGUAGES CXX)
+find_package(elinvar REQUIRED COMPONENTS cuda)
+")
+execute_process(COMMAND ${CMAKE_COMMAND} -S ${work}/cuda -B ${work}/cuda/build -G ${GENERATOR}
+                        -DCMAKE_PREFIX_PATH=${work}/prefix ${hidden}
+                RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(result EQUAL 0 OR NOT output MATCHES "was built without CUDA|component cuda needs")
+  message(FATAL_ERROR "find_package(elinvar COMPONENTS cuda) does not say what it lacks: ${output}")
+endif()
