@@ -33,17 +33,17 @@ void print_workers(const Training& training, int workers) {
   const int vranks = training.config().run.virtual_ranks;
   const auto shares = assign(vranks, std::vector<double>(static_cast<size_t>(workers), 1.0));
   for (int w = 0; w < workers; ++w) {
+    const std::string name = fmt::format("worker {}", w + 1);
     const std::vector<Interval>& share = shares[static_cast<size_t>(w)];
     int64_t samples = 0;
     for (const Interval& interval : share)
       for (int v = interval.begin; v < interval.end; ++v) samples += training.loader.samples(0, v);
     if (share.empty()) {
-      fmt::print("worker {}     nothing: set run.virtual_ranks to at least {}, which changes the result\n", w + 1,
-                 workers);
+      fmt::print("{:<12} nothing: set run.virtual_ranks to at least {}, which changes the result\n", name, workers);
       continue;
     }
     const Interval& first = share.front();
-    fmt::print("worker {}     virtual rank{} {} of {}, {} samples a step\n", w + 1, first.size() > 1 ? "s" : "",
+    fmt::print("{:<12} virtual rank{} {} of {}, {} samples a step\n", name, first.size() > 1 ? "s" : "",
                first.size() > 1 ? fmt::format("{} to {}", first.begin, first.end - 1) : fmt::format("{}", first.begin),
                vranks, samples);
   }
