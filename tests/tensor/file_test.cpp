@@ -47,7 +47,7 @@ TEST(File, DirectoriesAreMadeWithThoseAbove) {
 
 TEST(File, WhatKeepsAFileFromBeingCreatedIsToldInWords) {
   const TemporaryFolder folder;
-  const std::string file = folder.write("file", "kept"), place = folder.path().string();
+  const std::string file = folder.write("file", "kept"), place = folder.path();
   EXPECT_EQ(message_of<Failure>([&] { File::create(file); }), file + " exists; choose another name");
   EXPECT_EQ(read_file(file), "kept");
   const std::string below = folder / "absent/file", through = file + "/below";
