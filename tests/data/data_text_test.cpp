@@ -190,6 +190,24 @@ TEST(Text, SaysWhatIsWrong) {
             std::string::npos);
 }
 
+// Editors on Windows write UTF-16 with a byte order mark, which is no UTF-8. As bytes it is read like any file.
+TEST(Text, InUtf16HasNoCharacters) {
+  const TemporaryFolder folder;
+  std::string le = "\xff\xfe", be = "\xfe\xff";
+  for (const char c : std::string("a line of text\n")) {
+    le.append({c, '\0'});
+    be.append({'\0', c});
+  }
+  for (const std::string& text : {le, be}) {
+    const std::string path = folder.write("utf16.txt", text);
+    const DataConfig characters = {.kind = "text", .path = path, .tokens = "character"};
+    EXPECT_EQ(message_of<Failure>([&] { open_dataset(characters, Split::train); }),
+              "[text] expected UTF-8, found a malformed character at byte 0; tokens = \"byte\" reads any text");
+    const auto bytes = open_dataset({.kind = "text", .path = path, .tokens = "byte", .context = 4}, Split::train);
+    EXPECT_EQ(window(*bytes, 0).input[0], static_cast<unsigned char>(text[0]));
+  }
+}
+
 // Writes a file of 100 tokens with consecutive numbers.
 void write_tokens(const std::filesystem::path& path, int32_t first) {
   std::vector<int32_t> tokens(100);

@@ -107,6 +107,51 @@ TEST_F(TrainCommand, AnInterruptionLeavesACheckpoint) {
   EXPECT_EQ(ledger("run"), ledger("whole"));
 }
 
+// The advice is followed as it is printed, in the folder in which the run was started.
+TEST_F(TrainCommand, TheAdviceAfterCtrlCIsACommandThatWorks) {
+  const auto in_folder = [&](const std::vector<std::string>& arguments) {
+    return spawn(arguments, "train", {"sh", "-c", fmt::format("cd {} && exec \"$@\"", folder_.path()), "sh"});
+  };
+  const auto follow = [&](const std::string& said) {
+    const std::string begin = "train resume ";
+    const size_t at = said.find(begin);
+    ASSERT_NE(at, std::string::npos) << said;
+    const size_t from = at + begin.size();
+    const std::string directory = said.substr(from, said.find_first_of(" \n", from) - from);
+    EXPECT_EQ(directory, "run") << said;
+    const Ended resumed = wait(in_folder({"resume", directory, "--threads", "1"}));
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(resumed.last_line().find("final step=3000 "), 0u) << resumed.out;
+    EXPECT_NE(read_file(folder_ / "run" / "result.json").find("\"finished\""), std::string::npos);
+  };
+  const auto begin = [&] {
+    fs::remove_all(folder_ / "run");
+    const pid_t child = in_folder({"run", "images.toml", "--run-dir", "run", "--threads", "1", "--set",
+                                   "run.steps=3000", "--set", "run.checkpoint_every=100"});
+    reach("run", 150);
+    EXPECT_FALSE(fs::is_empty(folder_ / "run" / "checkpoints"));
+    return child;
+  };
+  const pid_t once = begin();
+  ::kill(once, SIGINT);
+  const Ended stopped = wait(once);
+  EXPECT_EQ(stopped.code, 0) << stopped.err;
+  EXPECT_NE(stopped.err.find("of 3000, with a checkpoint; go on with\n  train resume run\n"), std::string::npos)
+      << stopped.err;
+  follow(stopped.err);
+
+  const pid_t twice = begin();
+  std::ifstream workers(fmt::format("/proc/{0}/task/{0}/children", twice));
+  for (pid_t worker; workers >> worker;) ::kill(worker, SIGSTOP);  // so that it cannot end in an orderly way
+  for (const int number : {SIGINT, SIGTERM}) ::kill(twice, number);
+  const Ended ended = wait(twice);
+  EXPECT_EQ(ended.code, 3) << ended.err;
+  EXPECT_NE(ended.err.find("interrupted twice: it ends at once; train resume run goes on from the checkpoint of step "),
+            std::string::npos)
+      << ended.err;
+  follow(ended.err);
+}
+
 TEST_F(TrainCommand, ResumingRefusesOtherSettingsAndFoldersWithoutARun) {
   ASSERT_EQ(run("images.toml", "run").code, 0);
   const Ended other = train({"resume", folder_ / "run", "--set", "optimizer.lr=0.1"});

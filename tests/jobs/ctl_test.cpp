@@ -1,0 +1,104 @@
+// Requests to a running job by `train ctl`: what they answer, and that it comes true.
+#include <chrono>
+#include <thread>
+
+#include "tensor/base/file.h"
+#include "tests/jobs/train_command.h"
+
+namespace elinvar {
+namespace {
+
+using test::Ended;
+
+class Ctl : public test::TrainCommand {
+ protected:
+  // Starts a job that would take hours, and writes a checkpoint only when it is asked to.
+  pid_t start_job(const std::string& workers) const {
+    const pid_t job = start({"run", folder_ / "images.toml", "--run-dir", folder_ / "run", "--steps", "100000000",
+                             "--set", "run.checkpoint_every=0", "--workers", workers});
+    reach("run", 5);
+    return job;
+  }
+  Ended ctl(std::vector<std::string> request) const {
+    request.insert(request.begin(), {"ctl", folder_ / "run"});
+    return wait(spawn(std::move(request), "ctl"), "ctl");
+  }
+  void expect_answer(const std::vector<std::string>& request, const std::string& answer) const {
+    const Ended ended = ctl(request);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(ended.out, answer + "\n");
+  }
+  void expect_refused(const std::vector<std::string>& request, const std::string& reason) const {
+    const Ended ended = ctl(request);
+    EXPECT_NE(ended.code, 0) << ended.out;
+    EXPECT_EQ(ended.out, "");
+    EXPECT_NE(ended.err.find(reason), std::string::npos) << ended.err;
+  }
+  bool told(const std::string& event) const {
+    return read_file(folder_ / "run" / "events.jsonl").find("\"event\":\"" + event + "\"") != std::string::npos;
+  }
+  // Returns whether the condition holds within half a minute.
+  template <class Condition>
+  bool comes_true(Condition&& condition) const {
+    for (int i = 0; i < 600; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return false;
+  }
+  // Returns the numbers of the workers that take part.
+  std::vector<int> members() const {
+    std::vector<int> ids;
+    for (const auto& worker : status("run").value("workers", nlohmann::json::array()))
+      if (worker.at("state") == "member") ids.push_back(worker.at("id").get<int>());
+    return ids;
+  }
+};
+
+TEST_F(Ctl, TellsWhatFollowsAndItDoes) {
+  const pid_t job = start_job("1");
+  EXPECT_FALSE(told("checkpoint"));
+  expect_answer({"checkpoint"}, "a checkpoint is requested; ctl status shows the event when it is saved");
+  EXPECT_TRUE(comes_true([&] { return told("checkpoint"); }));
+
+  expect_answer({"scale", "3"}, "the job will have 3 workers; ctl status shows them");
+  EXPECT_TRUE(comes_true([&] { return members().size() == 3; }));
+
+  expect_answer({"drain", "1"}, "worker 1 will leave after this step");
+  EXPECT_TRUE(comes_true([&] {
+    const std::vector<int> left = members();
+    return !left.empty() && std::find(left.begin(), left.end(), 1) == left.end();
+  }));
+
+  expect_answer({"stop"}, "the job is asked to stop; it ends with a checkpoint once its workers have agreed on a step");
+  const Ended ended = wait(job);
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_NE(ended.err.find("with a checkpoint; go on with\n"), std::string::npos) << ended.err;
+  EXPECT_EQ(remaining_children(std::chrono::seconds(30)), "");
+  expect_refused({"stop"}, "is over: interrupted at step ");
+}
+
+TEST_F(Ctl, RefusesWhatTheJobCannotDo) {
+  const pid_t job = start_job("1");
+  expect_refused({"drain", "nobody"}, "no member is called 'nobody'");
+  expect_refused({"drain", "7"}, "there is no worker 7");
+  expect_refused({"scale", "0"}, "at least one worker");
+  expect_refused({"stop", "--watch"}, "--watch goes with status, not with stop");
+  EXPECT_EQ(members(), std::vector<int>{1});
+  EXPECT_EQ(ctl({"stop"}).code, 0);
+  EXPECT_EQ(wait(job).code, 0);
+}
+
+TEST_F(Ctl, NamesAWorkerAsItWasAsked) {
+  const pid_t job = start_job("1");
+  const pid_t joined = spawn({"join", folder_ / "run", "--threads", "1", "--name", "guest"}, "guest");
+  EXPECT_TRUE(comes_true([&] { return members().size() == 2; }));
+  expect_answer({"drain", "guest"}, "worker guest will leave after this step");
+  EXPECT_EQ(wait(joined, "guest").code, 0) << read_file(folder_ / "guest.err");
+  EXPECT_EQ(members(), std::vector<int>{1});
+  EXPECT_EQ(ctl({"stop"}).code, 0);
+  EXPECT_EQ(wait(job).code, 0);
+}
+
+}  // namespace
+}  // namespace elinvar
