@@ -11,6 +11,8 @@ namespace {
 // The code point at text[at], moving `at` past it.
 char32_t next_point(std::string_view text, size_t& at) {
   const CodePoint point = code_point(text, at);
+  if (at == 0 && (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff")))
+    fail("[text] expected UTF-8, found UTF-16: convert the text, for example with iconv -f UTF-16 -t UTF-8");
   if (!point.good)
     fail("[text] expected UTF-8, found a malformed character at byte {}; tokens = \"byte\" reads any text", at);
   at += point.bytes;

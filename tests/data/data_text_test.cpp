@@ -202,7 +202,7 @@ TEST(Text, InUtf16HasNoCharacters) {
     const std::string path = folder.write("utf16.txt", text);
     const DataConfig characters = {.kind = "text", .path = path, .tokens = "character"};
     EXPECT_EQ(message_of<Failure>([&] { open_dataset(characters, Split::train); }),
-              "[text] expected UTF-8, found a malformed character at byte 0; tokens = \"byte\" reads any text");
+              "[text] expected UTF-8, found UTF-16: convert the text, for example with iconv -f UTF-16 -t UTF-8");
     const auto bytes = open_dataset({.kind = "text", .path = path, .tokens = "byte", .context = 4}, Split::train);
     EXPECT_EQ(window(*bytes, 0).input[0], static_cast<unsigned char>(text[0]));
   }

@@ -360,11 +360,9 @@ int JobProcess::finish() {
   show_profile();
   const bool finished = ending.what == "finished";
   const std::optional<Generation>& last = coordinator_->job().current;
-  report_->end(finished,
-               finished ? directory_->facts().steps()
-               : last   ? last->first_step
-                        : directory_->start().step,
-               now());
+  const int64_t step = finished ? directory_->facts().steps() : last ? last->first_step : directory_->start().step;
+  const bool saved = finished || newest_checkpoint(step) == step;
+  report_->end(finished, step, now(), saved ? "" : how_to_go_on());
   return 0;
 }
 
