@@ -59,23 +59,25 @@ class JobProcess final : public CoordinatorWorld {
   int missing_workers() const;
   void start_workers(int count);
   bool others_join() const { return command_.workers == 0 && !command_.takes_over; }
-  std::string how_to_go_on();
   void start_worker();
   void start_without_members();
   PeerId peer_of(pid_t local) const;
   void worker_lost(const Loss& loss);
   void check_ledger();
   bool still_in_charge();
-  void restore_files();
   Standing standing_now();
+  void serve_metrics();
+  void publish_metrics();
+
+  // Defined in job_end.cpp.
+  std::string how_to_go_on();
+  void restore_files();
   int step_down();
   void show_profile();
   void release(PeerId peer, const std::string& reason);
   void wait_for_workers();
   void turn_away(const Packet& newcomer);
   int finish();
-  void serve_metrics();
-  void publish_metrics();
 
   // Defined in job_messages.cpp.
   void send(PeerId peer, Message message);
