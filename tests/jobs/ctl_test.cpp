@@ -82,7 +82,10 @@ TEST_F(Ctl, RefusesWhatTheJobCannotDo) {
   const pid_t job = start_job("1");
   expect_refused({"drain", "nobody"}, "no member is called 'nobody'");
   expect_refused({"drain", "7"}, "there is no worker 7");
+  expect_refused({"drain"}, "drain WORKER expected: the number or the name of a worker");
   expect_refused({"scale", "0"}, "at least one worker");
+  expect_refused({"scale"}, "scale N expected: the number of workers, got ''");
+  expect_refused({"scale", "two"}, "scale N expected: the number of workers, got 'two'");
   expect_refused({"stop", "--watch"}, "--watch goes with status, not with stop");
   EXPECT_EQ(members(), std::vector<int>{1});
   EXPECT_EQ(ctl({"stop"}).code, 0);

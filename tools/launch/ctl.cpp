@@ -137,6 +137,9 @@ void watch(RunningJob& job, const CtlOptions& command) {
 
 int ctl(const CtlOptions& command) {
   check(!command.watch || command.what == "status", "--watch goes with status, not with {}", command.what);
+  check(command.what != "drain" || !command.which.empty(), "drain WORKER expected: the number or the name of a worker");
+  const bool digits = !command.which.empty() && command.which.find_first_not_of("0123456789") == std::string::npos;
+  check(command.what != "scale" || digits, "scale N expected: the number of workers, got '{}'", command.which);
   RunningJob job(command);
   std::string reason;
   const std::optional<Json> answer = job.ask(command, reason);

@@ -19,7 +19,6 @@
 #include "tools/training/environment.h"
 #include "tools/training/interrupt.h"
 #include "tools/training/job_process.h"
-#include "tools/training/profile_report.h"
 
 namespace elinvar {
 
