@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the learning curves of ResNet-20 on CIFAR-10 with those of PyTorch, from equal weights and equal batches.
 
-usage: curves.py CIFAR10 [--train build/bin/train] [--seeds 5] [--steps 200] [--threads N]
+usage: curves.py CIFAR10 [--train build/bin/train] [--seeds 5] [--steps 200] [--lr 0.1] [--threads N]
 
 CIFAR10 is a .tar of train/<class>/*.jpg and test/<class>/*.jpg. Needs torch and Pillow. For each seed PyTorch draws the
 initial weights and an order of the images; both programs then take the same batches of 128, without augmentation. Prints
@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/golden"))
 from make_golden import ResNet
 
-BATCH, LR, MOMENTUM, DECAY, WINDOW = 128, 0.1, 0.9, 5e-4, 20
+BATCH, MOMENTUM, DECAY, WINDOW = 128, 0.9, 5e-4, 20
 MEAN, STD = numpy.array([0.4914, 0.4822, 0.4465]), numpy.array([0.247, 0.2435, 0.2616])
 
 
@@ -57,8 +57,8 @@ def prepared(images):
     return torch.from_numpy(((images / 255.0 - MEAN) / STD).astype(numpy.float32))
 
 
-def torch_run(model, images, labels, test, steps):
-    opt = torch.optim.SGD(model.parameters(), LR, momentum=MOMENTUM, weight_decay=DECAY)
+def torch_run(model, images, labels, test, steps, lr):
+    opt = torch.optim.SGD(model.parameters(), lr, momentum=MOMENTUM, weight_decay=DECAY)
     losses = []
     model.train()
     for step in range(steps):
@@ -82,7 +82,7 @@ def run(*command):
     return done.stdout
 
 
-def engine_run(train, folder, model, steps, threads):
+def engine_run(train, folder, model, steps, threads, lr):
     save_file({k: v.contiguous() for k, v in model.state_dict().items() if not k.endswith("num_batches_tracked")},
               os.path.join(folder, "weights.safetensors"))
     config, directory = os.path.join(folder, "run.toml"), os.path.join(folder, "run")
@@ -103,7 +103,7 @@ mean = {MEAN.tolist()}
 std = {STD.tolist()}
 [optimizer]
 kind = "sgd"
-lr = {LR}
+lr = {lr}
 momentum = {MOMENTUM}
 weight_decay = {DECAY}
 """)
@@ -123,6 +123,7 @@ def main():
     parser.add_argument("--train", default="build/bin/train")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     a = parser.parse_args()
     torch.set_default_dtype(torch.float32)
@@ -141,8 +142,8 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             write_bin(os.path.join(folder, "data_batch_1.bin"), images[order], labels[order])
             write_bin(os.path.join(folder, "test_batch.bin"), *test)
-            results = {"engine": engine_run(a.train, folder, model, a.steps, a.threads)}
-        results["PyTorch"] = torch_run(model, images[order], labels[order], test, a.steps)
+            results = {"engine": engine_run(a.train, folder, model, a.steps, a.threads, a.lr)}
+        results["PyTorch"] = torch_run(model, images[order], labels[order], test, a.steps, a.lr)
         for name, (losses, accuracy) in results.items():
             means = [float(numpy.mean(losses[i : i + WINDOW])) for i in range(0, a.steps, WINDOW)]
             curves[name].append(means)
