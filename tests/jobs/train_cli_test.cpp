@@ -169,8 +169,8 @@ TEST_F(TrainCommand, ResumingRefusesOtherSettingsAndFoldersWithoutARun) {
 
 // If only the coordinator is killed, its workers train on under another.
 TEST_F(TrainCommand, TwoInterruptionsEndTheWorkersToo) {
-  const pid_t child = start(
-      {"run", folder_ / "images.toml", "--run-dir", folder_ / "run", "--set", "run.steps=100000", "--workers", "2"});
+  const pid_t child = start({"run", folder_ / "images.toml", "--run-dir", folder_ / "run", "--set", "run.steps=100000",
+                             "--set", "run.checkpoint_every=0", "--workers", "2"});
   reach("run", 1);
   std::ifstream workers(fmt::format("/proc/{0}/task/{0}/children", child));
   int count = 0;
