@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "elastic/ledger/digest_file.h"
-#include "elastic/protocol/message_kind.h"
 #include "elastic/protocol/encoded_facts.h"
+#include "elastic/protocol/message_kind.h"
 #include "elastic/step/scaling_state.h"
 #include "tensor/fields.h"
 
@@ -23,6 +23,15 @@ struct NcclSupport {
   ELINVAR_FIELDS(why_not, version, place, shrinks)
 };
 
+// The form of a data set of images.
+struct ImageForm {
+  std::vector<int64_t> shape = {};  // of one image: height, width, channels
+  int64_t classes = 0;
+  std::vector<std::string> class_names = {};  // may be empty
+
+  ELINVAR_FIELDS(shape, classes, class_names)
+};
+
 // A worker, and the job as the worker sees it.
 struct WorkerInfo {
   std::string endpoint = {};  // the worker's inbox
@@ -33,14 +42,16 @@ struct WorkerInfo {
   int64_t steps = 0;  // number of updates in the whole run
   int64_t parameters = 0, samples = 0;
   std::vector<TensorLayout> gradient = {}, state = {};
-  bool tokens = false;  // the unit of targets: tokens
+  bool tokens = false;                    // the unit of targets: tokens
+  std::optional<ImageForm> images = {};   // null if the samples are not images
+  std::vector<std::string> notices = {};  // what the data sets reported when they were opened
   int numerics_version = 0, protocol = 0;
   NcclSupport nccl = {};
   std::vector<Digest> repeated = {};  // gradients of the run's first updates, if the worker has another build
   nlohmann::json environment = nlohmann::json::object();  // tools/training/environment.h
 
-  ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, gradient, state, tokens,
-                 numerics_version, protocol, nccl, repeated, environment)
+  ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, gradient, state, tokens, images,
+                 notices, numerics_version, protocol, nccl, repeated, environment)
 };
 
 namespace messages {

@@ -16,7 +16,7 @@
 
 namespace elinvar {
 
-inline constexpr int kProtocolVersion = 11;  // the version of PROTOCOL.md, equal in all processes of a job
+inline constexpr int kProtocolVersion = 12;  // the version of PROTOCOL.md, equal in all processes of a job
 
 // The payload of a message, in the order of the table.
 using Payload =
@@ -34,7 +34,7 @@ using Payload =
 struct Message {
   PeerId sender = 0;
   int64_t generation = 0, step = 0;  // the sender's; `step` counts completed updates unless the kind says otherwise
-  Payload payload;
+  Payload payload = {};
 
   template <class T>
   const T* as() const {

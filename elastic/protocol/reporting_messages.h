@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "elastic/protocol/message_kind.h"
 #include "elastic/protocol/encoded_facts.h"
+#include "elastic/protocol/message_kind.h"
 #include "tensor/digest.h"
 #include "tensor/fields.h"
 

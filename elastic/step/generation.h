@@ -48,12 +48,12 @@ struct Generation {
   // The first step. A planned generation (-1) begins after the first step whose trailer shows that every member of the
   // previous generation held the plan.
   int64_t first_step = -1;
-  int64_t follows = 0;                    // the previous generation, if this one is planned
-  std::vector<GenerationMember> members;  // the first one leads: it reports each step to the coordinator
+  int64_t follows = 0;                         // the previous generation, if this one is planned
+  std::vector<GenerationMember> members = {};  // the first one leads: it reports each step to the coordinator
   int next_id = 1;
   bool checkpoint = false;                        // save the state with which the generation begins
   bool stop = false;                              // save that state and stop
-  std::string reason;                             // the reason for the generation, for people
+  std::string reason = {};                        // the reason for the generation, for people
   std::optional<GenerationScaling> scaling = {};  // null with exact scaling
   std::optional<Trial> trial = {};
   bool group = false;  // the members can form a group of GPUs (comm/gpu_group.h), and must do so

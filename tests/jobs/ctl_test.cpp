@@ -1,4 +1,6 @@
-// Requests to a running job by `train ctl`: what they answer, and that it comes true.
+// Requests to a running job by `train ctl`: their answers and their effects.
+#include <signal.h>
+
 #include <chrono>
 #include <thread>
 
@@ -53,6 +55,20 @@ class Ctl : public test::TrainCommand {
       if (worker.at("state") == "member") ids.push_back(worker.at("id").get<int>());
     return ids;
   }
+  // Kills the coordinator of a job that has a checkpoint, and suspends its last worker, which is returned.
+  pid_t lose_coordinator(pid_t job) const {
+    const nlohmann::json workers = status("run").at("workers");
+    const auto silent = workers.back().at("about").at("pid").get<pid_t>();
+    EXPECT_EQ(ctl({"checkpoint"}).code, 0);
+    EXPECT_TRUE(comes_true([&] { return told("checkpoint"); }));
+    ::kill(silent, SIGSTOP);
+    ::kill(job, SIGKILL);
+    (void)wait(job);
+    return silent;
+  }
+  std::string goes_on() const {
+    return "train resume " + (folder_ / "run").string() + " goes on from the checkpoint of step ";
+  }
 };
 
 TEST_F(Ctl, TellsWhatFollowsAndItDoes) {
@@ -101,6 +117,39 @@ TEST_F(Ctl, NamesAWorkerAsItWasAsked) {
   EXPECT_EQ(members(), std::vector<int>{1});
   EXPECT_EQ(ctl({"stop"}).code, 0);
   EXPECT_EQ(wait(job).code, 0);
+}
+
+// A coordinator that has taken over is told to stop while it waits for workers of which one does not answer. That a
+// request's connection is closed meanwhile is no loss of a worker.
+TEST_F(Ctl, StoppingBeforeTheWorkersAreReadyClaimsNoCheckpoint) {
+  const pid_t job = start_job("2");
+  EXPECT_TRUE(comes_true([&] { return members().size() == 2; }));
+  const pid_t silent = lose_coordinator(job);
+  const pid_t next = spawn({"coordinate", folder_ / "run", "--term", "1"}, "next");
+  EXPECT_TRUE(comes_true([&] { return ctl({"stop"}).code == 0; }));
+  const Ended ended = wait(next, "next");
+  ::kill(silent, SIGKILL);
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.err.find("with a checkpoint; go on with"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("stopped before the workers were ready, without another checkpoint: " + goes_on()),
+            std::string::npos)
+      << ended.err;
+  EXPECT_EQ(remaining_children(std::chrono::seconds(30)), "");
+}
+
+TEST_F(Ctl, AnInterruptionBeforeAWorkerIsReadySaysHowToGoOn) {
+  const pid_t silent = lose_coordinator(start_job("1"));
+  const pid_t next = spawn({"coordinate", folder_ / "run", "--term", "1"}, "next");
+  const std::filesystem::path messages = folder_ / "next.err";
+  EXPECT_TRUE(comes_true([&] {
+    return std::filesystem::exists(messages) && read_file(messages).find("resuming after") != std::string::npos;
+  }));
+  ::kill(next, SIGINT);
+  const Ended ended = wait(next, "next");
+  ::kill(silent, SIGKILL);
+  EXPECT_EQ(ended.code, 3);
+  EXPECT_NE(ended.err.find("interrupted before a worker was ready; " + goes_on()), std::string::npos) << ended.err;
+  EXPECT_EQ(remaining_children(std::chrono::seconds(30)), "");
 }
 
 }  // namespace

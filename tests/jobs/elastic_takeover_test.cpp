@@ -102,7 +102,7 @@ TEST_F(Unattended, DeadCoordinatorsLeaveNoPartsOfCheckpoints) {
     kill(gone, SIGKILL);
   }
   seconds_until([&] { return fs::exists(folder_ / "run" / "coordinators" / "3.json"); });
-  seconds_until([&] { return aside() <= 4; });  // the new coordinator removes those of the time without one
+  seconds_until([&] { return aside() <= 4; });  // the new coordinator removes parts of the time without one
   expect_finished(1500);
   EXPECT_EQ(aside(), 0);
 }

@@ -1,4 +1,4 @@
-// What a run tells of settings that are allowed, but seldom meant.
+// Notices about settings that are valid but rarely intended.
 #include "tests/jobs/train_command.h"
 
 namespace elinvar {

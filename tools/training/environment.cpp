@@ -86,16 +86,7 @@ void check_environment(const nlohmann::json& environment) {
   for (const char* name : {"isa", "device"}) expect(name, true, &json::is_string, "a text");
   expect("threads", true, &json::is_number_integer, "a number");
   for (const char* name : {"build_id", "binary", "host"}) expect(name, false, &json::is_string, "a text");
-  for (const char* name : {"gpu", "samples"}) expect(name, false, &json::is_object, "an object");
-  expect("notices", false, &json::is_array, "a list");
-}
-
-nlohmann::json taken_from(nlohmann::json& environment, const std::string& key) {
-  const auto found = environment.find(key);
-  if (found == environment.end()) return {};
-  nlohmann::json value = std::move(*found);
-  environment.erase(found);
-  return value;
+  expect("gpu", false, &json::is_object, "an object");
 }
 
 std::string build_of(const nlohmann::json& environment) { return environment.value("build_id", ""); }

@@ -16,11 +16,6 @@ nlohmann::ordered_json describe_environment(const std::vector<std::string>& comm
 // Checks those fields of a newcomer's environment that a job reads. Throws UsageError.
 void check_environment(const nlohmann::json& environment);
 
-// Removes what a worker tells with its environment that is no part of it, and returns it; null if it does not tell it.
-//   samples   the form of its images (tools/training/kept_form.h)
-//   notices   the notices of its data sets when they were opened
-nlohmann::json taken_from(nlohmann::json& environment, const std::string& key);
-
 // Returns the build (tools/training/program.h) in a worker's environment, and a name of it for people.
 std::string build_of(const nlohmann::json& environment);
 std::string name_of_build(const nlohmann::json& environment);

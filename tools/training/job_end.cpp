@@ -39,7 +39,7 @@ void JobProcess::release(PeerId peer, const std::string& reason) {
   send(peer, {.payload = messages::Release{.what = "failed", .reason = reason}});
 }
 
-// Called when all workers must have written their profiles, or at the end.
+// Call it once all workers have written their profiles, or at the end.
 void JobProcess::show_profile() {
   if (!std::exchange(profile_, std::nullopt)) return;
   const nlohmann::ordered_json trace = joined_profile(path_);

@@ -11,11 +11,12 @@ namespace elinvar {
 // directory has no running job.
 std::string job_endpoint(const std::string& job);
 
-// Returns the endpoint at which a process of this host listens to be reached from a job's endpoint: a free port.
+// Returns an endpoint for a process of this host to listen at: any free port of the address from which packets to the
+// job leave, so that the job can connect to it.
 std::string listen_towards(const std::string& job_endpoint);
 
-// Returns the result of the run, if it is over: a run that has been resumed is not, though the result of an earlier
-// part stays until it goes on.
+// Returns the content of result.json if the run is over. Ignores the result of an earlier part of a resumed run, which
+// stays until the run makes progress.
 std::optional<nlohmann::json> result_of(const std::filesystem::path& run_directory);
 
 }  // namespace elinvar

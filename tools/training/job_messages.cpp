@@ -166,12 +166,9 @@ void JobProcess::receive(const Packet& packet) {
   Message message;
   try {
     message = message_of(packet);
-    auto* const hello = std::get_if<messages::Hello>(&message.payload);
-    if (hello) {
-      check_environment(hello->about.environment);
-      samples_ = taken_from(hello->about.environment, "samples");
-      print_notices(taken_from(hello->about.environment, "notices"));
-    }
+    const auto* hello = message.as<messages::Hello>();
+    if (hello) check_environment(hello->about.environment);
+    if (hello) print_notices(hello->about.notices);
     if (hello && !coordinator_) check_first(hello->about);
     else if (!message.as<messages::Failed>()) return take(message);
   } catch (const UsageError& error) {
@@ -187,11 +184,10 @@ void JobProcess::receive(const Packet& packet) {
   flush();
 }
 
-// Every worker opens the same data, so most notices come from all of them.
-void JobProcess::print_notices(const Json& notices) {
-  for (const Json& notice : notices)
-    if (notice.is_string() && notices_.insert(notice.get<std::string>()).second)
-      say(stderr, "{}\n", notice.get<std::string>());
+// All workers open the same data and report mostly the same notices.
+void JobProcess::print_notices(const std::vector<std::string>& notices) {
+  for (const std::string& notice : notices)
+    if (notices_.insert(notice).second) say(stderr, "{}\n", notice);
 }
 
 void JobProcess::receive_first(const Message& message, const messages::Hello& hello) {
@@ -299,7 +295,7 @@ void JobProcess::open(const WorkerInfo& about) {
                             config_.adaptive() ? std::nullopt : std::optional(about.steps));
   if (profile_) forget_profiles(path_);
   report_->begin(about, transport_->endpoint());
-  if (!samples_.is_null()) keep_form(path_, samples_);
+  if (about.images) keep_form(path_, *about.images);
   const int64_t first = directory_->start().step;
   coordinator_.emplace(CoordinatorOptions{.run = run_,
                                           .term = directory_->term().number(),

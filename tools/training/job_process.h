@@ -93,7 +93,7 @@ class JobProcess final : public CoordinatorWorld {
   void refuse_first(PeerId worker, const std::string& reason);
   void receive(const Packet& packet);
   void receive_first(const Message& message, const messages::Hello& hello);
-  void print_notices(const nlohmann::json& notices);
+  void print_notices(const std::vector<std::string>& notices);
   void asked(const Message& message, const messages::Ask& ask);
   void take(const Message& message);
   void open_directory();
@@ -122,8 +122,7 @@ class JobProcess final : public CoordinatorWorld {
   std::deque<Loss> losses_;
   std::map<PeerId, pid_t> pids_;
   std::optional<WorkerInfo> about_;  // the first worker
-  std::set<std::string> notices_;    // those of data sets that were told
-  nlohmann::json samples_;           // the form of the samples (tools/training/kept_form.h); null: not told
+  std::set<std::string> notices_;    // printed already
   int64_t newcomers_ = 0;
   int starts_ = 0, started_ = 0, turned_away_ = 0;
   bool interrupted_ = false, until_ = false;

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "elastic/ledger/line_file.h"
-#include "tools/training/training_setup.h"
 #include "tools/training/summary.h"
+#include "tools/training/training_setup.h"
 
 namespace elinvar {
 

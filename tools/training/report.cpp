@@ -221,7 +221,7 @@ Json Report::status(Seconds now) const {
   return status;
 }
 
-void Report::end(bool finished, int64_t step, Seconds now, const std::string& instead) {
+void Report::end(bool finished, int64_t step, Seconds now, const std::string& unsaved) {
   goodput_.finish(now);
   directory_.facts().sync();
   const std::optional<Digest> state = directory_.facts().states().at(step);
@@ -238,10 +238,10 @@ void Report::end(bool finished, int64_t step, Seconds now, const std::string& in
     say(stdout, "final step={} loss={:g} digest={}\n", step, loss_, result["digest"].get<std::string>());
     return;
   }
-  if (instead.empty())
+  if (unsaved.empty())
     say(stderr, "stopped after step {} of {}, with a checkpoint; go on with\n  {} resume {}\n", step, steps_,
         program_name(), directory_.path().string());
-  else say(stderr, "stopped before the workers were ready, without another checkpoint: {}\n", instead);
+  else say(stderr, "stopped before the workers were ready, without another checkpoint: {}\n", unsaved);
 }
 
 void Report::restore() {

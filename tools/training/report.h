@@ -44,9 +44,9 @@ class Report {
   nlohmann::json status(Seconds now) const;
   void tell(const std::string& text);         // prints one or more separate lines
   void stop_showing() { progress_.reset(); }  // stops showing progress
-  // Reports the end of the whole run, or of a part that ends here: with a checkpoint of this step or, if `instead` is
-  // not empty, without one, and then it says how to go on.
-  void end(bool finished, int64_t step, Seconds now, const std::string& instead = {});
+  // Reports the end of the run, or of a part of it that stops at a checkpoint of this step. If this step has no
+  // checkpoint, `unsaved` tells a person how to go on; otherwise it is empty.
+  void end(bool finished, int64_t step, Seconds now, const std::string& unsaved = {});
   void fail(const std::string& reason);
   void restore();  // writes metrics.jsonl again if somebody has deleted it
 

@@ -91,7 +91,7 @@ int JobProcess::run() {
       }
       if (interrupt.requested() && !interrupted_) {
         interrupted_ = true;
-        if (!coordinator_) fail("interrupted before the first step");
+        if (!coordinator_) fail("interrupted before a worker was ready; {}", how_to_go_on());
         coordinator_->ask_stop("interrupted", now());
       }
       if (coordinator_ && command_.until && !until_ && directory_->facts().recorded() >= *command_.until) {
@@ -262,7 +262,8 @@ PeerId JobProcess::peer_of(pid_t local) const {
 
 void JobProcess::worker_lost(const Loss& loss) {
   if (coordinator_) coordinator_->lost(loss.peer, loss.reason, now());
-  else if (local_.alive().empty() && !others_join()) fail("no worker could start: {}", loss.reason);
+  // A coordinator that has taken over has started none; the workers that it waits for are others' children.
+  else if (starts_ > 0 && local_.alive().empty() && !others_join()) fail("no worker could start: {}", loss.reason);
 }
 
 // Workers repeat to a new coordinator all facts that were not confirmed. Steps that none of them repeats had been

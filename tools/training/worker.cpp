@@ -160,7 +160,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
   std::optional<Profiler> profiler;  // outlives all threads that it may watch
   Training training(parse_config(about_job.text, about_job.file, overrides), parse_device(command.device));
-  TrainingSetup& job = training.setup;
+  TrainingSetup& setup = training.setup;
   const Config& config = training.config();
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
 
@@ -177,20 +177,18 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   };
   const auto directory = std::make_shared<decltype(see)>(std::move(see));
 
-  const FoundNccl found = nccl_for(config, job.device);
-  nlohmann::ordered_json environment = describe_environment(command.command_line, job.device, config.fast());
+  const FoundNccl found = nccl_for(config, setup.device);
+  nlohmann::ordered_json environment = describe_environment(command.command_line, setup.device, config.fast());
   if (found.nccl) environment["nccl"] = found.nccl->version();
-  std::vector<std::string> notices = job.data->take_notices(), others = validation->take_notices();
+  std::vector<std::string> notices = setup.data->take_notices(), others = validation->take_notices();
   notices.insert(notices.end(), others.begin(), others.end());
-  if (!notices.empty()) environment["notices"] = notices;
-  if (nlohmann::ordered_json form = form_to_keep(*job.data); !form.is_null()) environment["samples"] = std::move(form);
 
   MemberOptions member = training.member();
   member.self = self;
   member.endpoint = transport.endpoint();
   if (about_job.facts_at_once) member.report_every = 1;
   std::vector<TensorLayout> gradient;
-  for (const Parameter& p : job.network->parameters.list) gradient.push_back(layout_of(p.name, p.var.value()));
+  for (const Parameter& p : setup.network->parameters.list) gradient.push_back(layout_of(p.name, p.var.value()));
   const SessionOptions options{
       .member = member,
       .ledger = config.ledger_options(),
@@ -203,12 +201,14 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                 .pid = getpid(),
                 .name = command.name,
                 .config = to_toml(config),
-                .data = digest(*job.data),
+                .data = digest(*setup.data),
                 .steps = training.steps,
-                .parameters = job.network->parameters.count(),
-                .samples = job.data->size(),
+                .parameters = setup.network->parameters.count(),
+                .samples = setup.data->size(),
                 .gradient = std::move(gradient),
-                .tokens = job.data->vocabulary() != nullptr,
+                .tokens = setup.data->vocabulary() != nullptr,
+                .images = image_form(*setup.data),
+                .notices = std::move(notices),
                 .numerics_version = kNumericsVersion,
                 .protocol = kProtocolVersion,
                 .nccl = support_of(found),
@@ -232,16 +232,16 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
       .take_over = [&](int64_t term) { start_coordinator(command, (*directory)(), term); },
       .watch = {.hold = std::max(about_job.hold, kLeastHold), .arrival = static_cast<int>(about_job.arrival)}};
   Session session(options, std::move(owned),
-                  {.view = [&] { return job.state(); },
+                  {.view = [&] { return setup.state(); },
                    .restore = [&](int64_t step) -> std::optional<ScalingState> {
                      const fs::path path = (*directory)();
                      if (step == 0 && !imported) {
-                       job.load(TrainingSetup(job.config).state());
+                       setup.load(TrainingSetup(setup.config).state());
                        return ScalingState{};
                      }
                      if (path.empty()) return std::nullopt;
                      const Checkpoint checkpoint = CheckpointStore(path / "checkpoints").read(step);
-                     job.load(checkpoint.state);
+                     setup.load(checkpoint.state);
                      return scaling_state_of(checkpoint.state);
                    }});
   if (!command.profile.empty()) {
@@ -253,7 +253,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
       say(stderr, "the profile of this worker is {}; it belongs into the folder profile of the run directory\n",
           fs::absolute(here).string());
     };
-    profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), job.device, save);
+    profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), setup.device, save);
   }
   try {
     // A signal asks the session to leave at the next boundary; the loop notices when it has left.
@@ -309,7 +309,7 @@ int join(const WorkerOptions& given) {
   set_isa(parse_isa(command.isa));
   set_threads(command.threads > 0 ? command.threads : usable_threads());
   (void)parse_device(command.device);
-  // The coordinator's host, and others as far, reach this one at the address from which packets to it leave.
+  // Other hosts can reach this one at the address from which its packets to the coordinator leave.
   if (command.listen.empty()) command.listen = listen_towards(job_endpoint(command.endpoint));
   if (command.advertise.empty() && is_wildcard(parse_endpoint(command.listen)))
     command.advertise = address_towards(parse_endpoint(job_endpoint(command.endpoint)));
