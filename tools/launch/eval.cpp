@@ -8,11 +8,11 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tensor/ops/copy.h"
-#include "tensor/safetensors.h"
 #include "tools/cli/device_options.h"
 #include "tools/launch/commands.h"
-#include "tools/training/training_setup.h"
+#include "tools/training/new_files.h"
 #include "tools/training/ranking.h"
+#include "tools/training/training_setup.h"
 
 namespace elinvar {
 namespace {
@@ -35,10 +35,9 @@ class Outputs {
     targets_.push_back(target.to(Device{}).to_contiguous());
   }
   void write(const std::filesystem::path& path) const {
-    const std::filesystem::path aside = path.string() + ".new";
-    remove_tree(aside);
-    write_safetensors(aside, {{"logits", joined(logits_)}, {"targets", joined(targets_)}});
-    rename_file(aside, path);
+    NewFiles files;
+    files.add_tensors(path, {{"logits", joined(logits_)}, {"targets", joined(targets_)}});
+    files.commit();
   }
 
  private:

@@ -1,5 +1,5 @@
-// `train export`: writes a run's weights for other programs, as one file, or as a folder that Hugging Face's classes
-// load (models/published.h, models/published_config.h).
+// `train export`: writes a run's weights for other programs, either as one file (models/published.h) or as a folder
+// that Hugging Face's classes load (models/published_config.h).
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
@@ -8,9 +8,8 @@
 #include "models/published.h"
 #include "models/published_config.h"
 #include "tensor/base/check.h"
-#include "tensor/base/file.h"
-#include "tensor/safetensors.h"
 #include "tools/train/commands.h"
+#include "tools/training/new_files.h"
 #include "tools/training/training_setup.h"
 
 namespace elinvar {
@@ -18,51 +17,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const std::map<std::string, std::string> kMetadata = {{"format", "pt"}};  // transformers require it
+
 struct ExportOptions {
   std::string run_dir, out;
   bool force = false;  // replaces files that exist
-};
-
-// Files that are written under other names first, and get their own when all are complete. After an error they are
-// removed, with the folder that was made for them.
-class NewFiles {
- public:
-  NewFiles() = default;
-  ~NewFiles() {
-    std::error_code ignored;
-    for (const fs::path& path : paths_) fs::remove(aside(path), ignored);
-    if (!folder_.empty()) fs::remove(folder_, ignored);
-  }
-  NewFiles(const NewFiles&) = delete;
-  NewFiles& operator=(const NewFiles&) = delete;
-
-  void make_folder(const fs::path& folder) {
-    if (fs::is_directory(folder)) return;
-    make_directories(folder);
-    folder_ = folder;
-  }
-  void add_tensors(const fs::path& path, const StateDict& tensors) {
-    remove_tree(aside(path));
-    write_safetensors(aside(path), tensors, {{"format", "pt"}});
-    paths_.push_back(path);
-  }
-  void add_text(const fs::path& path, std::string_view text) {
-    remove_tree(aside(path));
-    replace_file(aside(path), text);
-    paths_.push_back(path);
-  }
-  // In the order in which they were added. After a crash between two of them the later files are those from before.
-  void commit() {
-    for (const fs::path& path : paths_) rename_file(aside(path), path);
-    for (const fs::path& path : paths_) sync_directory(path.parent_path());
-    paths_.clear();
-    folder_.clear();
-  }
-
- private:
-  static fs::path aside(const fs::path& path) { return path.string() + ".new"; }
-  std::vector<fs::path> paths_;
-  fs::path folder_;  // empty if it existed before
 };
 
 // The text of tokenizer_config.json, which tells Hugging Face's transformers how to use tokenizer.json.
@@ -85,7 +44,7 @@ void add_folder(const TrainingSetup& setup, const fs::path& folder, NewFiles& fi
   if (network.contains("wpe.weight")) facts.context = network.at("wpe.weight").dim(0);
   const std::string config = published_config(model, network, facts);
   files.make_folder(folder);
-  files.add_tensors(folder / "model.safetensors", published_for_class(model, network));
+  files.add_tensors(folder / "model.safetensors", published_for_class(model, network), kMetadata);
   const std::string tokenizer = vocabulary ? vocabulary->tokenizer_json() : "";
   if (!tokenizer.empty()) {
     files.add_text(folder / "tokenizer.json", tokenizer);
@@ -93,7 +52,7 @@ void add_folder(const TrainingSetup& setup, const fs::path& folder, NewFiles& fi
   } else if (vocabulary) {
     fmt::print(stderr, "{}: the vocabulary of these data has no tokenizer.json\n", folder.string());
   }
-  files.add_text(folder / "config.json", config);  // the last: without it nothing loads the folder
+  files.add_text(folder / "config.json", config);  // last, because programs load no folder without it
 }
 
 int export_weights(const ExportOptions& command) {
@@ -107,7 +66,7 @@ int export_weights(const ExportOptions& command) {
   const int64_t step = setup.load_network(directory);
   NewFiles files;
   if (is_folder) add_folder(setup, out, files);
-  else files.add_tensors(out, published(setup.config.model, setup.network->parameters.state()));
+  else files.add_tensors(out, published(setup.config.model, setup.network->parameters.state()), kMetadata);
   files.commit();
   fmt::print("{}: {} parameters after step {}\n", command.out, setup.network->parameters.count(), step);
   return 0;
