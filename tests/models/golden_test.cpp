@@ -4,9 +4,6 @@
 #include <cmath>
 
 #include "models/build.h"
-#include "nn/micro_batch.h"
-#include "nn/optimizer.h"
-#include "nn/running_statistics.h"
 #include "tensor/safetensors.h"
 #include "tests/models/hashed_inputs.h"
 #include "tests/places.h"
@@ -52,28 +49,23 @@ void compare(const Golden& c) {
   fill_initial(parameters);
   EXPECT_LE(difference(forward(*network, c.input, true), golden.at("logits")), kTolerance);
 
-  if (c.optimizer.kind == "adamw") exempt_from_decay(parameters, std::vector<std::string>{"vectors"});
-  const auto optimizer = make_optimizer(c.optimizer, parameters);
-  for (int64_t step = 0; step < 10; ++step) {
-    MicroBatchResult result = micro_batch_gradient(*network, c.input, c.target, c.loss, Rng{.seed = 1});
-    const auto count = static_cast<double>(result.count);
-    const double expected = golden.at("losses").data<float>()[step];
-    EXPECT_NEAR(result.loss_sum / count, expected, kTolerance * expected) << "step " << step;
-    for (Tensor& g : result.gradients)
-      for (float& x : g.span<float>()) x = static_cast<float>(x / count);
-    for (size_t i = 0; step == 0 && i < parameters.list.size(); ++i) {
-      const std::string& name = parameters.list[i].name;
-      // Adding a constant to every key changes no softmax: such gradients are rounding noise on both sides.
-      Tensor got = result.gradients[i], wanted = golden.at("grad/" + name);
-      if (name.ends_with("c_attn.bias")) {
-        const int64_t channels = got.dim(0) / 3;
-        for (int64_t k = channels; k < 2 * channels; ++k) EXPECT_LE(std::abs(got.data<float>()[k]), 1e-8) << name;
-      }
-      EXPECT_LE(difference(got, wanted), kTolerance) << name;
-    }
-    optimizer->step(parameters, result.gradients, c.optimizer.lr, step);
-    update_running_statistics(result.statistics, batch_statistics_of(result.statistics), 1);
-  }
+  train_ten_steps(*network, c.optimizer, c.input, c.target, c.loss,
+                  [&](int64_t step, double loss, const std::vector<Tensor>& gradients) {
+                    const double expected = golden.at("losses").data<float>()[step];
+                    EXPECT_NEAR(loss, expected, kTolerance * expected) << "step " << step;
+                    for (size_t i = 0; step == 0 && i < parameters.list.size(); ++i) {
+                      const std::string& name = parameters.list[i].name;
+                      const Tensor &got = gradients[i], &wanted = golden.at("grad/" + name);
+                      // Adding a constant to every key changes no softmax: such gradients are rounding noise on both
+                      // sides.
+                      if (name.ends_with("c_attn.bias")) {
+                        const int64_t channels = got.dim(0) / 3;
+                        for (int64_t k = channels; k < 2 * channels; ++k)
+                          EXPECT_LE(std::abs(got.data<float>()[k]), 1e-8) << name;
+                      }
+                      EXPECT_LE(difference(got, wanted), kTolerance) << name;
+                    }
+                  });
   EXPECT_LE(difference(forward(*network, c.input, false), golden.at("eval_logits")), 5 * kTolerance);
 }
 

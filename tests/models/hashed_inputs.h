@@ -1,11 +1,15 @@
 #pragma once
-// Initial values, inputs and targets that golden/make_golden.py computes by the same formulas.
+// Networks, inputs and ten steps of training as in golden/make_golden.py, which computes the same values.
 #include <cmath>
+#include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "models/build.h"
-#include "nn/parameters.h"
+#include "nn/micro_batch.h"
+#include "nn/optimizer.h"
+#include "nn/running_statistics.h"
 #include "tensor/philox.h"
 
 namespace elinvar {
@@ -48,6 +52,26 @@ inline Spec spec(const std::string& kind, std::map<std::string, Value> settings)
   Spec s{.kind = kind};
   for (auto& [name, value] : settings) s.settings[name] = {std::move(value)};
   return s;
+}
+
+// Trains for ten steps on one batch. Calls each(step, loss, gradients) before each update, with the mean loss and the
+// gradients of the mean loss.
+inline void train_ten_steps(
+    Network& network, const OptimizerConfig& config, const Tensor& input, const Tensor& target,
+    const LossOptions& options,
+    const std::function<void(int64_t step, double loss, const std::vector<Tensor>& gradients)>& each) {
+  Parameters& parameters = network.parameters;
+  if (config.kind == "adamw") exempt_from_decay(parameters, std::vector<std::string>{"vectors"});
+  const auto optimizer = make_optimizer(config, parameters);
+  for (int64_t step = 0; step < 10; ++step) {
+    MicroBatchResult result = micro_batch_gradient(network, input, target, options, Rng{.seed = 1});
+    const auto count = static_cast<double>(result.count);
+    for (Tensor& g : result.gradients)
+      for (float& x : g.span<float>()) x = static_cast<float>(x / count);
+    each(step, result.loss_sum / count, result.gradients);
+    optimizer->step(parameters, result.gradients, config.lr, step);
+    update_running_statistics(result.statistics, batch_statistics_of(result.statistics), 1);
+  }
 }
 
 }  // namespace elinvar
