@@ -1,6 +1,6 @@
-# `cmake --install` installs the tools with configurations and documents, and for other projects headers, libraries and a
-# CMake package:
-#   find_package(elinvar REQUIRED)                       # COMPONENTS cuda: with GPUs, or not at all
+# `cmake --install` installs the tools, configurations and documents. For other projects it installs headers, libraries
+# and a CMake package:
+#   find_package(elinvar REQUIRED)                       # COMPONENTS cuda requires the libraries with CUDA
 #   target_link_libraries(app PRIVATE elinvar::models)    # or elinvar::launch, for a program that trains elastically
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)

@@ -91,8 +91,8 @@ function(elinvar_layer folder)
   set_property(GLOBAL APPEND PROPERTY ELINVAR_LAYERS ${target})
 endfunction()
 
-# elinvar_host_layer(<folder> SOURCES ... LIBRARIES <external>): a library of the same folder without GPUs, which
-# elinvarConfig.cmake can put in the place of elinvar::<folder>.
+# elinvar_host_layer(<folder> SOURCES ... LIBRARIES <external>): the library of a folder without GPU code, with which
+# elinvarConfig.cmake can replace elinvar::<folder>.
 function(elinvar_host_layer folder)
   cmake_parse_arguments(layer "" "" "SOURCES;LIBRARIES" ${ARGN})
   set(target elinvar_${folder}_host)

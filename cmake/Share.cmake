@@ -1,7 +1,6 @@
-# What programs find beside them: configurations in share/elinvar/configs (tools/config/ready_configs.h), and documents in
-# share/doc/elinvar, in the folders that links between them expect.
-#
-# elinvar_install_share(<options of install()>)
+# elinvar_install_share(<options of install()>): installs the ready configurations to share/elinvar/configs, where programs
+# look for them (tools/config/ready_configs.h), and the documents to share/doc/elinvar, in the folders of the source tree,
+# so that links between them work.
 function(elinvar_install_share)
   install(DIRECTORY models/configs DESTINATION share/elinvar ${ARGN})
   set(patterns README.md tools/docs/*.md tools/docs/*.svg)
@@ -16,6 +15,6 @@ function(elinvar_install_share)
   endforeach()
 endfunction()
 
-# A build tree has the same path to the configurations.
+# Programs in a build tree find the configurations by the same relative path.
 file(MAKE_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/../share/elinvar)
 file(CREATE_LINK ${PROJECT_SOURCE_DIR}/models/configs ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/../share/elinvar/configs SYMBOLIC)

@@ -19,7 +19,7 @@ using Pixels = std::function<PixelStatistics(const DataConfig&)>;
 struct Kind {
   std::string name;
   std::function<Open> open;
-  Pixels pixels = {};  // the usual statistics of its images; null: it has none
+  Pixels pixels = {};  // returns the usual statistics of its images; null if it has no images
 };
 
 // Returns a built-in kind; `needs_path` says whether it requires a path.

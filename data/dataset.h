@@ -66,7 +66,7 @@ struct DataConfig {
   std::string tokens = "byte";  // "byte": 256 symbols; "character": the code points that occur, sorted; "bpe"
   std::string tokenizer =
       {};  // bpe, and of kind tokens: its file (data/bpe.h); tokens: else tokenizer.json next to them
-  bool special_tokens = false;  // bpe: names of special tokens in the text become these tokens
+  bool special_tokens = false;  // bpe: encodes names of special tokens in the text as these tokens
   int64_t context = 256;        // T, tokens in a sample
   std::vector<std::string> include =
       {};  // which files of a folder, as "*.cpp" or "tensor/*.h" (* also matches /); empty: all

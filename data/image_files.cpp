@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Images of any size are scaled to a square that was stored in that size.
+// Sets image_size, so that files of any size are scaled, if the data set's images are squares of one size.
 DataConfig with_size(DataConfig config, const Shape& shape) {
   if (config.image_size == 0 && shape[0] == shape[1]) config.image_size = shape[0];
   return config;

@@ -1,5 +1,5 @@
 #pragma once
-// Images to classify: files that are given by name, prepared as a validation split prepares its images.
+// Image files to classify. They are prepared as the images of a validation split are.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace elinvar {
 
-// What a network must know of the data that it was trained on to classify other images.
+// Describes the samples that a network was trained on, as far as it needs to classify other images.
 struct SampleForm {
   Shape shape = {};  // of one sample: (H, W, C)
   int64_t classes = 0;
@@ -21,16 +21,16 @@ struct SampleForm {
 };
 SampleForm form_of(const Dataset& dataset);
 
-// Whether the kind of data has images that files can replace: every built-in kind of images.
+// Returns whether config.kind is a built-in kind of images; image files can replace those of its data set.
 bool has_images(const DataConfig& config);
 
-// The samples are all images, in the order of `paths`; those of a folder or .tar in the order of their sorted names.
-// With image_size = 0 an image is scaled to the square that the network sees; a network that sees a rectangle needs
-// images of its size. An image that cannot be read gives zeros, and failure() says why.
+// A data set of image files, in the order of `paths`. A path may be a folder or a .tar archive, whose images are sorted
+// by name. If config.image_size is 0 and the network's input is square, images are scaled to it; if the input is not
+// square, images must have its size. An image that cannot be read becomes zeros, and failure() returns the reason.
 class ImageFiles final : public Dataset {
  public:
-  // Throws UsageError for a path that does not exist, for a folder without images, for a kind of data that has no
-  // images, and for a form whose images no file can have.
+  // Throws UsageError if a path does not exist, a folder has no images, config.kind has no images, or form has neither
+  // 1 nor 3 channels.
   ImageFiles(const DataConfig& config, SampleForm form, const std::vector<std::string>& paths);
 
   int64_t size() const override { return static_cast<int64_t>(items_.size()); }

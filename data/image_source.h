@@ -49,10 +49,10 @@ ImageParts open_synthetic_images(const DataConfig& config);
 struct PixelStatistics {
   std::vector<double> mean, std;
 };
-// Returns those of config.kind; nullopt for a kind that has no images, or that a program registered.
+// Returns the statistics of config.kind; nullopt if it has no images or is a registered kind.
 std::optional<PixelStatistics> usual_pixels(const DataConfig& config);
 
-// Whether a file's name is that of an image that can be decoded: .jpg, .jpeg or .png.
+// Returns whether the name ends in .jpg, .jpeg or .png: the formats that can be decoded.
 bool is_image_name(std::string_view path);
 
 struct WholeImage {

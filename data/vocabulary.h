@@ -23,8 +23,8 @@ class Vocabulary {
   // The token that separates documents, if there is one.
   virtual std::optional<int32_t> end_of_text() const { return std::nullopt; }
   virtual void describe(Hasher& hasher) const = 0;  // adds what identifies it
-  // Returns the text of a tokenizer.json with which Hugging Face's `tokenizers` make the same tokens; "" if there is
-  // none. There, names of special tokens always become these tokens.
+  // Returns the text of a tokenizer.json for Hugging Face's `tokenizers`, which then encode texts as encode_prompt()
+  // does; "" if the format cannot express the vocabulary.
   virtual std::string tokenizer_json() const { return ""; }
 
   template <class Tokens>

@@ -1,4 +1,4 @@
-// Vocabularies of bytes and characters as tokenizer.json.
+// Writes vocabularies of bytes and of characters as tokenizer.json.
 #include <nlohmann/json.hpp>
 
 #include "data/bpe.h"
@@ -14,10 +14,10 @@ std::string ByteVocabulary::tokenizer_json() const {
   return Bpe(std::move(parts)).tokenizer_json();
 }
 
-// Each code point is a word. `tokenizers` also refuse a text with others, because the unknown token does not exist.
+// Makes each code point a word. The token for unknown words does not exist, so `tokenizers` refuse other code points.
 std::string CharacterVocabulary::tokenizer_json() const {
   using Ordered = nlohmann::ordered_json;
-  Ordered::object_t vocabulary;  // appended to, because a lookup of each would take long
+  Ordered::object_t vocabulary;  // filled by appending, because inserting searches it each time
   for (int32_t token = 0; token < size(); ++token) vocabulary.emplace_back(decode(token), token);
   const Ordered file = {
       {"version", "1.0"},

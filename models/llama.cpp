@@ -1,9 +1,8 @@
 // A LLaMA-style transformer (Touvron et al., "LLaMA: open and efficient foundation language models"): RMS norm before
-// attention and perceptron, rotary positions (also as slow as LLaMA 3.1's), SwiGLU, grouped-query attention, no biases,
-// or those of Qwen2: of queries, keys and values.
-// Parameters are named as in Hugging Face's LlamaForCausalLM and Qwen2ForCausalLM: model.embed_tokens,
-// model.layers.<i>.{input_layernorm, self_attn.{q,k,v,o}_proj, post_attention_layernorm, mlp.{gate,up,down}_proj},
-// model.norm, lm_head.
+// attention and perceptron, rotary positions (optionally scaled as in LLaMA 3.1), SwiGLU and grouped-query attention.
+// There are no biases; with qkv_bias queries, keys and values have them, as in Qwen2. Parameters have the names of
+// Hugging Face's LlamaForCausalLM and Qwen2ForCausalLM: model.embed_tokens, model.norm, lm_head, and in
+// model.layers.<i>: input_layernorm, self_attn.{q,k,v,o}_proj, post_attention_layernorm, mlp.{gate,up,down}_proj.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -32,7 +31,7 @@ struct LlamaOptions {
   double norm_eps = 1e-5;
   double dropout = 0.0;  // at the end of each residual branch
   bool tied_head = false;
-  bool qkv_bias = false;  // of the products that make queries, keys and values
+  bool qkv_bias = false;  // queries, keys and values have biases
 };
 
 constexpr double kDeviation = 0.02;
@@ -83,8 +82,8 @@ struct Block {
   }
 };
 
-// Weights start from N(0, 0.02^2), those at the end of a residual branch from that divided by sqrt(2 * layers); biases
-// are zero.
+// Initial weights are N(0, 0.02^2), at the end of a residual branch divided by sqrt(2 * layers). Initial biases are
+// zero.
 class Llama : public Network {
  public:
   Llama(const LlamaOptions& given, const InputInfo& input, uint64_t seed) {

@@ -52,7 +52,7 @@ Tensor from_published(const Spec& model, std::string_view name, const Tensor& th
   return theirs;
 }
 
-// Returns the name in Hugging Face's ResNetForImageClassification of a tensor that torchvision's ResNet also has.
+// Converts a name in torchvision's ResNet to the name in Hugging Face's ResNetForImageClassification.
 std::string name_in_resnet_class(const std::string& name) {
   static const std::regex stem("(conv1|bn1)\\.(.*)"), head("fc\\.(.*)");
   static const std::regex block("layer([0-9]+)\\.([0-9]+)\\.(conv|bn|downsample\\.)([0-9]+)\\.(.*)");
@@ -75,7 +75,7 @@ std::string name_in_class(const Spec& model, const std::string& name) {
   return name;
 }
 
-// Adds biases of zeros to the layers that have one in the published network but not in this one.
+// Adds zero biases to layers that have a bias in the published network but not in this one.
 void add_zero_biases(const Spec& model, const StateDict& network, StateDict& result) {
   const bool gpt = model.kind.starts_with("gpt"), vgg = model.kind.starts_with("vgg");
   for (const auto& [name, tensor] : network) {
@@ -107,13 +107,13 @@ bool all_zeros(const Tensor& tensor) {
   return std::ranges::all_of(values.span<float>(), [](float value) { return value == 0; });
 }
 
-// Whether the name is that of the bias of a layer whose weight is in `used`.
+// Returns whether the name is a bias whose layer has its weight in `used`.
 bool is_bias_of(const std::set<std::string>& used, const std::string& name) {
   return name.ends_with(".bias") &&
          used.contains(name.substr(0, name.size() - std::string_view("bias").size()) + "weight");
 }
 
-// What decides the shape of a parameter, where its name does not tell.
+// Returns the setting that determines whether a parameter exists, or its shape, as a hint for error messages.
 const char* hint_of(std::string_view name) {
   if (name == "lm_head.weight") return " (model.tied_head = true needs none)";
   if (name == "wte.weight" || name == "model.embed_tokens.weight") return " (a row for each token of the data)";

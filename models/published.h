@@ -6,14 +6,14 @@
 //   GPT-2's products   weights (out, in) here, (in, out) there
 //   VGG's classifier   reads an image here row by row, there channel by channel
 //
-// and prefixes, counters, masks, a head that repeats the embedding, and biases of zeros where this engine has none,
-// which are ignored. Hugging Face's ResNet has names of its own, such as
+// Prefixes, counters, masks, a head that repeats the embedding, and zero biases of layers that have no bias here are
+// ignored. Hugging Face's ResNet has different names:
 //
 //   layer1.0.conv2.weight                  resnet.encoder.stages.0.layers.0.layer.1.convolution.weight
 //   layer2.0.downsample.1.running_mean     resnet.encoder.stages.1.layers.0.shortcut.normalization.running_mean
 //   fc.bias                                classifier.1.bias
 //
-// Weights tell little about a network's settings; the config.json next to them tells more (models/published_config.h).
+// The settings of a network are in the config.json next to the weights (models/published_config.h).
 #include <filesystem>
 #include <span>
 #include <string>
@@ -27,12 +27,12 @@ namespace elinvar {
 // an index. Converts float16, bfloat16 and float64 to float32. Throws Failure.
 StateDict read_published(const std::filesystem::path& path);
 
-// Returns the parameters and buffers of a network of this kind in the published layout, under the names of this engine.
-// VGG gets the biases that torchvision's has, as zeros.
+// Returns the parameters and buffers of a network of this kind in the published layout, under this engine's names. Adds
+// zero biases to a VGG, because torchvision's has biases.
 StateDict published(const Spec& model, const StateDict& network);
 
-// Returns them under the names of the class that published_config() names, with every tensor that strict loading asks
-// for: also a tied head, and as zeros biases that the network lacks and counters of batch norms.
+// Returns the same under the names of the class that published_config() chooses, with all tensors that strict loading
+// requires: a tied head is included, and missing biases and the counters of batch norms are zero.
 StateDict published_for_class(const Spec& model, const StateDict& network);
 
 // Copies weights into a network of this kind. Parameters that `except` matches (patterns as in exempt_from_decay) keep

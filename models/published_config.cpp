@@ -18,7 +18,7 @@ T setting_of(const Spec& model, const char* name) {
 }
 
 void add_labels(OrderedJson& config, int64_t classes, const std::vector<std::string>& names) {
-  OrderedJson::object_t by_number, by_name;  // appended to, because a lookup of each would take long
+  OrderedJson::object_t by_number, by_name;  // filled by appending, because inserting searches it each time
   std::set<std::string> used;
   for (int64_t i = 0; i < classes; ++i) {
     const bool named = static_cast<int64_t>(names.size()) == classes;

@@ -1,21 +1,36 @@
 #pragma once
-// The config.json next to published weights. It names the class that the weights belong to and its sizes:
+// The config.json next to published weights. Its model_type and class correspond to a kind of [model]:
 //
-//   model_type, class                          [model]
-//   gpt2, GPT2LMHeadModel                      gpt and gpt2*: n_layer, n_head, n_embd are layers, heads, channels
-//   llama, LlamaForCausalLM                    llama: num_hidden_layers, num_attention_heads, num_key_value_heads,
-//                                              hidden_size, intermediate_size, rms_norm_eps, rope_theta are layers,
-//                                              heads, kv_heads, channels, hidden, norm_eps, rope_base; rope_scaling (or
-//                                              rope_parameters) of rope_type "llama3": factor, low_freq_factor,
-//                                              high_freq_factor, original_max_position_embeddings are rope_factor,
-//                                              rope_low_freq_factor, rope_high_freq_factor, rope_original_context
-//   qwen2, Qwen2ForCausalLM                    llama with qkv_bias
-//   mistral, MistralForCausalLM                llama; read only, and only without a sliding window
-//   resnet, ResNetForImageClassification       resnet*: depths, hidden_sizes, layer_type are blocks, widths (times four
-//                                              for a bottleneck), bottleneck
-//   none: torchvision's vgg11_bn, vgg11, ..    vgg* with head "imagenet"; without "_bn": batch_norm = false
+//   model_type   class                          [model] kind
+//   gpt2         GPT2LMHeadModel                gpt, gpt2, gpt2-medium, ..
+//   llama        LlamaForCausalLM               llama
+//   qwen2        Qwen2ForCausalLM               llama with qkv_bias = true
+//   mistral      MistralForCausalLM             llama; import only, without a sliding window
+//   resnet       ResNetForImageClassification   resnet, resnet18, ..
+//   absent       torchvision's vgg11_bn, ..     vgg11, .. with head = "imagenet"
+//   absent       torchvision's vgg11, ..        the same with batch_norm = false
 //
-// tie_word_embeddings is tied_head. Classes have biases that this engine can omit; these are written as zeros.
+// Its keys correspond to settings:
+//
+//   gpt2     n_layer                            layers
+//            n_head                             heads
+//            n_embd                             channels
+//   llama    num_hidden_layers                  layers
+//            num_attention_heads                heads
+//            num_key_value_heads                kv_heads
+//            hidden_size                        channels
+//            intermediate_size                  hidden
+//            rms_norm_eps                       norm_eps
+//            rope_theta                         rope_base
+//   llama, in rope_scaling or rope_parameters of rope_type "llama3":
+//            factor                             rope_factor
+//            low_freq_factor                    rope_low_freq_factor
+//            high_freq_factor                   rope_high_freq_factor
+//            original_max_position_embeddings   rope_original_context
+//   resnet   depths                             blocks
+//            hidden_sizes                       widths; with bottlenecks, hidden_sizes are four times widths
+//            layer_type                         bottleneck
+//   all      tie_word_embeddings                tied_head
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -27,19 +42,19 @@
 
 namespace elinvar {
 
-// What a config.json tells besides the network.
+// What a config.json contains besides the settings of the network.
 struct PublishedFacts {
   int64_t context = 0;                        // tokens in a sequence
   std::optional<int32_t> end_of_text = {};    // the token that separates documents
   std::vector<std::string> class_names = {};  // of images; empty: LABEL_0, LABEL_1, ..
 };
 
-// Returns the text of config.json for a network, `model` being its description with all defaults filled in. Throws
-// UsageError if neither Hugging Face's transformers nor torchvision has a class for it.
+// Returns the text of config.json for a network. `model` describes it with all defaults filled in. Throws UsageError if
+// neither Hugging Face's transformers nor torchvision has a class for it.
 std::string published_config(const Spec& model, const StateDict& network, const PublishedFacts& facts);
 
-// Compares a network, as above, with the config.json next to such weights, if there is one. Throws UsageError with the
-// right settings if it describes another network, and Failure if this engine does not support it.
+// Compares a network with the config.json next to these weights, if it exists. Throws UsageError that lists the
+// settings to change if it describes another network, and Failure if this engine does not support the network.
 void check_published_settings(const Spec& model, const StateDict& network, const std::filesystem::path& weights);
 
 }  // namespace elinvar

@@ -19,7 +19,7 @@ NamedValues form_of_resnet(const StateDict& network) {
 }
 
 NamedValues own_settings(const Spec& model, const StateDict& network) {
-  // Networks have these only if their configuration does.
+  // A description has these settings only if the configuration does.
   NamedValues settings = {{"rope_factor", 1.0}, {"qkv_bias", false}, {"batch_norm", true}};
   for (const auto& [name, setting] : model.settings) settings[name] = setting.value;
   if (family_of(model) == "resnet")

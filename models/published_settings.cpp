@@ -1,4 +1,4 @@
-// Compares a network with the config.json of weights that it is to get.
+// Compares the settings of a network with the config.json of weights that are imported into it.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -58,7 +58,7 @@ class ConfigReader {
       }
     return values;
   }
-  // Refuses a key with another value than those that this engine computes.
+  // Throws Failure if the key has a value that this engine does not support.
   void expect(const char* key, const std::vector<Json>& supported) const {
     const auto found = json_.find(key);
     if (found == json_.end() || found->is_null() || std::ranges::find(supported, *found) != supported.end()) return;
@@ -156,7 +156,7 @@ void read_vgg(ConfigReader& config, const Json& json) {
   if (name.starts_with("vgg")) config.set("batch_norm", name.ends_with("_bn"));
 }
 
-// The kinds of networks of each model_type.
+// The family of kinds (models/published_family.h) for each model_type.
 const std::map<std::string, std::string>& families() {
   static const std::map<std::string, std::string> all = {
       {"gpt2", "gpt"}, {"llama", "llama"}, {"qwen2", "llama"}, {"mistral", "llama"}, {"resnet", "resnet"}};
@@ -167,7 +167,7 @@ const std::map<std::string, std::string>& families() {
 
 void check_published_settings(const Spec& model, const StateDict& network, const fs::path& weights) {
   const std::string family = family_of(model);
-  if (family.empty()) return;  // no config.json describes other kinds
+  if (family.empty()) return;  // other kinds have no published config.json
   const fs::path path = (fs::is_directory(weights) ? weights : weights.parent_path()) / "config.json";
   if (!fs::exists(path)) return;
   const Json json = read_json_object(path);

@@ -34,7 +34,7 @@ const char* hint_for(int error) {
   }
 }
 
-// Explains in words what keeps a file from being created, where the system's message would not.
+// Throws a Failure that names the cause, for errors whose system message does not.
 void explain_create(int error, const fs::path& path) {
   const std::string folder = path.parent_path().string();
   if (error == EEXIST) fail("{} exists; choose another name", path.string());
@@ -48,7 +48,7 @@ void explain_create(int error, const fs::path& path) {
   fail("cannot {} {}: {}{}", what, path.string(), std::strerror(error), hint_for(error));
 }
 
-// Reports a missing folder with the name of the file, not with that of the temporary one.
+// Throws Failure if the folder is missing, so that the message names the file and not its temporary name.
 void check_folder_of(const fs::path& path) {
   const fs::path folder = path.parent_path();
   std::error_code error;

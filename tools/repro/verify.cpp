@@ -25,8 +25,8 @@
 #include "tools/repro/comparison.h"
 #include "tools/repro/output.h"
 #include "tools/repro/subprocess.h"
-#include "tools/training/training_setup.h"
 #include "tools/training/progress.h"
+#include "tools/training/training_setup.h"
 
 namespace elinvar {
 namespace {

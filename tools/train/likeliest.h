@@ -1,5 +1,5 @@
 #pragma once
-// The classes, or next tokens, that a network holds for the likeliest.
+// The most probable classes, or next tokens, according to a network's logits.
 #include <cstdint>
 #include <vector>
 
@@ -12,8 +12,8 @@ struct Likely {
   float probability;  // softmax of its logit
 };
 
-// Returns the `most` likeliest, or all if there are fewer, of each row of logits (rows, classes) float32 on the CPU,
-// the likeliest first. Of equal logits, the lower index counts as the likelier; NaN counts as the least likely.
+// Returns, for each row of logits, the classes with the largest logits in descending order: at most `most`. `logits` is
+// (rows, classes), float32, on the CPU. Equal logits are in the order of their indices, and NaN comes last.
 std::vector<std::vector<Likely>> likeliest(const Tensor& logits, int64_t most);
 
 }  // namespace elinvar

@@ -1,5 +1,5 @@
 #pragma once
-// `train predict`: what a run's network says of other images (predict_images.cpp) and texts (predict_text.cpp).
+// `train predict`: applies a run's network to other images (predict_images.cpp) and texts (predict_text.cpp).
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -1,4 +1,5 @@
-// The images are prepared as those of the run's validation split, and need not be near its data set.
+// Classifies image files. They are prepared as the images of the run's validation split are; the data set itself may be
+// absent.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -11,13 +12,13 @@
 #include "tools/cli/standard_streams.h"
 #include "tools/train/likeliest.h"
 #include "tools/train/predict.h"
-#include "tools/training/training_setup.h"
 #include "tools/training/kept_form.h"
+#include "tools/training/training_setup.h"
 
 namespace elinvar {
 namespace {
 
-// Returns the number of columns that UTF-8 text takes in a terminal, if each code point takes one.
+// Returns the number of terminal columns of UTF-8 text, counting one for each code point.
 size_t columns_of(const std::string& text) {
   return static_cast<size_t>(
       std::ranges::count_if(text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));
@@ -28,7 +29,7 @@ std::string padded(const std::string& text, size_t columns) {
   return text + std::string(columns > own ? columns - own : 0, ' ');
 }
 
-// What is printed and written for each image.
+// Prints the classes of each image, and collects the lines of the .csv file.
 class Listing {
  public:
   Listing(const PredictOptions& options, const ImageFiles& images) : options_(options), images_(images) {

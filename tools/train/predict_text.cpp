@@ -1,5 +1,5 @@
-// The text is cut into windows of the network's context, as a validation split is, so that the loss can be compared
-// with that of `train eval`; its last window may be shorter.
+// Computes the loss of a text and the most probable next tokens. The text is cut into windows of the network's context,
+// as a validation split is, so that the loss can be compared with that of `train eval`. The last window may be shorter.
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -25,7 +25,8 @@ std::string text_of(const std::string& path) {
   return without_last_newline(read_file(path));
 }
 
-// Returns the cross entropy of windows [begin, begin + count) of `length` tokens, each with the tokens after it.
+// Returns the cross entropy of `count` windows of `length` tokens from token `begin` on. The target of each token is
+// the next one.
 MicroBatchResult loss_of(const TrainingSetup& setup, std::span<const int32_t> tokens, int64_t begin, int64_t count,
                          int64_t length) {
   Tensor input = Tensor::empty({count, length}, DType::i32), target = Tensor::empty({count, length}, DType::i64);
