@@ -6,7 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/packet.h"
+#include "comm/blob.h"
+#include "tensor/tensor.h"
 
 namespace elinvar {
 

@@ -31,6 +31,7 @@
 
 #include "comm/packet.h"
 #include "tensor/base/check.h"
+#include "tensor/base/json_value.h"
 #include "tensor/digest.h"
 #include "tensor/fields.h"
 
@@ -121,9 +122,9 @@ struct FieldForm<std::string> {
 
 // JSON is passed on unchanged.
 template <>
-struct FieldForm<nlohmann::json> {
-  static nlohmann::json write(const nlohmann::json& value, std::vector<Blob>&) { return value; }
-  static nlohmann::json read(const nlohmann::json& json, FieldReader&) { return json; }
+struct FieldForm<JsonValue> {
+  static nlohmann::json write(const JsonValue& value, std::vector<Blob>&) { return *value; }
+  static JsonValue read(const nlohmann::json& json, FieldReader&) { return json; }
 };
 
 template <>

@@ -9,29 +9,15 @@
 // decode() accepts any bytes; it returns either a whole message or what is wrong with it.
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "tensor/tensor.h"
+#include "comm/blob.h"
+#include "comm/peer.h"
 
 namespace elinvar {
-
-// Immutable bytes that `owner` keeps alive; senders and receivers share them without a copy. The thread that drops a
-// sent blob last releases its owner, perhaps one of the transport's threads. Received blobs are aligned to 8 bytes.
-struct Blob {
-  std::shared_ptr<const void> owner;
-  const std::byte* data = nullptr;
-  size_t bytes = 0;
-};
-
-Blob blob_of(std::string text);
-
-// Identifies a process of a job from its start to its end. It is random and never reused: a process that comes back is
-// another peer.
-using PeerId = uint64_t;
 
 struct Packet {
   std::string kind;

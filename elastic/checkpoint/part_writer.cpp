@@ -43,8 +43,7 @@ void PartWriter::write(const std::stop_token& stop) {
       answer_(message.sender, message.step, receiver_.take(message.sender, message.step, *piece));
       continue;
     }
-    Finished part{message.step,
-                  receiver_.finish(message.sender, message.step, std::get<messages::Saved>(message.payload))};
+    Finished part{message.step, receiver_.finish(message.sender, message.step, *message.as<messages::Saved>())};
     {
       const std::lock_guard lock(mutex_);
       finished_.push_back(std::move(part));

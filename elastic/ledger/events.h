@@ -4,7 +4,7 @@
 //
 //   {"time":"2026-05-04T10:11:12.345Z","event":"checkpoint","step":400,"seconds":0.12}
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 

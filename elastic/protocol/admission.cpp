@@ -48,7 +48,7 @@ Admission::Arrival Admission::hello(const Message& m, const messages::Hello& hel
   if (known && worker.state == State::member) return Arrival::known;
   worker.state = State::joining;
   job_.world.event("hello",
-                   {{"peer", worker.peer}, {"endpoint", worker.endpoint}, {"environment", hello.about.environment}});
+                   {{"peer", worker.peer}, {"endpoint", worker.endpoint}, {"environment", *hello.about.environment}});
   if (job_.phase != Phase::starting) return Arrival::newcomer;
   // With adaptive scaling, other workers may have reached another state after the same number of steps.
   if (hello.loaded && m.step == job_.first_step && !job_.adaptive()) {

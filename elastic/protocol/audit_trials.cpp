@@ -59,7 +59,7 @@ std::optional<AuditTrials::Consequence> AuditTrials::examine(const Message& m, c
 
 Json AuditTrials::machine_of(int id) const {
   for (const auto& [peer, w] : job_.workers)
-    if (w.id == id) return {{"worker", id}, {"peer", peer}, {"environment", w.about.environment}};
+    if (w.id == id) return {{"worker", id}, {"peer", peer}, {"environment", *w.about.environment}};
   return {{"worker", id}};
 }
 

@@ -57,45 +57,43 @@ void Coordinator::receive(const Message& m, Seconds now) {
 }
 
 void Coordinator::handle(Worker& worker, const Message& m, Seconds now) {
-  std::visit(
-      Overloaded{[&](const messages::Ready& told) {
-                   worker.completed = m.step;  // may decrease: the worker was told to restore an earlier state
-                   // A worker that restored the first state is ready only for the first generation; later it must catch
-                   // up.
-                   if (job_.phase == Phase::starting ? told.attempt == 0 : transfers_.caught_up(worker, told.attempt))
-                     ready(worker, now);
-                 },
-                 [&](const messages::Blind&) {
-                   worker.blind = true;
-                   if (job_.phase == Phase::starting) fence_if(planner_.start(now), now);
-                 },
-                 [&](const messages::Warm&) {
-                   worker.warm = true;
-                   serve_learners();
-                 },
-                 [&](const messages::Missed& told) {
-                   transfers_.missed(told.peer);
-                   serve_learners();
-                 },
-                 [&](const messages::Audit& told) { audit(m, told.evidence, now); },
-                 [&](const messages::GroupUsed& told) { groups_.used(m, told); },
-                 [&](const messages::GroupMissing& told) { groups_.missing(worker, told); },
-                 [&](const messages::GroupFailed& told) { fence_if(groups_.failed(worker, m, told), now); },
-                 [&](const messages::Fenced& answer) {
-                   if (const Fencing::Answer what = fencing_.answered(worker, m, answer);
-                       what == Fencing::Answer::of_another)
-                     fence(fencing_.reason(), now);
-                   else if (what == Fencing::Answer::counts) conclude_fence(now);
-                 },
-                 [&](const messages::Suspect& told) {
-                   if (job_.workers.contains(told.peer)) remove_worker(told.peer, told.reason, now);
-                 },
-                 [&](const messages::Drain&) { drain(worker, now); },
-                 [&](const messages::Failed& told) {
-                   job_.end("failed", fmt::format("worker {}: {}", worker.id, told.reason));
-                 },
-                 [](const auto&) {}},  // workers do not send the other kinds to a coordinator
-      m.payload);
+  visit(
+      m.payload,
+      [&](const messages::Ready& told) {
+        worker.completed = m.step;  // may decrease: the worker was told to restore an earlier state
+        // A worker that restored the first state is ready only for the first generation; later it must catch
+        // up.
+        if (job_.phase == Phase::starting ? told.attempt == 0 : transfers_.caught_up(worker, told.attempt))
+          ready(worker, now);
+      },
+      [&](const messages::Blind&) {
+        worker.blind = true;
+        if (job_.phase == Phase::starting) fence_if(planner_.start(now), now);
+      },
+      [&](const messages::Warm&) {
+        worker.warm = true;
+        serve_learners();
+      },
+      [&](const messages::Missed& told) {
+        transfers_.missed(told.peer);
+        serve_learners();
+      },
+      [&](const messages::Audit& told) { audit(m, told.evidence, now); },
+      [&](const messages::GroupUsed& told) { groups_.used(m, told); },
+      [&](const messages::GroupMissing& told) { groups_.missing(worker, told); },
+      [&](const messages::GroupFailed& told) { fence_if(groups_.failed(worker, m, told), now); },
+      [&](const messages::Fenced& answer) {
+        if (const Fencing::Answer what = fencing_.answered(worker, m, answer); what == Fencing::Answer::of_another)
+          fence(fencing_.reason(), now);
+        else if (what == Fencing::Answer::counts) conclude_fence(now);
+      },
+      [&](const messages::Suspect& told) {
+        if (job_.workers.contains(told.peer)) remove_worker(told.peer, told.reason, now);
+      },
+      [&](const messages::Drain&) { drain(worker, now); },
+      [&](const messages::Failed& told) {
+        job_.end("failed", fmt::format("worker {}: {}", worker.id, told.reason));
+      });  // workers do not send the other kinds to a coordinator
 }
 
 // Handles a message of a worker that was evicted, or that has not introduced itself to this coordinator.

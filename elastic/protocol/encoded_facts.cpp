@@ -1,8 +1,11 @@
 #include "elastic/protocol/encoded_facts.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
+
+#include "comm/fields.h"
 
 namespace elinvar {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/fields.h"
+#include "comm/blob.h"
 #include "elastic/ledger/step_facts.h"
 #include "tensor/fields.h"
 

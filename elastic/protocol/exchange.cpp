@@ -110,20 +110,20 @@ void Exchange::take(Bucket& bucket, std::vector<Subtree> roots, int64_t count) {
 }
 
 std::string Exchange::receive(const Message& message, const SendToMember& send) {
-  return std::visit(Overloaded{[&](const messages::Contribution& contribution) { return receive(contribution); },
-                               [&](const messages::Check& check) { return receive(check); },
-                               [&](const messages::BucketResult& result) { return receive(result); },
-                               [&](const messages::TrailerPart& part) { return trailer_.receive(part, send); },
-                               [&](const messages::Trailer& trailer) { return trailer_.receive(trailer); },
-                               [&](const messages::GroupRoots& roots) {
-                                 return group_ ? group_->receive(roots) : std::string("roots that are not expected");
-                               },
-                               [&](const messages::Word& word) {
-                                 return options_.audit ? options_.audit->hear(word.member, word.claims)
-                                                       : std::string("a word that is not expected");
-                               },
-                               [](const auto&) { return std::string("no message of a reduction"); }},
-                    message.payload);
+  return visit(
+             message.payload, [&](const messages::Contribution& contribution) { return receive(contribution); },
+             [&](const messages::Check& check) { return receive(check); },
+             [&](const messages::BucketResult& result) { return receive(result); },
+             [&](const messages::TrailerPart& part) { return trailer_.receive(part, send); },
+             [&](const messages::Trailer& trailer) { return trailer_.receive(trailer); },
+             [&](const messages::GroupRoots& roots) {
+               return group_ ? group_->receive(roots) : std::string("roots that are not expected");
+             },
+             [&](const messages::Word& word) {
+               return options_.audit ? options_.audit->hear(word.member, word.claims)
+                                     : std::string("a word that is not expected");
+             })
+      .value_or("no message of a reduction");
 }
 
 std::string Exchange::receive(const messages::Contribution& contribution) {

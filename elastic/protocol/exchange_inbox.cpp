@@ -12,21 +12,19 @@ constexpr size_t kMostEarly = 1 << 16;
 
 // Returns the attempt of the state transfer that a result or trailer for a learner belongs to; 0 for others.
 int64_t attempt_of(const Message& message) {
-  return std::visit(Overloaded{[](const messages::BucketResult& result) { return result.attempt.value_or(0); },
-                               [](const messages::Trailer& trailer) { return trailer.attempt.value_or(0); },
-                               [](const auto&) { return int64_t{0}; }},
-                    message.payload);
+  return visit(
+             message.payload, [](const messages::BucketResult& result) { return result.attempt.value_or(0); },
+             [](const messages::Trailer& trailer) { return trailer.attempt.value_or(0); })
+      .value_or(0);
 }
 
 }  // namespace
 
 bool ExchangeInbox::takes(const Message& message) {
-  return std::visit(
-      Overloaded{[](const messages::Contribution&) { return true; }, [](const messages::Check&) { return true; },
-                 [](const messages::BucketResult&) { return true; }, [](const messages::TrailerPart&) { return true; },
-                 [](const messages::Trailer&) { return true; }, [](const messages::GroupRoots&) { return true; },
-                 [](const messages::Word&) { return true; }, [](const auto&) { return false; }},
-      message.payload);
+  const Payload& payload = message.payload;
+  return payload.as<messages::Contribution>() || payload.as<messages::Check>() ||
+         payload.as<messages::BucketResult>() || payload.as<messages::TrailerPart>() ||
+         payload.as<messages::Trailer>() || payload.as<messages::GroupRoots>() || payload.as<messages::Word>();
 }
 
 SendToMember ExchangeInbox::sender() {
@@ -53,8 +51,7 @@ void ExchangeInbox::receive(const Message& m) {
   if (exchange_ && m.step == position_.completed && m.generation == expected && attempt == current) {
     const std::string wrong = exchange_->receive(m, sender());
     if (!wrong.empty())
-      outbox_.report(
-          messages::Suspect{m.sender, fmt::format("sent a malformed {}: {}", kind_of(m.payload).name, wrong)});
+      outbox_.report(messages::Suspect{m.sender, fmt::format("sent a malformed {}: {}", m.payload.kind().name, wrong)});
     return;
   }
   if (!copy && m.generation < std::max(position_.promised, position_.number())) return;

@@ -1,7 +1,6 @@
 #pragma once
 // How a process joins a job: it asks for the job's description, introduces itself, and gets the state (PROTOCOL.md,
 // "Joining").
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "elastic/protocol/encoded_facts.h"
 #include "elastic/protocol/message_kind.h"
 #include "elastic/step/scaling_state.h"
+#include "tensor/base/json_value.h"
 #include "tensor/fields.h"
 
 namespace elinvar {
@@ -48,7 +48,7 @@ struct WorkerInfo {
   int numerics_version = 0, protocol = 0;
   NcclSupport nccl = {};
   std::vector<Digest> repeated = {};  // gradients of the run's first updates, if the worker has another build
-  nlohmann::json environment = nlohmann::json::object();  // tools/training/environment.h
+  JsonValue environment = {};         // tools/training/environment.h
 
   ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, gradient, state, tokens, images,
                  notices, numerics_version, protocol, nccl, repeated, environment)

@@ -310,34 +310,30 @@ void Member::lost(PeerId peer, const std::string& reason) {
 
 void Member::receive(const Message& m) {
   if (ExchangeInbox::takes(m)) return inbox_.receive(m);
-  std::visit(Overloaded{[&](const messages::Fetch& told) { transfers_.give_result(m, told); },
-                        [&](const messages::GroupName& told) { groups_.receive(m, told); },
-                        [&](const messages::GroupAgain& told) { groups_.receive(m, told); },
-                        [&](const messages::StatePieces& told) { receive_state(m.step, told); },
-                        [&](const auto&) {
-                          // A former coordinator that may not know that it was replaced is not obeyed.
-                          if (m.sender == position_.coordinator) obey(m);
-                        }},
-             m.payload);
+  const bool from_member = visit(
+      m.payload, [&](const messages::Fetch& told) { transfers_.give_result(m, told); },
+      [&](const messages::GroupName& told) { groups_.receive(m, told); },
+      [&](const messages::GroupAgain& told) { groups_.receive(m, told); },
+      [&](const messages::StatePieces& told) { receive_state(m.step, told); });
+  // A former coordinator that may not know that it was replaced is not obeyed.
+  if (!from_member && m.sender == position_.coordinator) obey(m);
 }
 
 void Member::obey(const Message& m) {
-  std::visit(Overloaded{[&](const messages::Fence&) { fenced_by(m.generation); },
-                        [&](const messages::Start& told) { start(told); },
-                        [&](const messages::Propose& told) { propose(told.record); },
-                        [&](const messages::Welcome& told) { welcome(told); },
-                        [&](const messages::Refused& told) {
-                          outcome_ = {"refused", told.reason, told.again};
-                        },
-                        [&](const messages::Release& told) {
-                          // The first answer counts: a refused worker gets no second one.
-                          if (!outcome_) outcome_ = {told.what, told.reason, told.again};
-                        },
-                        [&](const messages::Ack&) { facts_.confirm(m.step); },
-                        [&](const messages::SendState& told) { transfers_.begin(m.step, told); },
-                        [&](const messages::StopSending& told) { transfers_.stop(told.peer); },
-                        [](const auto&) {}},  // messages that a coordinator does not send to members
-             m.payload);
+  visit(
+      m.payload, [&](const messages::Fence&) { fenced_by(m.generation); },
+      [&](const messages::Start& told) { start(told); }, [&](const messages::Propose& told) { propose(told.record); },
+      [&](const messages::Welcome& told) { welcome(told); },
+      [&](const messages::Refused& told) {
+        outcome_ = {"refused", told.reason, told.again};
+      },
+      [&](const messages::Release& told) {
+        // The first answer counts: a refused worker gets no second one.
+        if (!outcome_) outcome_ = {told.what, told.reason, told.again};
+      },
+      [&](const messages::Ack&) { facts_.confirm(m.step); },
+      [&](const messages::SendState& told) { transfers_.begin(m.step, told); },
+      [&](const messages::StopSending& told) { transfers_.stop(told.peer); });
 }
 
 void Member::welcome(const messages::Welcome& told) {

@@ -3,7 +3,7 @@
 #include <map>
 #include <optional>
 
-#include "comm/packet.h"
+#include "comm/peer.h"
 #include "elastic/step/generation.h"
 
 namespace elinvar {

@@ -1,7 +1,9 @@
 #include "elastic/protocol/message.h"
 
-#include <array>
-#include <utility>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "comm/fields.h"
 #include "elastic/step/scaling_state.h"
@@ -69,51 +71,62 @@ struct FieldForm<Evidence::Stage> {
 
 namespace {
 
-constexpr size_t kKinds = std::variant_size_v<Payload>;
+template <class... Kinds>
+struct KindList {
+  // Calls visit.operator()<T>() for each kind of message.
+  template <class Visit>
+  static void each(Visit&& visit) {
+    (visit.template operator()<Kinds>(), ...);
+  }
+};
 
-template <size_t I>
-using Alternative = std::variant_alternative_t<I, Payload>;
+// In the order of the table.
+using AllKinds =
+    KindList<messages::Ask, messages::JobDescription, messages::Hello, messages::Refused, messages::Welcome,
+             messages::Warm, messages::Blind, messages::SendState, messages::Missed, messages::StopSending,
+             messages::StatePieces, messages::StateSent, messages::Ready, messages::Propose, messages::Start,
+             messages::Entered, messages::Fence, messages::Fenced, messages::Release, messages::NewCoordinator,
+             messages::Suspect, messages::Drain, messages::Failed, messages::Contribution, messages::BucketResult,
+             messages::TrailerPart, messages::Trailer, messages::Check, messages::Word, messages::Audit,
+             messages::Fetch, messages::GroupRoots, messages::GroupName, messages::GroupAgain, messages::GroupUsed,
+             messages::GroupMissing, messages::GroupFailed, messages::Alive, messages::Heard, messages::Facts,
+             messages::Ack, messages::Shown, messages::FaultInjected, messages::Saved, messages::FilePiece,
+             messages::Taken, messages::Ctl, messages::Answer>;
 
-// Calls visit.operator()<T>() for each kind of message.
-template <class Visit>
-void each_kind(Visit&& visit) {
-  [&]<size_t... I>(std::index_sequence<I...>) { (visit.template operator()<Alternative<I>>(), ...); }
-  (std::make_index_sequence<kKinds>());
-}
+struct Codec {
+  Json (*write)(const Payload&, std::vector<Blob>&);
+  Payload (*read)(const Json&, std::span<const Blob>);
+};
 
-using Read = Payload (*)(const Packet&);
-
-const std::map<std::string, Read, std::less<>>& readers() {
-  static const std::map<std::string, Read, std::less<>> readers = [] {
-    std::map<std::string, Read, std::less<>> by_name;
-    each_kind([&]<class T>() {
-      by_name.emplace(T::kKind.name, [](const Packet& p) -> Payload { return read_fields<T>(p.body, p.blobs); });
+const std::map<std::string, Codec, std::less<>>& codecs() {
+  static const std::map<std::string, Codec, std::less<>> codecs = [] {
+    std::map<std::string, Codec, std::less<>> by_name;
+    AllKinds::each([&]<class T>() {
+      by_name[T::kKind.name] = {
+          [](const Payload& payload, std::vector<Blob>& blobs) { return write_fields(*payload.as<T>(), blobs); },
+          [](const Json& body, std::span<const Blob> blobs) { return Payload(read_fields<T>(body, blobs)); }};
     });
     return by_name;
   }();
-  return readers;
+  return codecs;
 }
 
 }  // namespace
 
-const messages::Kind& kind_of(const Payload& payload) {
-  return std::visit([](const auto& of) -> const messages::Kind& { return std::decay_t<decltype(of)>::kKind; }, payload);
-}
-
 Packet packet_of(Message message, uint64_t run) {
-  Packet packet{.kind = kind_of(message.payload).name,
+  Packet packet{.kind = message.payload.kind().name,
                 .run = run,
                 .sender = message.sender,
                 .generation = message.generation,
                 .step = message.step};
-  packet.body = std::visit([&](const auto& of) { return write_fields(of, packet.blobs); }, message.payload);
+  packet.body = codecs().at(packet.kind).write(message.payload, packet.blobs);
   return packet;
 }
 
 Message message_of(const Packet& packet) {
-  const auto reader = readers().find(packet.kind);
-  if (reader == readers().end()) throw UsageError("an unknown kind of message");
-  return {packet.sender, packet.generation, packet.step, reader->second(packet)};
+  const auto codec = codecs().find(packet.kind);
+  if (codec == codecs().end()) throw UsageError("an unknown kind of message");
+  return {packet.sender, packet.generation, packet.step, codec->second.read(packet.body, packet.blobs)};
 }
 
 Json description_of(const WorkerInfo& worker) {
@@ -124,7 +137,7 @@ Json description_of(const WorkerInfo& worker) {
 
 std::string message_table() {
   std::string table = "| message | from → to | fields | meaning |\n| --- | --- | --- | --- |\n";
-  each_kind([&]<class T>() {
+  AllKinds::each([&]<class T>() {
     std::string names;
     const T example{};
     if constexpr (HasFields<T>)

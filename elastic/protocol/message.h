@@ -3,33 +3,22 @@
 // message is read and checked once, where it leaves the transport (comm/packet.h); members, coordinators and exchanges
 // see only these types. The table in PROTOCOL.md is generated from them.
 #include <functional>
-#include <optional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <variant>
 
-#include "comm/packet.h"
+#include "comm/peer.h"
 #include "elastic/protocol/group_messages.h"
 #include "elastic/protocol/joining_messages.h"
 #include "elastic/protocol/membership_messages.h"
+#include "elastic/protocol/payload.h"
 #include "elastic/protocol/reduction_messages.h"
 #include "elastic/protocol/reporting_messages.h"
 
 namespace elinvar {
 
-inline constexpr int kProtocolVersion = 12;  // the version of PROTOCOL.md, equal in all processes of a job
+struct Packet;
 
-// The payload of a message, in the order of the table.
-using Payload =
-    std::variant<messages::Ask, messages::JobDescription, messages::Hello, messages::Refused, messages::Welcome,
-                 messages::Warm, messages::Blind, messages::SendState, messages::Missed, messages::StopSending,
-                 messages::StatePieces, messages::StateSent, messages::Ready, messages::Propose, messages::Start,
-                 messages::Entered, messages::Fence, messages::Fenced, messages::Release, messages::NewCoordinator,
-                 messages::Suspect, messages::Drain, messages::Failed, messages::Contribution, messages::BucketResult,
-                 messages::TrailerPart, messages::Trailer, messages::Check, messages::Word, messages::Audit,
-                 messages::Fetch, messages::GroupRoots, messages::GroupName, messages::GroupAgain, messages::GroupUsed,
-                 messages::GroupMissing, messages::GroupFailed, messages::Alive, messages::Heard, messages::Facts,
-                 messages::Ack, messages::Shown, messages::FaultInjected, messages::Saved, messages::FilePiece,
-                 messages::Taken, messages::Ctl, messages::Answer>;
+inline constexpr int kProtocolVersion = 12;  // the version of PROTOCOL.md, equal in all processes of a job
 
 struct Message {
   PeerId sender = 0;
@@ -38,14 +27,13 @@ struct Message {
 
   template <class T>
   const T* as() const {
-    return std::get_if<T>(&payload);
+    return payload.as<T>();
   }
 };
 
 // Sends a message to another member of the sender's generation, by its index.
 using SendToMember = std::function<void(int member, Payload)>;
 
-const messages::Kind& kind_of(const Payload& payload);
 // Encodes a message for the transport.
 Packet packet_of(Message message, uint64_t run);
 // Decodes a packet. Throws UsageError that names the kind, the field, what was expected and what was found.
@@ -53,14 +41,6 @@ Message message_of(const Packet& packet);
 
 // Describes a worker to people and programs (train ctl status --json).
 nlohmann::json description_of(const WorkerInfo& worker);
-
-// Visits a payload with the overloads of several lambdas.
-template <class... Handlers>
-struct Overloaded : Handlers... {
-  using Handlers::operator()...;
-};
-template <class... Handlers>
-Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
 // Returns a table with one row for each kind of message: its name, route, fields and meaning (PROTOCOL.md, "Messages").
 std::string message_table();

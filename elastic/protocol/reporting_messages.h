@@ -1,13 +1,14 @@
 #pragma once
 // Reports of a worker (signs of life, facts of steps, parts of checkpoints), and requests of people to a job.
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "elastic/protocol/encoded_facts.h"
 #include "elastic/protocol/message_kind.h"
+#include "comm/blob.h"
+#include "tensor/base/json_value.h"
 #include "tensor/digest.h"
 #include "tensor/fields.h"
 
@@ -61,7 +62,7 @@ struct Shown {
 struct FaultInjected {
   static constexpr Kind kKind{"sabotaged", kToCoordinator, "a worker has injected a fault into itself"};
   std::string event = {};
-  nlohmann::json about = nlohmann::json::object();
+  JsonValue about = {};
 
   ELINVAR_FIELDS(event, about)
 };
@@ -113,7 +114,7 @@ struct Ctl {
 struct Answer {
   static constexpr Kind kKind{"answer", "coordinator → train ctl", "what was asked for, or why not"};
   std::string error = {};
-  nlohmann::json status = nlohmann::json::object();
+  JsonValue status = {};
 
   ELINVAR_FIELDS(error, status)
 };

@@ -56,7 +56,7 @@ HeldTerm::HeldTerm(const fs::path& run_directory, const Term& term)
       beat_file_(beat_file(directory_, number_)),
       next_(directory_ / fmt::format("{}.json", number_ + 1)) {
   const nlohmann::json record = {
-      {"run", term.run}, {"peer", term.peer}, {"endpoint", term.endpoint}, {"job", term.job}};
+      {"run", term.run}, {"peer", term.peer}, {"endpoint", term.endpoint}, {"job", *term.job}};
   if (!create_record(directory_, number_, record))
     fail("another coordinator has just taken over {}", run_directory.string());
   record_.emplace(File::open(directory_ / fmt::format("{}.json", number_)));

@@ -9,12 +9,12 @@
 // late writes are lost.
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
-#include "comm/packet.h"
+#include "comm/peer.h"
 #include "tensor/base/file.h"
+#include "tensor/base/json_value.h"
 
 namespace elinvar {
 
@@ -23,7 +23,7 @@ struct Term {
   uint64_t run = 0;
   PeerId peer = 0;
   std::string endpoint = {};
-  nlohmann::json job = {};  // what a successor must know about the run
+  JsonValue job = {};  // what a successor must know about the run
 };
 
 // Returns the newest term; null if there is no run or its directory cannot be read from here. Throws Failure if the

@@ -22,8 +22,7 @@ bool Session::Impl::flip(Fault::Flips what, int64_t step, std::span<Tensor> tens
 
 void Session::Impl::tell_fault(const char* what, int64_t step, nlohmann::json fields) {
   fields.update({{"cause", "chaos"}, {"worker", member.position().id()}, {"step", step + 1}});
-  transmit(member.position().coordinator,
-           {.payload = messages::FaultInjected{.event = what, .about = std::move(fields)}});
+  transmit(member.position().coordinator, {.payload = messages::FaultInjected{.event = what, .about = fields}});
 }
 
 Session::Task::Task(Impl& session, int vrank)

@@ -8,7 +8,22 @@
 
 namespace elinvar {
 
+namespace {
+
 constexpr size_t kMostSaved = 2;
+
+// Notes in a report of facts when it is sent.
+void stamp(Payload& payload, Seconds at) {
+  const auto replace = [&](auto report) {
+    report.told.at = at;
+    payload = std::move(report);
+  };
+  visit(
+      payload, [&](const messages::Facts& facts) { replace(facts); },
+      [&](const messages::Alive& alive) { replace(alive); });
+}
+
+}  // namespace
 
 Session::Impl::Impl(SessionOptions given, Transport& with, StateAccess access)
     : options(std::move(given)),
@@ -112,13 +127,12 @@ void Session::Impl::flush() {
         transport->disconnect(action.peer);
         break;
       case Action::What::send: {
-        const std::string kind = kind_of(action.message.payload).name;
+        const std::string kind = action.message.payload.kind().name;
         if (worker_faults.drops(member.position().id(), member.position().index == 0, action.message.step, kind)) {
           tell_fault("drop", action.message.step, {{"message", kind}});
           break;
         }
-        if (auto* facts = std::get_if<messages::Facts>(&action.message.payload)) facts->told.at = now();
-        if (auto* alive = std::get_if<messages::Alive>(&action.message.payload)) alive->told.at = now();
+        stamp(action.message.payload, now());
         transmit(action.peer, std::move(action.message));
         break;
       }
@@ -185,18 +199,17 @@ void Session::Impl::receive(const Packet& packet) {
   if (!answer) work.heard(now());
   if (of_coordinator && answer) watch.answered();
   if (of_coordinator) watch.heard(now());
-  std::visit(Overloaded{[&](const messages::Heard&) {},
-                        [&](const messages::Taken& taken) { copier.piece_taken(message.step, taken); },
-                        [&](const messages::NewCoordinator& other) {
-                          if (other.term > watch.term()) follow(other.term, message.sender, other.endpoint);
-                        },
-                        [&](const messages::Start& start) {
-                          // Arrives after the answers to a fence: the reduction of the interrupted step begins again.
-                          if (!start.completed.empty()) worker_faults.interrupted(start.record.first_step);
-                          member.receive(message);
-                        },
-                        [&](const auto&) { member.receive(message); }},
-             message.payload);
+  const bool handled = visit(
+      message.payload, [&](const messages::Heard&) {},
+      [&](const messages::Taken& taken) { copier.piece_taken(message.step, taken); },
+      [&](const messages::NewCoordinator& other) {
+        if (other.term > watch.term()) follow(other.term, message.sender, other.endpoint);
+      });
+  if (handled) return;
+  // Arrives after the answers to a fence: the reduction of the interrupted step begins again.
+  if (const auto* start = message.as<messages::Start>(); start && !start->completed.empty())
+    worker_faults.interrupted(start->record.first_step);
+  member.receive(message);
 }
 
 void Session::Impl::seek(const std::optional<SessionOptions::RecordedCoordinator>& recorded) {

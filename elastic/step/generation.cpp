@@ -1,6 +1,7 @@
 #include "elastic/step/generation.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "tensor/base/check.h"
 #include "tensor/base/reason.h"

@@ -1,12 +1,12 @@
 #pragma once
 // A generation is a period with fixed membership (PROTOCOL.md). Generation g exists if and only if its record,
 // generations/<g>.json in the run directory, was created; creation is exclusive, so there is never a second one.
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "comm/packet.h"
+#include "comm/peer.h"
 #include "comm/nccl.h"
 #include "elastic/step/assignment.h"
 #include "elastic/step/scaling_state.h"

@@ -1,13 +1,13 @@
 #pragma once
 // The inputs and results of a step: the gradient of each virtual rank, and the result of their reduction.
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "elastic/step/scaling_state.h"
+#include "tensor/base/json_value.h"
 #include "tensor/digest.h"
 #include "tensor/tensor.h"
 #include "tensor/fields.h"
@@ -29,7 +29,7 @@ struct RankFacts {
   // holds the short digests of each, concatenated.
   std::optional<Digest> gradient = {};
   std::string tensors = {};
-  nlohmann::json attached = {};  // other data that the loop shares with every member
+  JsonValue attached = {};  // other data that the loop shares with every member
 
   ELINVAR_FIELDS(loss_sum, count, correct, samples, batch, batch_tensors, gradient, tensors, attached)
 };

@@ -1,5 +1,6 @@
 #include "elastic/step/assignment.h"
 
+#include <nlohmann/json.hpp>
 #include <gtest/gtest.h>
 
 #include "elastic/run/generation_store.h"

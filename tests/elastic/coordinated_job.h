@@ -77,7 +77,7 @@ struct CoordinatedJob {
   }
   std::vector<std::string> kinds_sent(PeerId peer) {
     std::vector<std::string> kinds;
-    for (const Message& message : sent(peer)) kinds.push_back(kind_of(message.payload).name);
+    for (const Message& message : sent(peer)) kinds.push_back(message.payload.kind().name);
     return kinds;
   }
   int64_t count(const std::string& event) const {

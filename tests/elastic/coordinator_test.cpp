@@ -52,8 +52,7 @@ struct Job : CoordinatorWorld {
   std::vector<std::string> sent(PeerId peer) {
     std::vector<std::string> kinds;
     for (const Action& action : coordinator.take_actions())
-      if (action.what == Action::What::send && action.peer == peer)
-        kinds.push_back(kind_of(action.message.payload).name);
+      if (action.what == Action::What::send && action.peer == peer) kinds.push_back(action.message.payload.kind().name);
     return kinds;
   }
   bool has(const std::string& event) const {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "comm/packet.h"
 #include "elastic/audit/audit.h"
 #include "elastic/protocol/message.h"
 #include "tensor/stream.h"
@@ -156,7 +157,7 @@ TEST(Audit, ADigestCoversAllOfAGradientThatCounts) {
                         .facts = {.loss_sum = 1, .count = 2, .correct = 1, .samples = 2, .batch = d(1)}};
   std::set<std::string> digests = {digest_of(gradient).hex()};
   RankGradient scored = gradient;
-  scored.facts.attached = "a score";
+  scored.facts.attached = nlohmann::json("a score");
   EXPECT_TRUE(digests.contains(digest_of(scored).hex()));
   const auto differs = [&](auto&& change) {
     RankGradient other = gradient;

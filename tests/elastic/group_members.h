@@ -73,7 +73,7 @@ struct GroupMembers {
         for (Action& action : m->outbox().take()) {
           if (action.what != Action::What::send) continue;
           action.message.sender = peer;
-          (action.peer == kCoordinator ? reports : sent).push_back(kind_of(action.message.payload).name);
+          (action.peer == kCoordinator ? reports : sent).push_back(action.message.payload.kind().name);
           if (const auto* used = action.message.as<messages::GroupUsed>()) made = used->made;
           if (const auto* answer = action.message.as<messages::Fenced>()) whole[peer] = answer->group;
           if (!members.contains(action.peer)) continue;

@@ -39,7 +39,7 @@ struct MemberParts {
     std::vector<std::string> sent;
     for (Action& action : outbox.take()) {
       if (action.what != Action::What::send) continue;
-      sent.push_back(std::string(kind_of(action.message.payload).name) + ">" + std::to_string(action.peer));
+      sent.push_back(std::string(action.message.payload.kind().name) + ">" + std::to_string(action.peer));
       last = std::move(action.message);
     }
     return sent;

@@ -1,3 +1,4 @@
+#include "comm/packet.h"
 #include "elastic/protocol/member.h"
 
 #include <gtest/gtest.h>
@@ -142,7 +143,7 @@ struct HostMembers {
         action.message.sender = peer;
         if (action.peer == 3 && !members.contains(3)) on_their_way.push_back(action.message);
         if (!members.contains(action.peer)) continue;
-        kinds.push_back(kind_of(action.message.payload).name);
+        kinds.push_back(action.message.payload.kind().name);
         members.at(action.peer)->receive(action.message);
       }
     return kinds;
@@ -319,7 +320,7 @@ TEST(Member, WhoFailsTellsOfTheStepsBefore) {
     pair.members.at(peer)->failed("no more memory", 3);
     std::vector<std::string> kinds;
     for (const Action& action : pair.members.at(peer)->outbox().take())
-      kinds.push_back(kind_of(action.message.payload).name);
+      kinds.push_back(action.message.payload.kind().name);
     EXPECT_EQ(kinds, (Kinds{"facts", "failed"}));
   }
 }

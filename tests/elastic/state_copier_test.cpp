@@ -28,7 +28,7 @@ struct Sent {
                 [this](PeerId peer, int64_t, Payload payload) {
                   const std::lock_guard lock(mutex);
                   if (peer == 0) sent = true;
-                  else pieces.push_back(std::get<messages::StatePieces>(std::move(payload)));
+                  else pieces.push_back(*payload.as<messages::StatePieces>());
                 },
             .failed = [](std::exception_ptr failure) { std::rethrow_exception(failure); }};
   }

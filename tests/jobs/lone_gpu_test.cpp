@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "comm/fields.h"
 #include "elastic/ledger/step_facts.h"
 #include "elastic/session/replay.h"
 #include "tests/jobs/train_process.h"

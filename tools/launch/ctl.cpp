@@ -104,7 +104,7 @@ class RunningJob {
       const auto* answer = message.as<messages::Answer>();
       if (!answer) continue;
       if (!answer->error.empty()) fail("{}", answer->error);
-      return answer->status;
+      return *answer->status;
     }
   }
   const std::string& endpoint() const { return endpoint_; }

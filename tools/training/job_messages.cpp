@@ -89,9 +89,9 @@ void JobProcess::worker_failed(const Message& m, const messages::Failed& failed)
 // if it would be.
 std::string JobProcess::other_kind(const WorkerInfo& about) const {
   if (!config_.fast()) return "";
-  const std::string kind = kind_of_gpu(about.environment);
+  const std::string kind = kind_of_gpu(*about.environment);
   std::string ours = kind;
-  if (about_) ours = kind_of_gpu(about_->environment);
+  if (about_) ours = kind_of_gpu(*about_->environment);
   else if (const auto header = ledger_header(path_ / "ledger.jsonl")) {
     check(!header->kind.empty(),
           "{} does not name the kind of GPU that it is of, and fast products have had other bits since: finish the run "
@@ -120,13 +120,13 @@ std::vector<LedgerLine> JobProcess::first_updates() const {
 // worker's.
 Json JobProcess::build() const {
   if (command_.workers > 0) return {{"build_id", build_id()}, {"binary", fs::read_symlink("/proc/self/exe").string()}};
-  return about_ ? about_->environment : Json::object();
+  return about_ ? *about_->environment : Json::object();
 }
 
 // Returns why this worker has not shown that it computes the run's bits, or "". A worker that returns has shown it
 // before.
 std::string JobProcess::other_build(const messages::Hello& hello) const {
-  const Json &environment = hello.about.environment, ours = build();
+  const Json &environment = *hello.about.environment, ours = build();
   if (command_.any_build || build_of(ours).empty() || build_of(environment) == build_of(ours)) return "";
   if (hello.active || hello.loaded || hello.warm) return "";
   const std::string other = fmt::format("it is another build of this program, {}, than the run's, {}",
@@ -167,7 +167,7 @@ void JobProcess::receive(const Packet& packet) {
   try {
     message = message_of(packet);
     const auto* hello = message.as<messages::Hello>();
-    if (hello) check_environment(hello->about.environment);
+    if (hello) check_environment(*hello->about.environment);
     if (hello) print_notices(hello->about.notices);
     if (hello && !coordinator_) check_first(hello->about);
     else if (!message.as<messages::Failed>()) return take(message);
@@ -235,7 +235,7 @@ void JobProcess::take(const Message& m) {
   else if (saved) settle(directory_->checkpoints().saved(m.step, *saved));
   else if (const auto* told = m.as<messages::StateSent>()) state_sent(m, *told);
   else if (const auto* look = m.as<messages::Shown>()) shown(m, *look);
-  else if (const auto* fault = m.as<messages::FaultInjected>()) event(fault->event, fault->about);
+  else if (const auto* fault = m.as<messages::FaultInjected>()) event(fault->event, *fault->about);
   else coordinator_->receive(m, now());
   flush();
 }
@@ -252,18 +252,18 @@ void JobProcess::open_directory() {
                      Term{.run = run_,
                           .peer = self_,
                           .endpoint = transport_->endpoint(),
-                          .job = {{"text", text_},
-                                  {"file", command_.config},
-                                  {"overrides", command_.overrides},
-                                  {"min_workers", command_.min_workers},
-                                  {"hold", command_.hold},
-                                  {"any_build", command_.any_build},
-                                  {"until", command_.until ? Json(*command_.until) : Json()},
-                                  {"device", command_.device},
-                                  {"threads", command_.threads},
-                                  {"isa", command_.isa},
-                                  {"metrics_port", command_.metrics_port.value_or(-1)},
-                                  {"metrics_address", command_.metrics_address}}});
+                          .job = Json{{"text", text_},
+                                      {"file", command_.config},
+                                      {"overrides", command_.overrides},
+                                      {"min_workers", command_.min_workers},
+                                      {"hold", command_.hold},
+                                      {"any_build", command_.any_build},
+                                      {"until", command_.until ? Json(*command_.until) : Json()},
+                                      {"device", command_.device},
+                                      {"threads", command_.threads},
+                                      {"isa", command_.isa},
+                                      {"metrics_port", command_.metrics_port.value_or(-1)},
+                                      {"metrics_address", command_.metrics_address}}});
   for (const std::string& notice : directory_->start().notices) say(stderr, "{}\n", notice);
   report_.emplace(command_, config_, *directory_, began_);
   run_ = directory_->run();
@@ -286,7 +286,7 @@ void JobProcess::open(const WorkerInfo& about) {
   const LedgerOptions ledger = resolved.ledger_options();
   directory_->facts().begin({.numerics = resolved.run.numerics,
                              .scaling = resolved.run.scaling,
-                             .kind = resolved.fast() ? kind_of_gpu(about.environment) : "",
+                             .kind = resolved.fast() ? kind_of_gpu(*about.environment) : "",
                              .virtual_ranks = resolved.run.virtual_ranks,
                              .config = digest(resolved),
                              .data = about.data,
@@ -317,9 +317,9 @@ void JobProcess::open(const WorkerInfo& about) {
         records_.newest ? directory_->facts().recorded() : -1);
   event("start", {{"step", first},
                   {"steps", about.steps},
-                  {"device", about.environment["device"]},
-                  {"isa", about.environment["isa"]},
-                  {"threads", about.environment["threads"]},
+                  {"device", about.environment->at("device")},
+                  {"isa", about.environment->at("isa")},
+                  {"threads", about.environment->at("threads")},
                   {"workers", command_.workers}});
 }
 

@@ -52,7 +52,7 @@ void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
   tokens_ = about.tokens;
   const Config resolved = parse_config(about.config, "config.toml");
   replace_file(path / "config.toml", to_toml(resolved));
-  nlohmann::ordered_json environment(about.environment);
+  nlohmann::ordered_json environment(*about.environment);
   environment["command"] = options_.command_line;
   environment["data"] = about.data.hex();
   const fs::path of_before = path / "environment.json";
@@ -62,10 +62,10 @@ void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
   if (!options_.takes_over) environment["folder"] = fs::current_path().string();
   else if (before.is_object() && before.contains("folder")) environment["folder"] = before["folder"];
   if (options_.resume && !options_.takes_over && before.is_object()) {
-    if (build_of(before) != build_of(about.environment)) {
+    if (build_of(before) != build_of(*about.environment)) {
       const std::string change =
           fmt::format("going on with another build of this program, {}, than the part before, {}",
-                      name_of_build(about.environment), name_of_build(before));
+                      name_of_build(*about.environment), name_of_build(before));
       fmt::print(stderr, "{}\n", change);
       directory_.events().write("other_build", {{"reason", change}});
     }

@@ -28,7 +28,7 @@ Json Validation::share(int vrank) const {
 ValidationScore Validation::score(const std::vector<RankFacts>& facts) const {
   std::vector<BatchScore> scores;
   for (const RankFacts& share : facts)
-    for (const Json& s : share.attached)
+    for (const Json& s : *share.attached)
       scores.push_back({std::bit_cast<double>(s.at(0).get<uint64_t>()), s.at(1).get<int64_t>(), s.at(2).get<int64_t>(),
                         s.at(3).get<int64_t>()});
   const Score total = sum(scores);

@@ -1,3 +1,4 @@
+#include <nlohmann/json.hpp>
 #include "tests/elastic/simulator/simulation.h"
 
 namespace elinvar {

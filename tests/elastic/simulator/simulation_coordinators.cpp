@@ -1,9 +1,16 @@
 // The simulator: coordinators' processes, and their shared run directory.
+#include <nlohmann/json.hpp>
 #include "tests/elastic/simulator/simulation.h"
 
 #include <algorithm>
 
 namespace elinvar {
+
+void Simulation::Head::event(const std::string& name, const nlohmann::json& fields) {
+  sim.log(name + " " + fields.dump());
+  if (name == "audit") sim.judged(fields);
+  if (name == "data_plane" && fields.contains("group")) sim.used_group(fields["group"]);
+}
 
 Simulation::Head* Simulation::head() {  // the newest coordinator that lives
   for (auto it = heads_.rbegin(); it != heads_.rend(); ++it)

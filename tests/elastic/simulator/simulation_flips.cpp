@@ -1,4 +1,5 @@
 // The simulator: flips bits in audited data and checks which workers are blamed.
+#include <nlohmann/json.hpp>
 #include <algorithm>
 #include <bit>
 

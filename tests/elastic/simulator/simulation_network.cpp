@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "comm/packet.h"
+
 namespace elinvar {
 
 constexpr int64_t kReadAgain = 8;  // one message in this many is encoded and decoded as for the transport
@@ -25,7 +27,7 @@ void Simulation::send(PeerId from, PeerId to, Message message) {
     if (p.loses || of_open) {
       (of_open ? p.loses_open : p.loses) = false;
       result_.lost_open += of_open;
-      log(fmt::format("{} from {} to {} is lost", kind_of(message.payload).name, from, to));
+      log(fmt::format("{} from {} to {} is lost", message.payload.kind().name, from, to));
       return;
     }
   }

@@ -1,0 +1,14 @@
+#include "tensor/base/json_value.h"
+
+#include <nlohmann/json.hpp>
+
+namespace elinvar {
+
+JsonValue::JsonValue(const nlohmann::json& value) : value_(std::make_shared<const nlohmann::json>(value)) {}
+
+const nlohmann::json& JsonValue::operator*() const {
+  static const nlohmann::json null;
+  return value_ ? *value_ : null;
+}
+
+}  // namespace elinvar
