@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tests/support/environment.h"
 #include "comm/packet.h"
 #include "elastic/audit/audit.h"
 #include "elastic/protocol/message.h"
@@ -177,22 +178,17 @@ TEST(Audit, ADigestCoversAllOfAGradientThatCounts) {
 // --- In the simulator, which checks that every flip is caught before an update uses it, and that every evicted worker
 // had a flip.
 
-int64_t from_environment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::atoll(text) : otherwise;
-}
-
-struct Happened {
+struct AuditsHappened {
   int64_t flips = 0, caught = 0, replays = 0, undecided = 0, refused = 0;
 };
 
 // ELINVAR_SCHEDULES sets the number of schedules; ELINVAR_SCHEDULE selects a single one and prints its log.
-Happened expect_audits_hold(const Schedule& like) {
+AuditsHappened expect_audits_hold(const Schedule& like) {
   CpuStream alone(1);
   const StreamScope scope(alone);
-  const int64_t only = from_environment("ELINVAR_SCHEDULE", -1);
-  const int64_t count = only >= 0 ? only + 1 : from_environment("ELINVAR_SCHEDULES", 500);
-  Happened happened;
+  const int64_t only = test::from_environment("ELINVAR_SCHEDULE", -1);
+  const int64_t count = only >= 0 ? only + 1 : test::from_environment("ELINVAR_SCHEDULES", 500);
+  AuditsHappened happened;
   int failures = 0;
   for (int64_t seed = std::max<int64_t>(only, 0); seed < count && failures < 3; ++seed) {
     Schedule schedule = like;
@@ -219,19 +215,19 @@ Happened expect_audits_hold(const Schedule& like) {
 }
 
 TEST(ElasticAudit, EachFlipIsCaughtWhereNothingElseHappens) {
-  const Happened happened = expect_audits_hold({.faults = 0, .flips = 1});
+  const AuditsHappened happened = expect_audits_hold({.faults = 0, .flips = 1});
   EXPECT_GT(happened.flips, 300);
   EXPECT_EQ(happened.caught, happened.flips);
   EXPECT_EQ(happened.undecided, 0);
 }
 
 TEST(ElasticAudit, FlipsAreCaughtInRandomSchedules) {
-  const Happened happened = expect_audits_hold({.faults = 1, .flips = 3});
+  const AuditsHappened happened = expect_audits_hold({.faults = 1, .flips = 3});
   EXPECT_GT(happened.caught, 300);
 }
 
 TEST(ElasticAudit, LastingFaultsAreFoundOrTheRunEnds) {
-  const Happened happened = expect_audits_hold({.faults = 1, .flips = 3, .lasting_faults = true});
+  const AuditsHappened happened = expect_audits_hold({.faults = 1, .flips = 3, .lasting_faults = true});
   EXPECT_GT(happened.caught, 300);
   EXPECT_GT(happened.replays, 50);
   EXPECT_GT(happened.undecided, 0);
@@ -239,7 +235,8 @@ TEST(ElasticAudit, LastingFaultsAreFoundOrTheRunEnds) {
 }
 
 TEST(ElasticAudit, FlipsAreCaughtWithAdaptiveScaling) {
-  const Happened happened = expect_audits_hold({.faults = 1, .adaptive = true, .flips = 2, .lasting_faults = true});
+  const AuditsHappened happened =
+      expect_audits_hold({.faults = 1, .adaptive = true, .flips = 2, .lasting_faults = true});
   EXPECT_GT(happened.caught, 300);
 }
 

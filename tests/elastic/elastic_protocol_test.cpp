@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "tests/support/environment.h"
 #include "elastic/protocol/hang.h"
 #include "elastic/session/watch.h"
 #include "tensor/stream.h"
@@ -19,11 +20,6 @@ Schedule schedule_of(uint64_t seed) {
           .faults = static_cast<int>(seed / 3 % 7)};
 }
 
-int64_t from_environment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::atoll(text) : otherwise;
-}
-
 // Each seed is a schedule of joins, drains, kills, stalls, cuts and dying coordinators. ELINVAR_SCHEDULES sets the
 // number of schedules; ELINVAR_SCHEDULE selects a single one and prints its log.
 struct Happened {
@@ -33,8 +29,8 @@ struct Happened {
 Happened expect_random_schedules_hold(bool adaptive, bool gpus = false) {
   CpuStream alone(1);
   const StreamScope scope(alone);
-  const int64_t only = from_environment("ELINVAR_SCHEDULE", -1);
-  const int64_t count = only >= 0 ? only + 1 : from_environment("ELINVAR_SCHEDULES", 2000);
+  const int64_t only = test::from_environment("ELINVAR_SCHEDULE", -1);
+  const int64_t count = only >= 0 ? only + 1 : test::from_environment("ELINVAR_SCHEDULES", 2000);
   int failures = 0;
   int64_t generations = 0;
   Happened happened;
@@ -107,8 +103,8 @@ TEST(ElasticProtocol, RandomSchedulesOfGpusGoThroughGroups) {
 TEST(ElasticProtocol, RandomSchedulesWhoseCoordinatorDiesBeforeTheFirstGenerationGoOn) {
   CpuStream alone(1);
   const StreamScope scope(alone);
-  const int64_t only = from_environment("ELINVAR_SCHEDULE", -1);
-  const int64_t count = only >= 0 ? only + 1 : from_environment("ELINVAR_SCHEDULES", 2000);
+  const int64_t only = test::from_environment("ELINVAR_SCHEDULE", -1);
+  const int64_t count = only >= 0 ? only + 1 : test::from_environment("ELINVAR_SCHEDULES", 2000);
   int failures = 0;
   for (int64_t seed = std::max<int64_t>(only, 0); seed < count && failures < 3; ++seed) {
     Schedule schedule = schedule_of(static_cast<uint64_t>(seed));

@@ -12,7 +12,7 @@ using test::Sent;
 using Outcome = StepAudit::Outcome;
 
 constexpr AuditOptions kEachStep{.every = 1, .seed = 7};
-constexpr int kVranks = 4;
+constexpr int kAuditedVranks = 4;
 
 RankGradient gradient(float value) {
   return {.gradients = {Tensor::full({3}, value)}, .facts = {.count = 1, .samples = 1}};
@@ -20,12 +20,12 @@ RankGradient gradient(float value) {
 
 struct Audited : MemberParts {
   explicit Audited(int members = 2, int index = 0) : MemberParts(members, index, /*first_step=*/1) {}
-  StepAudit audit{kEachStep, kVranks, position, outbox};
-  int vrank = audited_vrank(kEachStep, 1, kVranks);
+  StepAudit audit{kEachStep, kAuditedVranks, position, outbox};
+  int vrank = audited_vrank(kEachStep, 1, kAuditedVranks);
 };
 
 TEST(StepAudit, TheAuditorComputesOneGradientMore) {
-  const AuditRoles roles = audit_roles(kEachStep, MemberParts::generation(1, 2, 1), 1, kVranks, 0);
+  const AuditRoles roles = audit_roles(kEachStep, MemberParts::generation(1, 2, 1), 1, kAuditedVranks, 0);
   ASSERT_NE(roles.auditor, roles.owner);
   Audited owner(2, roles.owner), auditor(2, roles.auditor);
   EXPECT_EQ(owner.audit.due_vrank(), std::nullopt);
@@ -42,7 +42,7 @@ TEST(StepAudit, NothingIsAuditedBeforeTheGenerationBeginsNorAfterTheLastUpdate) 
   Audited at;
   EXPECT_TRUE(at.audit.audits());
   EXPECT_TRUE(at.audit.compares(1, at.vrank));
-  EXPECT_FALSE(at.audit.compares(1, (at.vrank + 1) % kVranks));
+  EXPECT_FALSE(at.audit.compares(1, (at.vrank + 1) % kAuditedVranks));
   EXPECT_FALSE(at.audit.compares(2, at.vrank)) << "another step";
   at.position.completed = 0;
   EXPECT_FALSE(at.audit.audits());
@@ -53,11 +53,11 @@ TEST(StepAudit, NothingIsAuditedBeforeTheGenerationBeginsNorAfterTheLastUpdate) 
 
 // A member that is alone makes its claims twice; a second claim that differs is detected.
 struct Alone : Audited {
-  Alone() : Audited(1, 0) { position.generation->members[0].share = {{0, kVranks}}; }
+  Alone() : Audited(1, 0) { position.generation->members[0].share = {{0, kAuditedVranks}}; }
   Outcome judged() {
-    Exchange exchange({.vranks = kVranks});
+    Exchange exchange({.vranks = kAuditedVranks});
     messages::TrailerPart part{.held = 1, .audit = audit.claims()};
-    for (int v = 0; v < kVranks; ++v) part.facts[v] = {};
+    for (int v = 0; v < kAuditedVranks; ++v) part.facts[v] = {};
     exchange.contribute({}, part, {}, [](int, Payload) {});
     return audit.judge(exchange, 0);
   }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "tests/support/environment.h"
 #include "elastic/audit/audit.h"
 #include "tensor/base/file.h"
 #include "tests/jobs/tiny_job.h"
@@ -141,15 +142,11 @@ TEST_F(AuditedJob, WithoutFaultsNothingIsFound) {
   }
 }
 
-int64_t from_environment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::atoll(text) : otherwise;
-}
-
 // ELINVAR_AUDITS sets the number of runs (`tools/soak --audits` does 100), ELINVAR_CHAOS_SEED the first. Flips in
 // audited data must be found, and no other worker blamed.
 TEST_F(AuditedJob, RandomFlipsAreFoundWhereTheyAreAudited) {
-  const int64_t count = from_environment("ELINVAR_AUDITS", 4), first = from_environment("ELINVAR_CHAOS_SEED", 0);
+  const int64_t count = test::from_environment("ELINVAR_AUDITS", 4),
+                first = test::from_environment("ELINVAR_CHAOS_SEED", 0);
   const bool soak = std::getenv("ELINVAR_AUDITS") != nullptr;
   int64_t hits = 0, others = 0;
   for (int64_t n = 0; n < count; ++n) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "tests/support/environment.h"
 #include "elastic/session/chaos.h"
 #include "elastic/session/worker_faults.h"
 #include "tensor/base/check.h"
@@ -143,11 +144,6 @@ TEST(Chaos, RandomFaultsLeaveOneThatHasTheState) {
   EXPECT_GT(long_stalls, 500);
 }
 
-int64_t from_environment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::atoll(text) : otherwise;
-}
-
 struct RandomJob {
   std::string chaos;
   std::vector<std::string> options;
@@ -238,7 +234,8 @@ TEST_F(ChaosJob, EverybodyDiesAndItGoesOn) {
 // ELINVAR_CHAOS_KEEP the folder for failed runs.
 TEST_F(ChaosJob, RandomSchedulesEndAsTheUndisturbedRun) {
   const bool soak = std::getenv("ELINVAR_CHAOS") != nullptr;
-  const int64_t count = from_environment("ELINVAR_CHAOS", 12), first = from_environment("ELINVAR_CHAOS_SEED", 0);
+  const int64_t count = test::from_environment("ELINVAR_CHAOS", 12),
+                first = test::from_environment("ELINVAR_CHAOS_SEED", 0);
   ASSERT_EQ(wait(spawn({"keygen", folder_ / "key"})).code, 0);
   const auto began = Clock::now();
   size_t faults = 0;

@@ -164,7 +164,7 @@ TEST(Subprocess, EndsWhatItsProgramsHaveStarted) {
 // The kernel may kill a coordinator when memory runs out: its workers would start another one.
 TEST(Subprocess, EndsWhatIsLeftOfAProgramThatWasKilled) {
   Subprocess subprocess;
-  const Ended ended =
+  const Subprocess::Ended ended =
       subprocess.run("/bin/sh", {"-c", fmt::format("cd {}; {} until test -e worker; do sleep 0.01; done; "
                                                    "kill -9 $$",
                                                    subprocess.path().string(), kStartsAWorker)});

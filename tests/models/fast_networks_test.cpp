@@ -93,19 +93,19 @@ std::vector<Net> networks() {
            5e-3}};
 }
 
-struct Trained {
+struct TrainedFast {
   std::vector<double> losses;
   Digest state;
 };
 
 // Trains three steps and checks that parameters and their gradients are float32.
-Trained train(const Net& net, Device device, Precision precision, bool recompute = false) {
+TrainedFast train(const Net& net, Device device, Precision precision, bool recompute = false) {
   const auto network = net.built();
   network->parameters.move_to(device);
   const OptimizerConfig options{.kind = "adamw", .lr = net.lr, .weight_decay = 0.1};
   const auto optimizer = make_optimizer(options, network->parameters);
   const Tensor input = net.made_batch(), target = net.made_targets();
-  Trained result;
+  TrainedFast result;
   for (int64_t step = 0; step < 3; ++step) {
     const MicroBatchResult found = [&] {
       const PrecisionScope scope(precision);
@@ -124,10 +124,10 @@ Trained train(const Net& net, Device device, Precision precision, bool recompute
 TEST_P(FastProductsInNetworks, NetworksTrainOnMasterWeights) {
   for (const Net& net : networks()) {
     SCOPED_TRACE(net.kind);
-    const Trained portable = train(net, device_, Precision::portable);
+    const TrainedFast portable = train(net, device_, Precision::portable);
     for (const Precision precision : kFast) {
       Precisions recorder;
-      Trained fast;
+      TrainedFast fast;
       {
         const RecordScope recording(recorder);
         fast = train(net, device_, precision);

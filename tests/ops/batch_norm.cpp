@@ -38,37 +38,37 @@ Inputs with_statistics(const Shape& x) {
   return {{x}, {{x.back()}}, {{x.back()}}, mean, var};
 }
 
-Var ones(int64_t n) { return Tensor::full({n}, 1.0); }
+Var unit(int64_t n) { return Tensor::full({n}, 1.0); }
 
 // 1380 rows: several blocks, the last of which and whose last leaf are not full; 133 channels: every strip width.
 const Shape kLarge{3, 20, 23, 133};
 
-const OpRows rows({
+const OpRows batch_norm_rows({
     {.name = "batch_norm",
      .inputs = with_factors({2, 5, 7, 3}),
      .op = [](const Vars& v) { return batch_norm(v[0], v[1], v[2]).y; },
      .oracle = [](const Tensors& t) { return oracle(t, false, false, false); },
      .large = with_factors(kLarge),
-     .errors = {{[] { batch_norm(Tensor::zeros({4}), ones(4), ones(4)); },
+     .errors = {{[] { batch_norm(Tensor::zeros({4}), unit(4), unit(4)); },
                  "[batch_norm] an input (.., C) with elements"},
                 {[] {
-                   batch_norm(Tensor::zeros({0, 4}), ones(4), ones(4));
+                   batch_norm(Tensor::zeros({0, 4}), unit(4), unit(4));
                  },
                  "[batch_norm] an input (.., C) with elements"},
                 {[] {
-                   batch_norm(Tensor::zeros({2, 4}, DType::i32), ones(4), ones(4));
+                   batch_norm(Tensor::zeros({2, 4}, DType::i32), unit(4), unit(4));
                  },
                  "[batch_norm] float32 or float64"},
                 {[] {
-                   batch_norm(Tensor::zeros({2, 4}), ones(3), ones(4));
+                   batch_norm(Tensor::zeros({2, 4}), unit(3), unit(4));
                  },
                  "[batch_norm] gamma must be float32 of shape (4,)"},
                 {[] {
-                   batch_norm(Tensor::zeros({2, 4}), ones(4), ones(5));
+                   batch_norm(Tensor::zeros({2, 4}), unit(4), unit(5));
                  },
                  "[batch_norm] beta must be float32 of shape (4,)"},
                 {[] {
-                   batch_norm(Tensor::zeros({2, 4}), ones(4), ones(4), {.residual = Tensor::zeros({1, 4})});
+                   batch_norm(Tensor::zeros({2, 4}), unit(4), unit(4), {.residual = Tensor::zeros({1, 4})});
                  },
                  "[batch_norm] shapes (2, 4) and (1, 4) must be equal"}}},
     {.name = "batch_norm_relu",
@@ -92,11 +92,11 @@ const OpRows rows({
      .oracle = [](const Tensors& t) { return oracle(t, false, false, true); },
      .large = with_statistics(kLarge),
      .errors = {{[] {
-                   batch_norm_eval(Tensor::zeros({2, 4}), ones(4), ones(4), Tensor::zeros({4}), Tensor::zeros({1}));
+                   batch_norm_eval(Tensor::zeros({2, 4}), unit(4), unit(4), Tensor::zeros({4}), Tensor::zeros({1}));
                  },
                  "[batch_norm] the variance must be float32 of shape (4,)"},
                 {[] {
-                   batch_norm_eval(Tensor::zeros({2, 4}), ones(5), ones(5), Tensor::zeros({5}), Tensor::zeros({5}));
+                   batch_norm_eval(Tensor::zeros({2, 4}), unit(5), unit(5), Tensor::zeros({5}), Tensor::zeros({5}));
                  },
                  "[batch_norm] the factors must be float32 of shape (4,)"},
                 {[] {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/ops/op_inputs.h"
 #include "autograd/loss.h"
 #include "tensor/ops/cross_entropy.h"
 #include "tensor/ops/top1_correct.h"
@@ -43,15 +44,13 @@ Tensor top1_oracle(const Tensors& t, int64_t ignored) {
 // Rounds to integers, so that few values differ.
 Tensor coarse(const Tensor& x) { return x.to(DType::i32).to(x.dtype()); }
 
-Var zeros(const Shape& shape) { return Tensor::zeros(shape); }
-
 // Two rows of three logits, with saved values as a file may hold them.
 void backward_of(const Tensor& targets, const Tensor& m) {
   cross_entropy_backward(Tensor::zeros({}), Tensor::zeros({2, 3}), {Tensor(), targets, m, Tensor::zeros({2})}, 0.0,
                          -100);
 }
 
-const OpRows rows({
+const OpRows loss_rows({
     {.name = "cross_entropy",
      .inputs = {{{3, 7, 19}}, {{3, 7}, Kind::index, 19}},
      .op = [](const Vars& v) { return cross_entropy(v[0], v[1].value()); },

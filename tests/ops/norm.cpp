@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "tests/ops/op_inputs.h"
 #include "autograd/norm.h"
 #include "autograd/pointwise.h"
 #include "tensor/ops/layer_norm.h"
@@ -45,15 +46,13 @@ Tensor group_oracle(const Tensors& t, int64_t groups, double eps) {
   return affine(y, &t[1], &t[2]);
 }
 
-Var zeros(const Shape& shape) { return Tensor::zeros(shape); }
-
 // Two rows of three, with saved numbers of these shapes.
 void backward_of(RowNorm kind, const Shape& mean, const Shape& r, const Shape& gamma) {
   row_norm_backward(kind, Tensor::zeros({2, 3}), Tensor::zeros({2, 3}), Tensor::zeros(gamma),
                     {Tensor(), Tensor::zeros(mean), Tensor::zeros(r)}, true, true);
 }
 
-const OpRows rows({
+const OpRows norm_rows({
     {.name = "layer_norm",
      .inputs = {{{3, 5, 37}}, {{37}}, {{37}}},
      .op = [](const Vars& v) { return layer_norm(v[0], v[1], v[2]); },

@@ -16,6 +16,8 @@ Tensors make_inputs(const Inputs& inputs, const std::string& name, Values values
 // Standard normal values, rounded to float32 and then converted to `dtype`.
 Tensor normal(const Shape& shape, const std::string& name, DType dtype = DType::f32);
 
+inline Var zeros(const Shape& shape) { return Tensor::zeros(shape); }
+
 // Returns the same elements in a layout that is not contiguous if the shape allows one.
 Tensor in_other_layout(const Tensor& x);
 

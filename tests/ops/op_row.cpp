@@ -279,7 +279,7 @@ std::string test_name(std::string name) {
   return name;
 }
 
-void add(const OpRow& row, const char* check_name, void (*body)(const OpRow&)) {
+void register_test(const OpRow& row, const char* check_name, void (*body)(const OpRow&)) {
   ::testing::RegisterTest(test_name(row.name).c_str(), check_name, nullptr, nullptr, __FILE__, __LINE__,
                           [&row, body]() -> RowTest* { return new RowTest(row, body); });
 }
@@ -296,20 +296,20 @@ OpRows::OpRows(std::vector<OpRow> rows) {
       std::fprintf(stderr, "two op rows are named %s\n", row.name.c_str());
       std::abort();
     }
-    if (row.oracle) add(row, "oracle", check_oracle);
+    if (row.oracle) register_test(row, "oracle", check_oracle);
     if (std::any_of(row.inputs.begin(), row.inputs.end(), [&](const Input& i) { return takes_gradient(row, i); }))
-      add(row, "gradcheck", check_gradient);
+      register_test(row, "gradcheck", check_gradient);
     if (row.op) {
-      add(row, "bits", check_bits);
-      add(row, "layout", check_layout);
-      add(row, "replay", check_replay);
+      register_test(row, "bits", check_bits);
+      register_test(row, "layout", check_layout);
+      register_test(row, "replay", check_replay);
       for (const Device device : devices_of_the_build()) {
-        if (device.kind == DeviceKind::emulated) add(row, "emulated", check_device<DeviceKind::emulated>);
-        else add(row, "cuda", check_device<DeviceKind::cuda>);
+        if (device.kind == DeviceKind::emulated) register_test(row, "emulated", check_device<DeviceKind::emulated>);
+        else register_test(row, "cuda", check_device<DeviceKind::cuda>);
       }
     }
-    if (row.zero_filled) add(row, "zero_fill", check_zero_fill);
-    if (!row.errors.empty()) add(row, "errors", check_errors);
+    if (row.zero_filled) register_test(row, "zero_fill", check_zero_fill);
+    if (!row.errors.empty()) register_test(row, "errors", check_errors);
   }
 }
 

@@ -17,9 +17,9 @@ Span fixed(int64_t o, int64_t kernel, int64_t stride, int64_t padding) {
   return {o * stride - padding, o * stride - padding + kernel};
 }
 
-enum class Kind { max, whole, present };
+enum class PoolKind { max, whole, present };
 
-Tensor pooled(const Tensor& x, Extent2 out, Kind kind, const std::function<Span(int64_t)>& rows_of,
+Tensor pooled(const Tensor& x, Extent2 out, PoolKind kind, const std::function<Span(int64_t)>& rows_of,
               const std::function<Span(int64_t)>& cols_of) {
   const int64_t H = x.dim(1), W = x.dim(2), C = x.dim(3);
   Tensor y = Tensor::empty({x.dim(0), out.h, out.w, C}, DType::f64);
@@ -36,12 +36,12 @@ Tensor pooled(const Tensor& x, Extent2 out, Kind kind, const std::function<Span(
       }
     }
     const double area = static_cast<double>((h.end - h.begin) * (w.end - w.begin));
-    y.data<double>()[i] = kind == Kind::max ? most : sum / (kind == Kind::whole ? area : present);
+    y.data<double>()[i] = kind == PoolKind::max ? most : sum / (kind == PoolKind::whole ? area : present);
   }
   return y;
 }
 
-Tensor oracle(const Tensor& x, const Pool2dOptions& o, Kind kind) {
+Tensor oracle(const Tensor& x, const Pool2dOptions& o, PoolKind kind) {
   const Extent2 out{(x.dim(1) + 2 * o.padding.h - o.kernel.h) / o.stride.h + 1,
                     (x.dim(2) + 2 * o.padding.w - o.kernel.w) / o.stride.w + 1};
   return pooled(
@@ -55,7 +55,7 @@ Tensor adaptive_oracle(const Tensor& x, Extent2 out) {
                 static_cast<int64_t>(std::ceil(static_cast<double>((o + 1) * in) / static_cast<double>(outs)))};
   };
   return pooled(
-      x, out, Kind::whole, [&](int64_t i) { return span(i, x.dim(1), out.h); },
+      x, out, PoolKind::whole, [&](int64_t i) { return span(i, x.dim(1), out.h); },
       [&](int64_t i) { return span(i, x.dim(2), out.w); });
 }
 
@@ -63,7 +63,7 @@ OpRow max_row(const char* name, const Shape& shape, const Shape& large, const Po
   return {.name = name,
           .inputs = {{shape, Input::Kind::distinct}},
           .op = [o](const Vars& v) { return max_pool2d(v[0], o); },
-          .oracle = [o](const Tensors& t) { return oracle(t[0], o, Kind::max); },
+          .oracle = [o](const Tensors& t) { return oracle(t[0], o, PoolKind::max); },
           .large = {{large, Input::Kind::distinct}}};
 }
 
@@ -72,7 +72,8 @@ OpRow avg_row(const char* name, const Shape& shape, const Shape& large, const Po
       .name = name,
       .inputs = {{shape}},
       .op = [o](const Vars& v) { return avg_pool2d(v[0], o); },
-      .oracle = [o](const Tensors& t) { return oracle(t[0], o, o.count_include_pad ? Kind::whole : Kind::present); },
+      .oracle =
+          [o](const Tensors& t) { return oracle(t[0], o, o.count_include_pad ? PoolKind::whole : PoolKind::present); },
       .large = {{large}}};
 }
 
@@ -91,7 +92,7 @@ OpRow with_errors(OpRow row, std::vector<std::pair<std::function<void()>, std::s
 
 Var images() { return Tensor::zeros({1, 4, 4, 2}); }
 
-const OpRows rows({
+const OpRows pool_rows({
     with_errors(
         max_row("max_pool2d", {2, 4, 6, 3}, {3, 32, 32, 33}, {}),
         {{[] {

@@ -118,7 +118,7 @@ Tensor attention_oracle(const Tensors& t, bool causal) {
 
 Tensor part(const Tensor& qkv, int64_t i) { return qkv.select(2, i).clone(); }
 
-const OpRows rows({
+const OpRows product_rows({
     {.name = "matmul",
      .inputs = {{{5, 7}}, {{7, 3}}},
      .op = [](const Vars& v) { return matmul(v[0], v[1]); },

@@ -46,7 +46,7 @@ OpRow sum_row(const char* name, Shape shape, std::vector<int> dims, bool keepdim
           .errors = std::move(errors)};
 }
 
-const OpRows rows({
+const OpRows reduce_rows({
     sum_row("sum/all", {3, 5, 7}, {}, false, {61, 37, 129},
             {{[] {
                 sum(Var(Tensor::zeros({2, 3})), {2});

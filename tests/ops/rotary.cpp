@@ -36,7 +36,7 @@ Tensor rotary_oracle(const Tensor& x, const RotaryFrequencies& of, int64_t first
 // With 16 pairs, some keep their speed, some are in between, and some turn eight times slower.
 constexpr RotaryFrequencies kLlama31{500.0, 8.0, 1.0, 4.0, 64};
 
-const OpRows rows({
+const OpRows rotary_rows({
     {.name = "rotary",
      .inputs = {{{2, 5, 3, 12}}},
      .op = [](const Vars& v) { return rotary(v[0]); },

@@ -40,7 +40,7 @@ Tensor embedding_oracle(const Tensors& t) {
   return y;
 }
 
-const OpRows rows({
+const OpRows shape_rows({
     {.name = "reshape",
      .inputs = {{{3, 4, 5}}},
      .op =

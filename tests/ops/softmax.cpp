@@ -47,7 +47,7 @@ TEST(Softmax, WhatIsNoNumber) {
   EXPECT_EQ(log_y.data<float>()[13], -inf);
 }
 
-const OpRows rows({
+const OpRows softmax_rows({
     {.name = "softmax",
      .inputs = {{{3, 5, 17}}},
      .op = [](const Vars& v) { return softmax(v[0]); },

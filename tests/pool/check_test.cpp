@@ -11,8 +11,8 @@
 namespace elinvar::pool {
 namespace {
 
-using test::message_of;
-using test::TemporaryFolder;
+using elinvar::test::message_of;
+using elinvar::test::TemporaryFolder;
 
 // Adds `count` steps of a generation, each taking `seconds`; the first one takes `stall` longer.
 void run(std::vector<StepRecord>& steps, int count, int workers, double seconds, double stall = 0, double from = 0) {

@@ -47,7 +47,7 @@ class PoolPage : public testing::Test {
   }
   static std::string body(const std::string& answer) { return answer.substr(answer.find("\r\n\r\n") + 4); }
 
-  test::TemporaryFolder folder_;
+  elinvar::test::TemporaryFolder folder_;
   Store store_{folder_ / "pool"};
   std::optional<Page> page_;
   int port_ = 0;

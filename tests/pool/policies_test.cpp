@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "tests/support/environment.h"
 #include "tensor/base/check.h"
 #include "tools/pool/policies/choice.h"
 #include "tools/pool/policies/growth.h"
@@ -16,14 +17,9 @@
 namespace elinvar::pool {
 namespace {
 
-int from_environment(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::atoi(text) : otherwise;
-}
-
 // ELINVAR_POOLS sets the number of pools.
 TEST(Policies, KeepTheRulesInRandomPools) {
-  const int count = from_environment("ELINVAR_POOLS", 80);
+  const int count = elinvar::test::from_environment("ELINVAR_POOLS", 80);
   int running = 0, due = 0;
   for (int seed = 0; seed < count; ++seed) {
     Dice dice(static_cast<uint64_t>(seed), "sizes");

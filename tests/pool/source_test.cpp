@@ -18,8 +18,8 @@
 namespace elinvar::pool {
 namespace {
 
-using test::message_of;
-using test::TemporaryFolder;
+using elinvar::test::message_of;
+using elinvar::test::TemporaryFolder;
 
 std::string joined(const std::vector<std::string>& words) {
   std::string line;

@@ -17,8 +17,8 @@
 namespace elinvar::pool {
 namespace {
 
-using test::message_of;
-using test::TemporaryFolder;
+using elinvar::test::message_of;
+using elinvar::test::TemporaryFolder;
 
 JobRecord some_job(const std::string& name) {
   JobRecord job;

@@ -49,37 +49,36 @@ class Contract : public testing::Test {
   int runs_ = 0;
 };
 
-using Verdict = Comparison::Verdict;
-
 TEST_F(Contract, FastBitsAreThoseOfOneKindOfDevice) {
   const LedgerHeader fast{.numerics = "fast"};
   Comparison c = compared(fast, {"H200"}, {"A100"});
-  EXPECT_EQ(c.verdict, Verdict::allowed);
+  EXPECT_EQ(c.verdict, Comparison::Verdict::allowed);
   ASSERT_EQ(c.allows.size(), 1u);
   EXPECT_NE(c.allows[0].find("bits are those of one kind of device"), std::string::npos);
   EXPECT_EQ(c.divergence->step, 2);
   EXPECT_EQ(exit_code_of(c), 1);
-  EXPECT_EQ(compared(fast, {"H200"}, {""}).verdict, Verdict::allowed);
-  EXPECT_EQ(compared(fast, {"H200"}, {"H200", "A100"}).verdict, Verdict::allowed) << "one that joined has another";
-  EXPECT_EQ(compared(fast, {"H200"}, {"H200", "H200"}).verdict, Verdict::violation)
+  EXPECT_EQ(compared(fast, {"H200"}, {""}).verdict, Comparison::Verdict::allowed);
+  EXPECT_EQ(compared(fast, {"H200"}, {"H200", "A100"}).verdict, Comparison::Verdict::allowed)
+      << "one that joined has another";
+  EXPECT_EQ(compared(fast, {"H200"}, {"H200", "H200"}).verdict, Comparison::Verdict::violation)
       << "how many there are is no reason";
-  EXPECT_EQ(compared(fast, {""}, {""}).verdict, Verdict::violation);
-  EXPECT_EQ(compared(fast, {"H200/cuDNN 9"}, {"H200/cuDNN 9"}).verdict, Verdict::violation);
+  EXPECT_EQ(compared(fast, {""}, {""}).verdict, Comparison::Verdict::violation);
+  EXPECT_EQ(compared(fast, {"H200/cuDNN 9"}, {"H200/cuDNN 9"}).verdict, Comparison::Verdict::violation);
   c = compared(fast, {"H200/cuDNN 9"}, {"H200/cuDNN 10"});
-  EXPECT_EQ(c.verdict, Verdict::allowed);
+  EXPECT_EQ(c.verdict, Comparison::Verdict::allowed);
   EXPECT_NE(c.allows.at(0).find("H200 with cuDNN 9 and H200 with cuDNN 10"), std::string::npos) << c.allows.at(0);
 }
 
 TEST_F(Contract, PortableBitsAreThoseOfAnyDevice) {
-  EXPECT_EQ(compared({}, {"H200"}, {"A100"}).verdict, Verdict::violation);
-  EXPECT_EQ(compared({}, {"H200"}, {""}).verdict, Verdict::violation);
+  EXPECT_EQ(compared({}, {"H200"}, {"A100"}).verdict, Comparison::Verdict::violation);
+  EXPECT_EQ(compared({}, {"H200"}, {""}).verdict, Comparison::Verdict::violation);
 }
 
 // Equal runs need no permission to differ.
 TEST_F(Contract, EqualFastRunsAreEqual) {
   const LedgerHeader fast{.numerics = "fast"};
   const Comparison c = compare(run("a", fast, 2, {"H200"}), run("b", fast, 2, {"A100"}));
-  EXPECT_EQ(c.verdict, Verdict::equal);
+  EXPECT_EQ(c.verdict, Comparison::Verdict::equal);
   EXPECT_TRUE(c.allows.empty());
 }
 
@@ -106,7 +105,7 @@ TEST_F(FirstState, IsNamedAsTheCause) {
   const RunRecord fresh = begun("fresh", 1, {}), one = begun("one", 2, 1.0f), other = begun("other", 3, 2.0f);
   for (const bool swapped : {false, true}) {
     const Comparison c = swapped ? compare(one, fresh) : compare(fresh, one);
-    EXPECT_EQ(c.verdict, Verdict::explained);
+    EXPECT_EQ(c.verdict, Comparison::Verdict::explained);
     EXPECT_EQ(c.divergence->step, 1);
     ASSERT_EQ(c.settings.size(), 1u);
     EXPECT_EQ(c.settings[0].key, "the first state");
@@ -115,15 +114,15 @@ TEST_F(FirstState, IsNamedAsTheCause) {
     EXPECT_EQ((swapped ? c.settings[0].a : c.settings[0].b).find("imported weights, "), 0u);
   }
   const Comparison c = compare(one, other);
-  EXPECT_EQ(c.verdict, Verdict::explained);
+  EXPECT_EQ(c.verdict, Comparison::Verdict::explained);
   EXPECT_EQ(c.divergence->step, 0);
-  EXPECT_EQ(compare(one, begun("same", 3, 1.0f)).verdict, Verdict::violation) << "they began alike";
+  EXPECT_EQ(compare(one, begun("same", 3, 1.0f)).verdict, Comparison::Verdict::violation) << "they began alike";
 }
 
 TEST_F(FirstState, ExplainsNoOtherData) {
   const Comparison c = compare(begun("fresh", 1, {}), begun("imported", 1, 1.0f, 9));
   EXPECT_EQ(c.divergence->phase, Phase::data);
-  EXPECT_EQ(c.verdict, Verdict::violation);
+  EXPECT_EQ(c.verdict, Comparison::Verdict::violation);
   EXPECT_FALSE(c.settings.at(0).likely);
 }
 

@@ -127,7 +127,7 @@ void Side::run_trace(Subprocess& subprocess, const ReplayEnvironment& replay,
   arguments.insert(arguments.begin(), {"trace", path()});
   arguments.insert(arguments.end(),
                    {"--device", replay.device, "--isa", replay.isa, "--threads", std::to_string(replay.threads)});
-  const Ended ended = subprocess.run(replay.program, arguments);
+  const Subprocess::Ended ended = subprocess.run(replay.program, arguments);
   if (ended.code != 0)
     fail("{} could not do {} again (exit code {}): {}", replay.program.string(), path(), ended.code,
          ended.last_words());

@@ -53,7 +53,7 @@ void end_all_but(const std::set<pid_t>& others) {
 
 }  // namespace
 
-std::string Ended::last_words() const {
+std::string Subprocess::Ended::last_words() const {
   std::string words = err.size() > kLastWords ? err.substr(err.size() - kLastWords) : err;
   while (words.ends_with('\n')) words.pop_back();
   return words;
@@ -73,7 +73,7 @@ void Subprocess::end_child() {
   if (!ended_.wait_for(lock, patience_, [this] { return child_ == 0; })) ::kill(child_, SIGKILL);
 }
 
-Ended Subprocess::run(const fs::path& program, const std::vector<std::string>& arguments) {
+Subprocess::Ended Subprocess::run(const fs::path& program, const std::vector<std::string>& arguments) {
   const auto check_interrupt = [this] {
     if (interrupt_.requested()) fail("interrupted");
   };

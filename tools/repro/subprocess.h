@@ -16,14 +16,13 @@
 
 namespace elinvar {
 
-struct Ended {
-  int code = 0;  // exit code, or 128 + the signal that ended it
-  std::string out, err;
-  std::string last_words() const;  // the last lines of err
-};
-
 class Subprocess {
  public:
+  struct Ended {
+    int code = 0;  // exit code, or 128 + the signal that ended it
+    std::string out, err;
+    std::string last_words() const;  // the last lines of err
+  };
   // `patience`: how long a program may take to end after SIGTERM.
   explicit Subprocess(std::chrono::milliseconds patience = std::chrono::seconds(20));
   ~Subprocess();

@@ -179,7 +179,7 @@ Verdict verify(const VerifyOptions& o, Subprocess& subprocess) {
              o.workers == 1 ? "" : "s");
   std::optional<HowFar> how_far;
   if (isatty(STDERR_FILENO)) how_far.emplace(aside / "ledger.jsonl", from, to);
-  const Ended ended = subprocess.run(program_beside("train"), arguments);
+  const Subprocess::Ended ended = subprocess.run(program_beside("train"), arguments);
   how_far.reset();
   Verdict verdict{.from = from, .to = to};
   const std::optional<LedgerLine> contradiction = contradiction_in(aside);
