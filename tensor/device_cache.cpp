@@ -6,13 +6,13 @@
 #include <iterator>
 #include <vector>
 
+#include "tensor/heap.h"
+
 namespace elinvar {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kLargestSmall = kMiB, kSmallSegment = 2 * kMiB, kLargeSegment = 32 * kMiB;
-
-size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 std::string text_of(double bytes) {
   constexpr double kGiB = 1024.0 * kMiB;

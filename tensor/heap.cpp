@@ -20,8 +20,6 @@ namespace {
 constexpr size_t kPage = size_t{2} << 20;  // a huge page
 constexpr size_t kGrowth = 32 * kPage;
 
-size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
-
 }  // namespace
 
 #if defined(__SANITIZE_ADDRESS__)

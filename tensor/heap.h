@@ -18,6 +18,8 @@ void unpoison(const void* begin, size_t bytes);
 
 size_t machine_memory();  // bytes of physical memory
 
+inline size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
 class Heap {
  public:
   Heap();  // reserves addresses only

@@ -6,7 +6,7 @@
 //     so that the chains of narrow rows overlap. The values start as zeros, leaves lie `stride` apart, and
 //     whole vectors may be loaded and stored.
 //   close<kSweep>(p, n): returns p after a sweep over a leaf of n rows.
-//   merge(pA, qA, nA, pB, qB, nB): joins a right neighbour B of nB rows to A.
+// and a type Merge, whose call (pA, qA, nA, pB, qB, nB) joins a right neighbour B of nB rows to A.
 #if defined(ELINVAR_TENSOR_LEAF_TREE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ELINVAR_TENSOR_LEAF_TREE_INL_H_
 #undef ELINVAR_TENSOR_LEAF_TREE_INL_H_
@@ -50,8 +50,10 @@ void sweep(const Leaf& leaf, int64_t row, int64_t rows, int64_t piece, int64_t c
                                  q + (c - c_begin), stride);
       c += S * kLanes;
     };
-    while (c + 4 * kLanes <= c_end) run.template operator()<4, false>();
-    while (c + 2 * kLanes <= c_end) run.template operator()<2, false>();
+    if constexpr (sizeof(T) == 4) {  // float64 serves checks, and is not worth the time to compile all widths
+      while (c + 4 * kLanes <= c_end) run.template operator()<4, false>();
+      while (c + 2 * kLanes <= c_end) run.template operator()<2, false>();
+    }
     while (c + kLanes <= c_end) run.template operator()<1, false>();
     if (c < c_end) run.template operator()<1, true>();
   }
@@ -61,8 +63,8 @@ void sweep(const Leaf& leaf, int64_t row, int64_t rows, int64_t piece, int64_t c
 }
 
 // Reduces the tree over the leaves of a block of `rows` rows, for one vector of channels; the root replaces leaf 0.
-template <class T, class Leaf>
-void reduce_leaves(const Leaf& leaf, int64_t rows, T* p_at, T* q_at, int64_t stride) {
+template <class Merge, class T>
+void reduce_leaves(int64_t rows, T* p_at, T* q_at, int64_t stride) {
   using V = Vec<T>;
   V p[kBlockLeaves], q[kBlockLeaves];
   T n[kBlockLeaves];
@@ -77,7 +79,7 @@ void reduce_leaves(const Leaf& leaf, int64_t rows, T* p_at, T* q_at, int64_t str
       V pa = p[2 * i], qa = q[2 * i];
       T na = n[2 * i];
       if (2 * i + 1 < width) {
-        leaf.merge(pa, qa, na, p[2 * i + 1], q[2 * i + 1], n[2 * i + 1]);
+        Merge{}(pa, qa, na, p[2 * i + 1], q[2 * i + 1], n[2 * i + 1]);
         na = na + n[2 * i + 1];
       }
       p[i] = pa;
@@ -112,7 +114,7 @@ void reduce_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial,
     T* out = partial + block * 2 * channels;
     for (int64_t c = c_begin; c < c_end; c += kLanes) {
       T* at = found + (c - c_begin);
-      reduce_leaves(leaf, n, at, at + width, stride);
+      reduce_leaves<typename Leaf::Merge>(n, at, at + width, stride);
       Vec<T>::load(at).store(out + c, c_end - c);
       Vec<T>::load(at + width).store(out + channels + c, c_end - c);
     }
@@ -120,8 +122,8 @@ void reduce_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial,
 }
 
 // Reduces the upper levels of the tree, over blocks, for channels [begin, end), in place.
-template <class T, class Leaf>
-void reduce_tree(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, int64_t begin, int64_t end) {
+template <class Merge, class T>
+void reduce_tree(int64_t rows, int64_t channels, T* partial, int64_t begin, int64_t end) {
   using V = Vec<T>;
   int64_t span = kTreeBlock;
   for (int64_t width = (rows + span - 1) / span; width > 1; width = (width + 1) / 2, span *= 2) {
@@ -134,7 +136,7 @@ void reduce_tree(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, i
       for (int64_t c = begin; c < end; c += V::kLanes) {
         const int64_t count = end - c;
         V p = V::load(a + c, count), q = V::load(a + channels + c, count);
-        if (!odd) leaf.merge(p, q, na, V::load(b + c, count), V::load(b + channels + c, count), nb);
+        if (!odd) Merge{}(p, q, na, V::load(b + c, count), V::load(b + channels + c, count), nb);
         p.store(to + c, count);
         q.store(to + channels + c, count);
       }

@@ -6,6 +6,7 @@
 
 #include <hwy/cache_control.h>
 
+#include <type_traits>
 #include <utility>
 
 #include "tensor/simd-inl.h"
@@ -119,10 +120,14 @@ void tile_product(const Tile<T>& given) {
   });
 }
 
+// float64 serves checks: it has one extent, and is computed with all rows, which saves most of the time to compile.
+template <class T>
+constexpr bool kEveryExtent = std::is_same_v<T, float>;
+
 // A tile with few rows skips most of the others.
 template <class T, int R, int N, int kPanel>
 void with_rows(const Tile<T>& tile) {
-  if constexpr (R > 2) {
+  if constexpr (R > 2 && kEveryExtent<T>) {
     if (tile.rows <= R - 2) return with_rows<T, R - 2, N, kPanel>(tile);
   }
   tile_product<T, R, N, kPanel>(tile);
@@ -144,8 +149,10 @@ void with_extent(const Tile<T>& tile) {
 
 template <class T>
 void multiply(const Tile<T>& tile) {
-  if (tile.tile_rows == kWideRows) with_extent<T, kWideRows, kWideVectors>(tile);
-  else with_extent<T, kRows, kVectors>(tile);
+  if constexpr (kEveryExtent<T>) {
+    if (tile.tile_rows == kWideRows) return with_extent<T, kWideRows, kWideVectors>(tile);
+  }
+  with_extent<T, kRows, kVectors>(tile);
 }
 
 void multiply_f32(const Tile<float>& tile) { multiply(tile); }
@@ -155,7 +162,8 @@ template <class T>
 TileExtent extent(int64_t columns) {
   constexpr int L = Vec<T>::kLanes;
   const int64_t vectors = (columns + L - 1) / L;
-  const bool wide = (vectors + kWideVectors - 1) / kWideVectors < (vectors + kVectors - 1) / kVectors;
+  const bool wide =
+      kEveryExtent<T> && (vectors + kWideVectors - 1) / kWideVectors < (vectors + kVectors - 1) / kVectors;
   return wide ? TileExtent{kWideRows, L, kWideVectors} : TileExtent{kRows, L, kVectors};
 }
 TileExtent extent_f32(int64_t columns) { return extent<float>(columns); }

@@ -17,10 +17,19 @@ HWY_INLINE Vec<T> load_some(const T* p, int64_t count) {
   else return Vec<T>::load(p);
 }
 
+template <class T>
+struct MergeMoments {
+  using V = Vec<T>;
+  HWY_INLINE void operator()(V& ma, V& m2a, T na, V mb, V m2b, T nb) const {
+    merge_moments<T>(ma, m2a, na, mb, m2b, nb);
+  }
+};
+
 // p is the sum and then the mean; q is M2.
 template <class T>
 struct Moments {
   using V = Vec<T>;
+  using Merge = MergeMoments<T>;
   static constexpr int kSweeps = 2;
   const T* x;
   int64_t channels;
@@ -57,14 +66,22 @@ struct Moments {
   HWY_INLINE V close(V p, T n) const {
     return kSweep == 0 ? p / V::set(n) : p;
   }
+};
 
-  HWY_INLINE void merge(V& ma, V& m2a, T na, V mb, V m2b, T nb) const { merge_moments<T>(ma, m2a, na, mb, m2b, nb); }
+template <class T>
+struct MergeSums {
+  using V = Vec<T>;
+  HWY_INLINE void operator()(V& pa, V& qa, T, V pb, V qb, T) const {
+    pa = pa + pb;
+    qa = qa + qb;
+  }
 };
 
 // p is the sum of g; q is the sum of g * xhat.
 template <class T, ReluMask kMask, bool kWrite>
 struct GradientSums {
   using V = Vec<T>;
+  using Merge = MergeSums<T>;
   static constexpr int kSweeps = 1;
   const T *dy, *x, *y, *mean, *inv, *a, *b;
   T* g;
@@ -116,20 +133,7 @@ struct GradientSums {
   HWY_INLINE V close(V p, T) const {
     return p;
   }
-
-  HWY_INLINE void merge(V& pa, V& qa, T, V pb, V qb, T) const {
-    pa = pa + pb;
-    qa = qa + qb;
-  }
 };
-
-template <class Visit>
-void visit_moments(const BatchStatisticsArgs& a, Visit visit) {
-  visit_float(a.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    visit(Moments<T>{a.x.as<T>(), a.channels}, a.partial.as<T>());
-  });
-}
 
 template <class Visit>
 void visit_sums(const BatchNormSumsArgs& a, Visit visit) {
@@ -151,18 +155,25 @@ void visit_sums(const BatchNormSumsArgs& a, Visit visit) {
 }
 
 void batch_statistics_blocks(const BatchStatisticsArgs& a, int64_t begin, int64_t end) {
-  visit_moments(a,
-                [&](const auto& leaf, auto* partial) { reduce_blocks(leaf, a.rows, a.channels, partial, begin, end); });
+  visit_float(a.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    reduce_blocks(Moments<T>{a.x.as<T>(), a.channels}, a.rows, a.channels, a.partial.as<T>(), begin, end);
+  });
 }
 void batch_statistics_tree(const BatchStatisticsArgs& a, int64_t begin, int64_t end) {
-  visit_moments(a,
-                [&](const auto& leaf, auto* partial) { reduce_tree(leaf, a.rows, a.channels, partial, begin, end); });
+  visit_float(a.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    reduce_tree<MergeMoments<T>>(a.rows, a.channels, a.partial.as<T>(), begin, end);
+  });
 }
 void batch_norm_sums_blocks(const BatchNormSumsArgs& a, int64_t begin, int64_t end) {
   visit_sums(a, [&](const auto& leaf, auto* partial) { reduce_blocks(leaf, a.rows, a.channels, partial, begin, end); });
 }
 void batch_norm_sums_tree(const BatchNormSumsArgs& a, int64_t begin, int64_t end) {
-  visit_sums(a, [&](const auto& leaf, auto* partial) { reduce_tree(leaf, a.rows, a.channels, partial, begin, end); });
+  visit_float(a.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    reduce_tree<MergeSums<T>>(a.rows, a.channels, a.partial.as<T>(), begin, end);
+  });
 }
 
 }  // namespace elinvar::HWY_NAMESPACE
