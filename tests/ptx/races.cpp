@@ -40,19 +40,22 @@ void RaceDetector::access(Unit& unit, const Access& now, bool shared, bool write
   unit.write = now;
 }
 
-RaceDetector::Unit& RaceDetector::unit_at(uint64_t address, bool of_one_byte) {
-  const uint64_t number = of_one_byte ? address : address / 4;
-  std::unique_ptr<Page>& page = (of_one_byte ? bytes_ : words_)[number / kUnits];
-  if (!page) page = std::make_unique<Page>();
-  return page->units[number % kUnits];
+RaceDetector::Unit& RaceDetector::Pages::at(uint64_t unit) {
+  if (const uint64_t page = unit / kUnits; page != last) {
+    std::unique_ptr<Page>& kept = all[page];
+    if (!kept) kept = std::make_unique<Page>();
+    last = page;
+    found = kept.get();
+  }
+  return found->units[unit % kUnits];
 }
 
 void RaceDetector::access(const Warp& warp, int lane, const unsigned char* place, size_t bytes, bool shared,
                           bool writes) {
   const Access now{epoch_, warp.block->index, warp.first_thread + static_cast<uint32_t>(lane)};
   const uint64_t address = reinterpret_cast<uint64_t>(place);
-  if (bytes < 4) return access(unit_at(address, true), now, shared, writes);
-  for (uint64_t at = address; at < address + bytes; at += 4) access(unit_at(at, false), now, shared, writes);
+  if (bytes < 4) return access(bytes_.at(address), now, shared, writes);
+  for (uint64_t at = address; at < address + bytes; at += 4) access(words_.at(at / 4), now, shared, writes);
 }
 
 }  // namespace elinvar::ptx

@@ -37,13 +37,18 @@ class RaceDetector {
   struct Page {
     Unit units[kUnits];
   };
+  struct Pages {
+    std::unordered_map<uint64_t, std::unique_ptr<Page>> all;
+    uint64_t last = ~uint64_t{0};  // the page found last
+    Page* found = nullptr;
+    Unit& at(uint64_t unit);
+  };
 
   bool unordered(const Access& before, const Access& now, bool shared) const;
   void access(Unit& unit, const Access& now, bool shared, bool writes) const;
-  Unit& unit_at(uint64_t address, bool of_one_byte);
 
   uint64_t epoch_ = 1, launch_began_ = 1, block_began_ = 1;
-  std::unordered_map<uint64_t, std::unique_ptr<Page>> words_, bytes_;
+  Pages words_, bytes_;
 };
 
 }  // namespace elinvar::ptx
