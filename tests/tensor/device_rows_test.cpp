@@ -118,6 +118,28 @@ TEST_P(DeviceRows, Lamb) {
   });
 }
 
+TEST_P(DeviceRows, Sgd) {
+  Tensors inputs;
+  std::vector<SgdArgs> constants;
+  for (const char* name : {"g", "p", "v"})
+    for (const int64_t n : kLengths) inputs.push_back(normal({n}, name));
+  for (const int64_t n : kLengths) {
+    SgdArgs& a = constants.emplace_back();
+    a.n = n;
+    a.lr = 0.1f;
+    a.momentum = 0.9f;
+  }
+  for (const bool momentum : {false, true})
+    expect_same("sgd", inputs, [&](const Tensors& t) {
+      const size_t count = std::size(kLengths);
+      std::vector<Tensor> parts[3];
+      for (size_t i = 0; i < t.size(); ++i) parts[i / count].push_back(t[i].clone());
+      if (!momentum) parts[2].clear();
+      sgd(parts[0], parts[1], parts[2], constants);
+      return Tensors(parts[1].begin(), parts[1].end());
+    });
+}
+
 // Angles beyond the range of the fast reduction.
 TEST_P(DeviceRows, HugeAngles) {
   Tensor x = normal({300}, "x");
