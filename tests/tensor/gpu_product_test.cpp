@@ -111,8 +111,9 @@ TEST_P(GpuProducts, OfEveryTileAndLayout) {
   struct Size {
     int64_t m, n, k;  // k of several slices
   };
-  constexpr Size kSizes[] = {{68, 68, 2048}, {72, 70, 2048}, {68, 8, 4100}, {72, 6, 4100}, {69, 7, 4101},
-                             {8, 8, 1100},   {12, 6, 1100},  {4, 68, 1100}, {4, 70, 1100}, {4, 8, 9000}};
+  constexpr Size kSizes[] = {{68, 68, 2048}, {72, 70, 2048}, {68, 8, 4100}, {72, 6, 4100},
+                             {69, 7, 4101},  {8, 8, 1100},   {12, 6, 1100}, {4, 68, 1100},
+                             {4, 70, 1100},  {4, 8, 9000},   {40, 8, 1100}, {40, 6, 1100}};
   for (const Size& size : kSizes)
     for (const int64_t k : {int64_t{20}, int64_t{600}, size.k})
       for (const bool a_turned : {false, true})
@@ -185,6 +186,9 @@ TEST_P(GpuProducts, OfImages) {
            Convolution{{1, 3, 3, 68}, {4, 1, 1, 68}, {}},
            Convolution{{1, 2, 2, 1100}, {70, 1, 1, 1100}, {}},
            Convolution{{1, 2, 2, 1100}, {6, 1, 1, 1100}, {}},
+           Convolution{{1, 5, 8, 1100}, {6, 1, 1, 1100}, {}},
+           Convolution{{1, 5, 8, 8}, {1100, 1, 1, 8}, {}},
+           Convolution{{1, 20, 55, 8}, {40, 1, 1, 8}, {}},
            Convolution{{1, 9, 8, 68}, {128, 3, 3, 68}, same},
            Convolution{{1, 2, 2, 68}, {1100, 1, 1, 68}, {}},
            Convolution{{1, 40, 40, 68}, {4, 1, 1, 68}, {}},
