@@ -42,10 +42,10 @@ INSTANTIATE_TEST_SUITE_P(, DeviceRows, ::testing::ValuesIn(devices_of_the_build(
                          [](const auto& param) { return std::string(name_of(param.param.kind)); });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceRows);
 
-constexpr int64_t kLengths[] = {1, 40, 100, 150, 201, 300, 601, 4421, 12500};
+constexpr int64_t kRowLengths[] = {1, 40, 100, 150, 201, 300, 601, 4421, 12500};
 
 TEST_P(DeviceRows, Softmax) {
-  for (const int64_t n : kLengths)
+  for (const int64_t n : kRowLengths)
     expect_same("softmax", {normal({3, n}, "x"), normal({3, n}, "dy")}, [](const Tensors& t) {
       const Tensor y = softmax(t[0]), log_y = log_softmax(t[0]);
       return Tensors{y, log_y, softmax_backward(t[1], y), log_softmax_backward(t[1], log_y)};
@@ -53,14 +53,14 @@ TEST_P(DeviceRows, Softmax) {
 }
 
 TEST_P(DeviceRows, SumsAndNorms) {
-  for (const int64_t n : kLengths)
+  for (const int64_t n : kRowLengths)
     expect_same("sums", {normal({3, n}, "x"), normal({3, n}, "y")}, [](const Tensors& t) {
       return Tensors{row_sum(t[0], 3.0), dot(t[0], t[1]), Tensor::scalar(square_sum(t), DType::f64)};
     });
 }
 
 TEST_P(DeviceRows, RowNorms) {
-  for (const int64_t n : kLengths)
+  for (const int64_t n : kRowLengths)
     for (const RowNorm kind : {RowNorm::layer, RowNorm::rms})
       expect_same("row norm",
                   {normal({3, n}, "x"), normal({n}, "gamma"), normal({n}, "beta"), normal({3, n}, "dy"),
@@ -79,7 +79,7 @@ TEST_P(DeviceRows, RowNorms) {
 
 TEST_P(DeviceRows, Losses) {
   const Tensor targets = Tensor::from<int64_t>(std::vector<int64_t>{3, -100, 0}, {3});
-  for (const int64_t n : kLengths)
+  for (const int64_t n : kRowLengths)
     for (const double smoothing : {0.0, 0.1})
       if (n > 3)
         expect_same("loss", {normal({3, n}, "x"), targets, Tensor::scalar(0.7)}, [&](const Tensors& t) {
@@ -92,8 +92,8 @@ TEST_P(DeviceRows, Lamb) {
   std::vector<LambArgs> constants;
   Tensors inputs;
   for (const char* name : {"g", "p", "m", "v"})
-    for (const int64_t n : kLengths) inputs.push_back(mul(normal({n}, name), normal({n}, name)));
-  for (const int64_t n : kLengths)
+    for (const int64_t n : kRowLengths) inputs.push_back(mul(normal({n}, name), normal({n}, name)));
+  for (const int64_t n : kRowLengths)
     constants.push_back({.g = {},
                          .p = {},
                          .m = {},
@@ -108,7 +108,7 @@ TEST_P(DeviceRows, Lamb) {
                          .weight_decay = 0.1f,
                          .step_size = 0.01f});
   expect_same("lamb", inputs, [&](const Tensors& t) {
-    const size_t count = std::size(kLengths);
+    const size_t count = std::size(kRowLengths);
     std::vector<Tensor> parts[4];
     for (size_t i = 0; i < t.size(); ++i) parts[i / count].push_back(t[i].clone());
     Tensors results{lamb_moments(parts[0], parts[1], parts[2], parts[3], constants)};
@@ -122,8 +122,8 @@ TEST_P(DeviceRows, Sgd) {
   Tensors inputs;
   std::vector<SgdArgs> constants;
   for (const char* name : {"g", "p", "v"})
-    for (const int64_t n : kLengths) inputs.push_back(normal({n}, name));
-  for (const int64_t n : kLengths) {
+    for (const int64_t n : kRowLengths) inputs.push_back(normal({n}, name));
+  for (const int64_t n : kRowLengths) {
     SgdArgs& a = constants.emplace_back();
     a.n = n;
     a.lr = 0.1f;
@@ -131,7 +131,7 @@ TEST_P(DeviceRows, Sgd) {
   }
   for (const bool momentum : {false, true})
     expect_same("sgd", inputs, [&](const Tensors& t) {
-      const size_t count = std::size(kLengths);
+      const size_t count = std::size(kRowLengths);
       std::vector<Tensor> parts[3];
       for (size_t i = 0; i < t.size(); ++i) parts[i / count].push_back(t[i].clone());
       if (!momentum) parts[2].clear();
