@@ -152,7 +152,7 @@ class CudaCopy final : public CopyUnderWay {
 
 std::unique_ptr<CopyUnderWay> begin(CudaStream& stream, cudaStream_t queue, void* to, const void* from, size_t bytes,
                                     cudaMemcpyKind kind, const Mark& since = {}) {
-  not_while_recording(stream, "a copy between host and device");
+  not_while_recording(stream, kind == cudaMemcpyHostToDevice ? "a copy from the host" : "a copy to the host");
   if (since) require(static_cast<const Event*>(since.get())->hold(queue), "ordering a copy");
   else require(Event(queue_of(stream)).hold(queue), "ordering a copy");
   require(cudaMemcpyAsync(to, from, bytes, kind, queue), "copying");

@@ -121,7 +121,7 @@ TrainedFast train(const Net& net, Device device, Precision precision, bool recom
   return result;
 }
 
-TEST_P(FastProductsInNetworks, NetworksTrainOnMasterWeights) {
+TEST_P(FastProductsInNetworks, NetworksTrainOnMasterWeightsWithinATolerance) {
   for (const Net& net : networks()) {
     SCOPED_TRACE(net.kind);
     const TrainedFast portable = train(net, device_, Precision::portable);
@@ -238,7 +238,7 @@ TEST_P(FastProductsInNetworks, TypesBetweenProducts) {
   }
 }
 
-TEST_P(FastProductsInNetworks, MixturesOfTargets) {
+TEST_P(FastProductsInNetworks, MixturesOfTargetsWithinATolerance) {
   const Var x(there(normal({3, 8}, "x")), true), w(there(normal({5, 8}, "w")), true);
   const Targets mixed(Tensor::from<int64_t>(std::vector<int64_t>{0, 1, 4}, {3}),
                       Tensor::from<int64_t>(std::vector<int64_t>{2, 1, 3}, {3}),

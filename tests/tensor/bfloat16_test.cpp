@@ -83,7 +83,8 @@ TEST_P(Bfloat16, FunctionsOfOneTensor) {
 
 TEST_P(Bfloat16, FunctionsOfTwoTensors) {
   const Tensor a = normal({5, 6, 17}, "a"), b = normal({5, 6, 17}, "b"), row = normal({17}, "row"),
-               number = Tensor::scalar(0.3);
+               number = Tensor::scalar(0.3), wide_a = normal({2, 3, 2, 5, 2, 7}, "a"),
+               wide_b = normal(wide_a.shape(), "b");
   each_function(pointwise::BinaryFunctions{}, [&]<class Function>() {
     const std::string name = pointwise::kBinaryNames[pointwise::BinaryFunctions::index_of<Function>()];
     const auto plain = [&](const Tensors& t) { return Tensors{binary<Function>(t[0], t[1])}; };
@@ -105,6 +106,12 @@ TEST_P(Bfloat16, FunctionsOfTwoTensors) {
     expect_rounded(name + ", strided", {a, b}, {0, 1}, {kNarrow}, [&](const Tensors& t) {
       return Tensors{binary<Function>(t[0].transpose(0, 2), t[1].transpose(0, 2))};
     });
+    for (const std::vector<size_t>& narrow : {std::vector<size_t>{0}, {1}, {0, 1}})
+      expect_rounded(name + ", six dimensions", {wide_a, wide_b}, narrow, {narrow.size() == 2 ? kNarrow : kWide},
+                     [&](const Tensors& t) {
+                       const auto turned = [](const Tensor& x) { return x.permute({5, 4, 3, 2, 1, 0}); };
+                       return Tensors{binary<Function>(turned(t[0]), turned(t[1]))};
+                     });
   });
   expect_rounded("a constant", {a}, {0}, {kNarrow, kNarrow}, [](const Tensors& t) {
     Tensor scaled = t[0].clone();
@@ -127,10 +134,15 @@ TEST_P(Bfloat16, CopiesRoundToNearestEven) {
   EXPECT_EQ(x.to(kNarrow).to(kWide).data<float>()[1], 1.015625f);
 }
 
+// A warp sums a row in steps of 64, 128 and 256 elements and in segments of 4096.
+constexpr int64_t kLengths[] = {1, 40, 100, 150, 201, 300, 601, 4421, 12500};
+int64_t rows_of(int64_t cols) { return cols < 300 ? 70 : 2; }
+
 TEST_P(Bfloat16, NormsOfRows) {
-  for (const int64_t cols : {1, 40, 201}) {
-    const Tensor x = normal({70, cols}, "x"), gamma = normal({cols}, "gamma"), beta = normal({cols}, "beta"),
-                 dy = normal({70, cols}, "dy");
+  for (const int64_t cols : kLengths) {
+    const int64_t rows = rows_of(cols);
+    const Tensor x = normal({rows, cols}, "x"), gamma = normal({cols}, "gamma"), beta = normal({cols}, "beta"),
+                 dy = normal({rows, cols}, "dy");
     for (const bool narrow_x : {false, true}) {
       const DType type = narrow_x ? kNarrow : kWide;
       std::vector<size_t> narrow;
@@ -155,7 +167,7 @@ TEST_P(Bfloat16, NormsOfRows) {
       // With a residual's gradient added: the sum of two gradients, each of x's type.
       if (narrow_x)
         expect_rounded(
-            "gradient and sum", {x, gamma, beta, dy, normal({70, cols}, "sum")}, narrow, {kNarrow},
+            "gradient and sum", {x, gamma, beta, dy, normal({rows, cols}, "sum")}, narrow, {kNarrow},
             [&](const Tensors& t) {
               const RowNormResult saved = layer_norm(t[0], t[1], t[2], 1e-5);
               const auto dx = [&](const Tensor& sum) {
@@ -175,8 +187,9 @@ TEST_P(Bfloat16, NormsOfRows) {
 
 // Sums of a float32 stream and an addend, and of a bfloat16 stream, whose sum is rounded before its norm.
 TEST_P(Bfloat16, NormsOfSums) {
-  for (const int64_t cols : {1, 40, 201}) {
-    const Tensors inputs{normal({70, cols}, "x"), normal({70, cols}, "addend"), normal({cols}, "gamma")};
+  for (const int64_t cols : kLengths) {
+    const int64_t rows = rows_of(cols);
+    const Tensors inputs{normal({rows, cols}, "x"), normal({rows, cols}, "addend"), normal({cols}, "gamma")};
     for (const RowNorm kind : {RowNorm::layer, RowNorm::rms}) {
       const auto parts = [&](AddNormResult made) {
         Tensors all{made.sum, made.norm.y, made.norm.r};
@@ -203,14 +216,15 @@ TEST_P(Bfloat16, NormsOfSums) {
 
 TEST_P(Bfloat16, Losses) {
   const Tensor targets = Tensor::from<int64_t>(std::vector<int64_t>{3, -100, 0, 100, 64}, {5});
-  for (const double smoothing : {0.0, 0.1}) {
-    expect_rounded("loss", {normal({5, 101}, "logits"), targets, Tensor::scalar(0.7)}, {0},
-                   {kWide, kWide, kWide, kNarrow, kNarrow}, [&](const Tensors& t) {
-                     const CrossEntropyResult r = cross_entropy(t[0], t[1], smoothing, -100);
-                     return Tensors{r.loss, r.m, r.r, cross_entropy_backward(t[2], t[0], r, smoothing, -100),
-                                    cross_entropy_backward(t[2], t[0].clone(), r, smoothing, -100)};
-                   });
-  }
+  for (const int64_t classes : {101, 150, 200, 300, 601, 4421, 12500})
+    for (const double smoothing : {0.0, 0.1}) {
+      expect_rounded("loss", {normal({5, classes}, "logits"), targets, Tensor::scalar(0.7)}, {0},
+                     {kWide, kWide, kWide, kNarrow, kNarrow}, [&](const Tensors& t) {
+                       const CrossEntropyResult r = cross_entropy(t[0], t[1], smoothing, -100);
+                       return Tensors{r.loss, r.m, r.r, cross_entropy_backward(t[2], t[0], r, smoothing, -100),
+                                      cross_entropy_backward(t[2], t[0].clone(), r, smoothing, -100)};
+                     });
+    }
   expect_rounded("hits", {normal({5, 101}, "logits"), targets}, {0}, {DType::u8},
                  [](const Tensors& t) { return Tensors{top1_correct(t[0], t[1], -100)}; });
 }
@@ -219,6 +233,8 @@ TEST_P(Bfloat16, SumsAreFloat32) {
   expect_rounded("sums", {normal({3, 150, 20}, "x")}, {0}, {kWide, kWide, kWide, kWide, kWide}, [](const Tensors& t) {
     return Tensors{column_sum(t[0], 3.0), sum_to(t[0], {20}), sum(t[0]), sum(t[0], {1}, false), mean(t[0], {2}, false)};
   });
+  expect_rounded("sums of many rows", {normal({1, 9000, 3}, "x")}, {0}, {kWide},
+                 [](const Tensors& t) { return Tensors{column_sum(t[0], 3.0)}; });
 }
 
 TEST_P(Bfloat16, DropoutAndRotary) {
@@ -234,32 +250,34 @@ TEST_P(Bfloat16, DropoutAndRotary) {
 }
 
 TEST_P(Bfloat16, BatchNorm) {
-  const Shape shape{3, 7, 5, 20};
-  const Tensor x = normal(shape, "x"), residual = normal(shape, "residual"), dy = normal(shape, "dy"),
-               gamma = normal({20}, "gamma"), beta = normal({20}, "beta");
-  expect_rounded("statistics", {x}, {0}, {kWide, kWide}, [](const Tensors& t) {
-    const BatchStatistics s = batch_statistics(t[0]);
-    return Tensors{s.mean, s.var};
-  });
-  for (const bool relu : {false, true})
-    for (const bool added : {false, true})
-      for (const bool training : {false, true}) {
-        const ReluMask mask = !relu ? ReluMask::none : added ? ReluMask::from_y : ReluMask::from_x;
-        expect_rounded("forward", {x, gamma, beta, residual}, {0, 3}, {kNarrow}, [&](const Tensors& t) {
-          const BatchStatistics s = batch_statistics(t[0]);
-          const BatchNormFactors f = batch_norm_factors(s.mean, s.var, t[1], t[2], 1e-5);
-          return Tensors{batch_norm_apply(t[0], f, added ? t[3] : Tensor(), relu)};
-        });
-        // y is an input: the mask reads the rounded value.
-        const std::vector<DType> types{kWide, kWide, kNarrow, kNarrow};
-        expect_rounded("backward", {x, gamma, beta, dy, residual}, {0, 3, 4}, types, [&](const Tensors& t) {
-          const BatchStatistics s = batch_statistics(t[0]);
-          const BatchNormFactors f = batch_norm_factors(s.mean, s.var, t[1], t[2], 1e-5);
-          const BatchNormSums sums = batch_norm_sums(t[3].clone(), t[0], t[4], f, mask, true);
-          return Tensors{sums.sum_g, sums.sum_gx, sums.g,
-                         batch_norm_gradient(t[3].clone(), t[0], t[4], f, training ? &sums : nullptr, mask)};
-        });
-      }
+  // The second has more leaves than one launch reduces.
+  for (const Shape& shape : {Shape{3, 7, 5, 20}, Shape{1, 90, 100, 20}}) {
+    const Tensor x = normal(shape, "x"), residual = normal(shape, "residual"), dy = normal(shape, "dy"),
+                 gamma = normal({20}, "gamma"), beta = normal({20}, "beta");
+    expect_rounded("statistics", {x}, {0}, {kWide, kWide}, [](const Tensors& t) {
+      const BatchStatistics s = batch_statistics(t[0]);
+      return Tensors{s.mean, s.var};
+    });
+    for (const bool relu : {false, true})
+      for (const bool added : {false, true})
+        for (const bool training : {false, true}) {
+          const ReluMask mask = !relu ? ReluMask::none : added ? ReluMask::from_y : ReluMask::from_x;
+          expect_rounded("forward", {x, gamma, beta, residual}, {0, 3}, {kNarrow}, [&](const Tensors& t) {
+            const BatchStatistics s = batch_statistics(t[0]);
+            const BatchNormFactors f = batch_norm_factors(s.mean, s.var, t[1], t[2], 1e-5);
+            return Tensors{batch_norm_apply(t[0], f, added ? t[3] : Tensor(), relu)};
+          });
+          // y is an input: the mask reads the rounded value.
+          const std::vector<DType> types{kWide, kWide, kNarrow, kNarrow};
+          expect_rounded("backward", {x, gamma, beta, dy, residual}, {0, 3, 4}, types, [&](const Tensors& t) {
+            const BatchStatistics s = batch_statistics(t[0]);
+            const BatchNormFactors f = batch_norm_factors(s.mean, s.var, t[1], t[2], 1e-5);
+            const BatchNormSums sums = batch_norm_sums(t[3].clone(), t[0], t[4], f, mask, true);
+            return Tensors{sums.sum_g, sums.sum_gx, sums.g,
+                           batch_norm_gradient(t[3].clone(), t[0], t[4], f, training ? &sums : nullptr, mask)};
+          });
+        }
+  }
 }
 
 TEST_P(Bfloat16, Pools) {
@@ -276,6 +294,12 @@ TEST_P(Bfloat16, Pools) {
       return Tensors{avg_pool(t[0], h, w, present_only), avg_pool_backward(t[1], h, w, present_only),
                      avg_pool(t[0], whole, half, present_only), avg_pool_backward(t[2], whole, half, present_only)};
     });
+  // Windows of more than a segment's elements.
+  const PoolAxis all = adaptive_pool_axis("pool", 70, 1);
+  expect_rounded("mean of many", {normal({1, 70, 70, 3}, "x"), normal({1, 1, 1, 3}, "dy")}, {0, 1}, {kNarrow, kNarrow},
+                 [&](const Tensors& t) {
+                   return Tensors{avg_pool(t[0], all, all, true), avg_pool_backward(t[1], all, all, true)};
+                 });
 }
 
 TEST(Bfloat16OnTheCpu, IsForStorage) {

@@ -29,7 +29,7 @@ Tensor as_seen(const Tensor& x, Precision precision) { return precision == Preci
 // bfloat16 factors are exact here, so only the order of float32 sums differs; tf32 keeps 10 bits of each factor.
 double tolerance_of(Precision precision) { return precision == Precision::bf16 ? 2e-6 : 2e-3; }
 
-TEST_P(FastProducts, MatricesOfEveryLayout) {
+TEST_P(FastProducts, MatricesOfEveryLayoutWithinATolerance) {
   const Tensor a = normal({3, 50, 40}, "a"), b = normal({3, 40, 24}, "b"), bias = normal({24}, "bias");
   for (const Precision precision : kFast) {
     const double tolerance = tolerance_of(precision);
@@ -89,7 +89,7 @@ TEST_P(FastProducts, MatricesOfEveryLayout) {
                         matmul(there(a), there(b), {}, Precision::bf16).to(Device{})));
 }
 
-TEST_P(FastProducts, Convolutions) {
+TEST_P(FastProducts, ConvolutionsWithinATolerance) {
   struct Case {
     Shape x, w;
     ConvOptions options;
@@ -125,7 +125,7 @@ TEST_P(FastProducts, Convolutions) {
   }
 }
 
-TEST_P(FastProducts, Attention) {
+TEST_P(FastProducts, AttentionWithinATolerance) {
   struct Case {
     int64_t batch, tq, tk, heads, kv_heads, size;
     bool causal;
@@ -177,7 +177,7 @@ TEST_P(FastProducts, AttentionReadsSharedMemoryWithoutBankConflicts) {
 }
 #endif
 
-TEST_P(FastProducts, AttentionOfPartsOfOneTensor) {
+TEST_P(FastProducts, AttentionOfPartsOfOneTensorWithinATolerance) {
   const Tensor qkv = normal({2, 33, 3, 2, 20}, "qkv"), d_o = normal({2, 33, 2, 20}, "do");
   const AttentionResult got = self_attention(there(qkv), true, 0.0, Precision::bf16),
                         expected = self_attention(rounded(qkv), true, 0.0);

@@ -2,6 +2,8 @@
 // bits of the CPU, and the planner chooses the intended plans.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tensor/cuda/product_plan.h"
 #include "tensor/ops/attention.h"
 #include "tensor/ops/conv2d.h"
@@ -103,6 +105,57 @@ TEST_P(GpuProducts, OfEveryLayoutInFoursAndNot) {
       }
 }
 
+// On a GPU with one multiprocessor these take the three tiles, and slices of k that are chunks; on one with many they
+// do not.
+TEST_P(GpuProducts, OfEveryTileAndLayout) {
+  struct Size {
+    int64_t m, n, k;  // k of several slices
+  };
+  constexpr Size kSizes[] = {{68, 68, 2048}, {72, 70, 2048}, {68, 8, 4100}, {72, 6, 4100},
+                             {69, 7, 4101},  {8, 8, 1100},   {12, 6, 1100}, {4, 68, 1100},
+                             {4, 70, 1100},  {4, 8, 9000},   {40, 8, 1100}, {40, 6, 1100}};
+  for (const Size& size : kSizes)
+    for (const int64_t k : {int64_t{20}, int64_t{600}, size.k})
+      for (const bool a_turned : {false, true})
+        for (const bool b_turned : {false, true}) {
+          const int64_t m = size.m, n = size.n;
+          const Tensor a = random(a_turned ? Shape{k, m} : Shape{m, k}, 1),
+                       b = random(b_turned ? Shape{n, k} : Shape{k, n}, 2), bias = random({n}, 3);
+          const auto product = [&](const Tensor& left, const Tensor& right, const Tensor& added) {
+            return matmul(a_turned ? left.transpose(0, 1) : left, b_turned ? right.transpose(0, 1) : right, added);
+          };
+          const Tensor a_there = a.to(device_), b_there = b.to(device_);
+          const std::string name = std::to_string(m) + " by " + std::to_string(n) + " by " + std::to_string(k) +
+                                   (a_turned ? ", A turned" : "") + (b_turned ? ", B turned" : "");
+          EXPECT_TRUE(same_bits(product(a_there, b_there, {}).to(Device{}), product(a, b, {}))) << name;
+          EXPECT_TRUE(same_bits(product(a_there, b_there, bias.to(device_)).to(Device{}), product(a, b, bias))) << name;
+        }
+}
+
+// k of two groups, where a GPU with one multiprocessor computes whole groups. OfEveryPlan does so on the emulated GPU,
+// which has less memory for sums.
+TEST_P(GpuProducts, OfGroups) {
+  if (device_.kind == DeviceKind::emulated) GTEST_SKIP() << "it takes chunks for these, and long";
+  constexpr int64_t k = 2 * kChunk * kGroup;
+  for (const bool a_turned : {false, true})
+    for (const bool b_turned : {false, true}) {
+      const Tensor a = random(a_turned ? Shape{k, 4} : Shape{4, k}, 1),
+                   b = random(b_turned ? Shape{192, k} : Shape{k, 192}, 2);
+      const auto product = [&](const Tensor& left, const Tensor& right) {
+        return matmul(a_turned ? left.transpose(0, 1) : left, b_turned ? right.transpose(0, 1) : right);
+      };
+      EXPECT_TRUE(same_bits(product(a.to(device_), b.to(device_)).to(Device{}), product(a, b))) << a_turned << b_turned;
+    }
+  const Tensor x = random({1, 2, 2, k}, 1), w = random({192, 1, 1, k}, 2);
+  EXPECT_TRUE(same_bits(conv2d(x.to(device_), w.to(device_), {}, {}).to(Device{}), conv2d(x, w, {}, {})));
+  const Tensor dy = x, v = random({k, 1, 1, 192}, 3);
+  EXPECT_TRUE(same_bits(conv2d_grad_input(dy.to(device_), v.to(device_), {1, 2, 2, 192}, {}).to(Device{}),
+                        conv2d_grad_input(dy, v, {1, 2, 2, 192}, {})));
+  const Tensor images = random({1, k / 128, 128, 192}, 4), gradients = random({1, k / 128, 128, 4}, 5);
+  EXPECT_TRUE(same_bits(conv2d_grad_filter(gradients.to(device_), images.to(device_), {4, 1, 1, 192}, {}).to(Device{}),
+                        conv2d_grad_filter(gradients, images, {4, 1, 1, 192}, {})));
+}
+
 // Operands that do not begin at a multiple of 16 bytes.
 TEST_P(GpuProducts, OfOperandsThatAreNotAligned) {
   const Tensor a = random({33, 40}, 1), b = random({41, 36}, 2);
@@ -127,12 +180,40 @@ TEST_P(GpuProducts, OfImages) {
            Convolution{{1, 11, 13, 12}, {12, 3, 2, 4}, {.stride_h = 3, .dilation_w = 2, .groups = 3}},
            Convolution{{2, 17, 3, 3}, {5, 5, 1, 3}, {.stride_h = 3, .pad_h = 2, .dilation_h = 2}},
            Convolution{{1, 2, 3, 520}, {8, 1, 1, 520}, {}},
+           Convolution{{1, 9, 8, 8}, {68, 3, 3, 8}, same},
+           Convolution{{1, 9, 8, 68}, {8, 3, 3, 68}, same},
+           Convolution{{1, 2, 2, 68}, {8, 1, 1, 68}, {}},
+           Convolution{{1, 3, 3, 68}, {4, 1, 1, 68}, {}},
+           Convolution{{1, 2, 2, 1100}, {70, 1, 1, 1100}, {}},
+           Convolution{{1, 2, 2, 1100}, {6, 1, 1, 1100}, {}},
+           Convolution{{1, 5, 8, 1100}, {6, 1, 1, 1100}, {}},
+           Convolution{{1, 5, 8, 8}, {1100, 1, 1, 8}, {}},
+           Convolution{{1, 20, 55, 8}, {40, 1, 1, 8}, {}},
+           Convolution{{1, 9, 8, 68}, {128, 3, 3, 68}, same},
+           Convolution{{1, 2, 2, 68}, {1100, 1, 1, 68}, {}},
+           Convolution{{1, 40, 40, 68}, {4, 1, 1, 68}, {}},
+           Convolution{{1, 9, 8, 2048}, {70, 1, 1, 2048}, {}},
+           Convolution{{1, 2, 2, 9000}, {8, 1, 1, 9000}, {}},
+           Convolution{{1, 2, 2, 8}, {9000, 1, 1, 8}, {}},
+           Convolution{{1, 90, 100, 8}, {4, 1, 1, 8}, {}},
+           Convolution{{1, 9, 8, 4100}, {6, 1, 1, 4100}, {}},
+           Convolution{{1, 9, 8, 68}, {2048, 1, 1, 68}, {}},
+           Convolution{{1, 9, 8, 8}, {4100, 1, 1, 8}, {}},
+           Convolution{{1, 32, 64, 68}, {70, 1, 1, 68}, {}},
+           Convolution{{1, 82, 50, 8}, {68, 1, 1, 8}, {}},
+           Convolution{{1, 9, 8, 457}, {7, 3, 3, 457}, same},
+           Convolution{{1, 9, 8, 7}, {457, 3, 3, 7}, same},
+           Convolution{{1, 76, 55, 7}, {69, 1, 1, 7}, {}},
            Convolution{{2, 4, 4, 6}, {6, 3, 3, 1}, {.stride_h = 2, .pad_h = 1, .pad_w = 1, .groups = 6}},
        }) {
     const std::string name = to_string(c.x) + " by " + to_string(c.w);
     const Tensor x = random(c.x, 1), w = random(c.w, 2), y = conv2d(x, w, {}, c.options), dy = random(y.shape(), 3);
     const Tensor x_there = x.to(device_), w_there = w.to(device_), dy_there = dy.to(device_);
     EXPECT_TRUE(same_bits(conv2d(x_there, w_there, {}, c.options).to(Device{}), y)) << name;
+    const Tensor bias = random({c.w[0]}, 4);
+    EXPECT_TRUE(
+        same_bits(conv2d(x_there, w_there, bias.to(device_), c.options).to(Device{}), conv2d(x, w, bias, c.options)))
+        << name << ", with bias";
     EXPECT_TRUE(same_bits(conv2d_grad_input(dy_there, w_there, c.x, c.options).to(Device{}),
                           conv2d_grad_input(dy, w, c.x, c.options)))
         << name << ", gradient of the input";

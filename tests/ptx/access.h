@@ -1,0 +1,28 @@
+#pragma once
+// Where the addresses of a warp's lanes are in the host's memory, after checks of alignment and bounds.
+#include <array>
+#include <cstddef>
+
+#include "tests/ptx/warp.h"
+
+namespace elinvar::ptx {
+
+enum class Space { global, shared, local, parameter, generic };
+
+using Addresses = std::array<uint64_t, kLanes>;  // in the host's memory
+
+// Returns the places of the lanes that take part. Throws Fault if an address is not a multiple of `bytes`, or the bytes
+// there are not in the space.
+Addresses locate(Warp& warp, const Instruction& i, Lanes lanes, Space space, size_t bytes, bool writes);
+
+// The same for one address: 16 bytes of shared memory, or some of global memory at a multiple of 16.
+unsigned char* shared_place(Warp& warp, uint32_t address);
+const unsigned char* global_place(Warp& warp, uint64_t address, size_t bytes, const Instruction& i);
+
+class Decoder;
+struct Statement;
+
+// ld and st. Returns false for a form that it does not know.
+bool decode_access(Decoder& decoder, const Statement& s, Instruction& i);
+
+}  // namespace elinvar::ptx

@@ -1,0 +1,142 @@
+// Products of matrices on tensor cores, and the loads of their factors. A warp holds a matrix in fragments: lane 4 g +
+// t has elements of row g and columns 2 t and 2 t + 1.
+#include <cstdint>
+#include <cstring>
+
+#include "tests/ptx/access.h"
+#include "tests/ptx/exchange.h"
+#include "tests/ptx/failure.h"
+#include "tests/ptx/floating.h"
+#include "tests/ptx/operation.h"
+#include "tests/ptx/races.h"
+
+namespace elinvar::ptx {
+namespace {
+
+void expect_whole_warp(Lanes lanes) {
+  if (lanes != kAllLanes) throw Fault("not by a whole warp");
+}
+
+// Four matrices of 8 x 8 elements of 16 bits; lane 8 j + r has the address of row r of matrix j.
+void load_matrices(Warp& warp, const Instruction& i, Lanes lanes) {
+  expect_whole_warp(lanes);
+  const Addresses rows = locate(warp, i, lanes, Space::shared, 16, false);
+  const auto element = [&](size_t matrix, size_t row, size_t column) {
+    uint16_t value;
+    std::memcpy(&value, reinterpret_cast<const unsigned char*>(rows[8 * matrix + row]) + 2 * column, sizeof value);
+    return uint32_t{value};
+  };
+  const bool transposed = i.variant != 0;
+  for (size_t j = 0; j < 4; ++j) {
+    uint32_t* const to = warp.row<uint32_t>(i.result[j]);
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const size_t g = lane / 4, t = 2 * (lane % 4);
+      to[lane] =
+          transposed ? element(j, t, g) | element(j, t + 1, g) << 16 : element(j, g, t) | element(j, g, t + 1) << 16;
+    }
+  }
+}
+
+// D = A B + C with A of 16 x 16 and B of 16 x 8 bfloat16 numbers, summed in float64 and rounded once. A card keeps
+// fewer bits of the terms, and which is not specified.
+void multiply(Warp& warp, const Instruction& i, Lanes lanes) {
+  expect_whole_warp(lanes);
+  double a[16][16], b[16][8], c[16][8];
+  const auto half = [&](size_t source, size_t lane, size_t k) {
+    return double{float_of_bf16(warp.row<uint32_t>(i.source[source])[lane] >> (16 * k) & 0xffff)};
+  };
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    const size_t g = lane / 4, t = 2 * (lane % 4);
+    for (size_t part = 0; part < 4; ++part) {
+      for (size_t k = 0; k < 2; ++k) a[g + part % 2 * 8][t + k + part / 2 * 8] = half(part, lane, k);
+      c[g + part / 2 * 8][t + part % 2] = warp.row<float>(i.source[6 + part])[lane];
+    }
+    for (size_t part = 0; part < 2; ++part)
+      for (size_t k = 0; k < 2; ++k) b[t + k + part * 8][g] = half(4 + part, lane, k);
+  }
+  for (size_t row = 0; row < 16; ++row)
+    for (size_t k = 0; k < 16; ++k)
+      for (size_t column = 0; column < 8; ++column) c[row][column] += a[row][k] * b[k][column];
+  for (size_t part = 0; part < 4; ++part) {
+    float* const to = warp.row<float>(i.result[part]);
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      to[lane] = canonical(static_cast<float>(c[lane / 4 + part / 2 * 8][2 * (lane % 4) + part % 2]));
+  }
+}
+
+// Copies have been made when the thread has waited. Until then the target is NaN.
+void begin_copies(Warp& warp, const Instruction& i, Lanes lanes) {
+  const uint32_t* const to = warp.row<uint32_t>(i.source[0]);
+  const uint64_t* const from = warp.row<uint64_t>(i.source[1]);
+  const uint32_t* const given = warp.row<uint32_t>(i.source[2]);
+  each_lane(lanes, [&](int lane) {
+    unsigned char* const place = shared_place(warp, static_cast<uint32_t>(to[lane] + static_cast<uint64_t>(i.offset)));
+    if (warp.block->races) warp.block->races->access(warp, lane, place, 16, true, true);
+    std::memset(place, 0xff, 16);
+    if (given[lane] > 16) throw Fault("a copy of more than 16 bytes");
+    const unsigned char* source = nullptr;
+    if (given[lane] != 0) source = global_place(warp, from[lane], given[lane], i);
+    if (warp.block->races && source) warp.block->races->access(warp, lane, source, given[lane], false, false);
+    warp.copies[lane].push_back({place, source, given[lane]});
+  });
+}
+
+void wait_for_copies(Warp& warp, const Instruction&, Lanes lanes) {
+  each_lane(lanes, [&](int lane) {
+    for (const AsyncCopy& copy : warp.copies[lane]) {
+      if (warp.block->races) warp.block->races->access(warp, lane, copy.to, 16, true, true);
+      std::memset(copy.to, 0, 16);
+      if (copy.given != 0) std::memcpy(copy.to, copy.from, copy.given);
+    }
+    warp.copies[lane].clear();
+  });
+}
+
+}  // namespace
+
+bool decode_matrix_load(Decoder& decoder, const Statement& s, Instruction& i) {
+  const bool transposed = s.opcode == "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16";
+  if ((!transposed && s.opcode != "ldmatrix.sync.aligned.m8n8.x4.shared.b16") || s.operands.size() != 2) return false;
+  const std::vector<std::string> results = elements_of(s.operands[0]);
+  if (results.size() != 4) return false;
+  i.kind = Instruction::Kind::converged;
+  i.execute = load_matrices;
+  i.variant = transposed;
+  for (size_t k = 0; k < 4; ++k) i.result[k] = decoder.row(results[k], 4);
+  i.source[0] = decoder.address(s.operands[1], i);
+  return true;
+}
+
+bool decode_product(Decoder& decoder, const Statement& s, Instruction& i) {
+  if (s.opcode != "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32" || s.operands.size() != 4) return false;
+  constexpr size_t kParts[] = {4, 4, 2, 4};
+  size_t source = 0;
+  for (size_t k = 0; k < 4; ++k) {
+    const std::vector<std::string> parts = elements_of(s.operands[k]);
+    if (parts.size() != kParts[k]) return false;
+    for (size_t part = 0; part < parts.size(); ++part)
+      (k == 0 ? i.result[part] : i.source[source++]) = decoder.row(parts[part], 4);
+  }
+  i.kind = Instruction::Kind::converged;
+  i.execute = multiply;
+  return true;
+}
+
+// "cp.async.cg.shared.global.L2::128B [%r1], [%rd1], 16, %r2": %r2 bytes are copied, and the rest is zero.
+bool decode_async_copy(Decoder& decoder, const Statement& s, Instruction& i) {
+  if (s.opcode == "cp.async.wait_all") {
+    i.execute = wait_for_copies;
+    return s.operands.empty();
+  }
+  if (!s.opcode.starts_with("cp.async.cg.shared.global") || s.operands.size() < 3 || s.operands[2] != "16")
+    return false;
+  i.source[1] = decoder.address(s.operands[1], i);
+  if (i.offset != 0) return false;
+  i.source[0] = decoder.address(s.operands[0], i);
+  if (i.wide_address) return false;
+  i.source[2] = decoder.row(s.operands.size() > 3 ? s.operands[3] : "16", 4);
+  i.execute = begin_copies;
+  return true;
+}
+
+}  // namespace elinvar::ptx

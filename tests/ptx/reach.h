@@ -1,0 +1,26 @@
+#pragma once
+// Which kernels were launched, and which of their instructions some lane has executed. With ELINVAR_PTX_REACH=<folder>
+// in the environment a process writes what it knows there when it ends; reach_report (reach_report.cpp) adds up all
+// files of the folder.
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tests/ptx/program.h"
+
+namespace elinvar::ptx {
+
+class Reach {
+ public:
+  static Reach& instance();
+  void add(std::shared_ptr<Function> kernel);
+
+ private:
+  Reach();
+  void write() const;
+
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Function>> kernels_;
+};
+
+}  // namespace elinvar::ptx

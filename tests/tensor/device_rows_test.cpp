@@ -1,0 +1,165 @@
+// Ops on rows on a GPU, for rows of all lengths: a warp sums in steps of 64, 128 and 256 elements, and longer rows in
+// segments of 4096.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tensor/ops/batch_norm.h"
+#include "tensor/ops/cross_entropy.h"
+#include "tensor/ops/global_norm.h"
+#include "tensor/ops/layer_norm.h"
+#include "tensor/ops/optimizer.h"
+#include "tensor/ops/pointwise.h"
+#include "tensor/ops/pool.h"
+#include "tensor/ops/row_sum.h"
+#include "tensor/ops/softmax.h"
+#include "tests/ops/op_inputs.h"
+#include "tests/support/bits.h"
+#include "tests/support/other_devices.h"
+
+namespace elinvar::test {
+namespace {
+
+class DeviceRows : public ::testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override {
+    if (!is_here(device_)) GTEST_SKIP() << "this machine has no GPU";
+  }
+  // Compares the results of `op` on the GPU with those on the CPU.
+  void expect_same(const char* name, const Tensors& inputs, const std::function<Tensors(const Tensors&)>& op) const {
+    Tensors sent;
+    for (const Tensor& t : inputs) sent.push_back(t.to(device_));
+    const Tensors expected = op(inputs), got = op(sent);
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(same_bits(got[i].to(Device{}), expected[i])) << name << ", result " << i;
+  }
+  const Device device_ = GetParam();
+};
+INSTANTIATE_TEST_SUITE_P(, DeviceRows, ::testing::ValuesIn(devices_of_the_build()),
+                         [](const auto& param) { return std::string(name_of(param.param.kind)); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceRows);
+
+constexpr int64_t kRowLengths[] = {1, 40, 100, 150, 201, 300, 601, 4421, 12500};
+
+TEST_P(DeviceRows, Softmax) {
+  for (const int64_t n : kRowLengths)
+    expect_same("softmax", {normal({3, n}, "x"), normal({3, n}, "dy")}, [](const Tensors& t) {
+      const Tensor y = softmax(t[0]), log_y = log_softmax(t[0]);
+      return Tensors{y, log_y, softmax_backward(t[1], y), log_softmax_backward(t[1], log_y)};
+    });
+}
+
+TEST_P(DeviceRows, SumsAndNorms) {
+  for (const int64_t n : kRowLengths)
+    expect_same("sums", {normal({3, n}, "x"), normal({3, n}, "y")}, [](const Tensors& t) {
+      return Tensors{row_sum(t[0], 3.0), dot(t[0], t[1]), Tensor::scalar(square_sum(t), DType::f64)};
+    });
+}
+
+TEST_P(DeviceRows, RowNorms) {
+  for (const int64_t n : kRowLengths)
+    for (const RowNorm kind : {RowNorm::layer, RowNorm::rms})
+      expect_same("row norm",
+                  {normal({3, n}, "x"), normal({n}, "gamma"), normal({n}, "beta"), normal({3, n}, "dy"),
+                   normal({3, n}, "addend")},
+                  [&](const Tensors& t) {
+                    const Tensor beta = kind == RowNorm::layer ? t[2] : Tensor();
+                    const AddNormResult added = add_norm(kind, t[0], t[4], t[1], beta, 1e-5, DType::f32);
+                    const RowNormResult plain =
+                        kind == RowNorm::layer ? layer_norm(t[0], {}, {}, 1e-5) : rms_norm(t[0], {}, 1e-5);
+                    const RowNormGradients g = row_norm_backward(kind, t[3].clone(), t[0], t[1], added.norm, true,
+                                                                 true),
+                                           dx = row_norm_backward(kind, t[3].clone(), t[0], {}, plain, true, false);
+                    return Tensors{added.sum, added.norm.y, added.norm.r, plain.y, g.dx, g.dgamma, dx.dx};
+                  });
+}
+
+TEST_P(DeviceRows, Losses) {
+  const Tensor targets = Tensor::from<int64_t>(std::vector<int64_t>{3, -100, 0}, {3});
+  for (const int64_t n : kRowLengths)
+    for (const double smoothing : {0.0, 0.1})
+      if (n > 3)
+        expect_same("loss", {normal({3, n}, "x"), targets, Tensor::scalar(0.7)}, [&](const Tensors& t) {
+          const CrossEntropyResult r = cross_entropy(t[0], t[1], smoothing, -100);
+          return Tensors{r.loss, r.m, r.r, cross_entropy_backward(t[2], t[0].clone(), r, smoothing, -100)};
+        });
+}
+
+TEST_P(DeviceRows, Lamb) {
+  std::vector<LambArgs> constants;
+  Tensors inputs;
+  for (const char* name : {"g", "p", "m", "v"})
+    for (const int64_t n : kRowLengths) inputs.push_back(mul(normal({n}, name), normal({n}, name)));
+  for (const int64_t n : kRowLengths)
+    constants.push_back({.g = {},
+                         .p = {},
+                         .m = {},
+                         .v = {},
+                         .square_sums = {},
+                         .n = n,
+                         .beta1 = 0.9f,
+                         .one_minus_beta1 = 0.1f,
+                         .beta2 = 0.99f,
+                         .one_minus_beta2 = 0.01f,
+                         .eps = 1e-6f,
+                         .weight_decay = 0.1f,
+                         .step_size = 0.01f});
+  expect_same("lamb", inputs, [&](const Tensors& t) {
+    const size_t count = std::size(kRowLengths);
+    std::vector<Tensor> parts[4];
+    for (size_t i = 0; i < t.size(); ++i) parts[i / count].push_back(t[i].clone());
+    Tensors results{lamb_moments(parts[0], parts[1], parts[2], parts[3], constants)};
+    lamb_apply(parts[1], parts[2], parts[3], constants);
+    for (const auto& part : parts) results.insert(results.end(), part.begin(), part.end());
+    return results;
+  });
+}
+
+TEST_P(DeviceRows, Sgd) {
+  Tensors inputs;
+  std::vector<SgdArgs> constants;
+  for (const char* name : {"g", "p", "v"})
+    for (const int64_t n : kRowLengths) inputs.push_back(normal({n}, name));
+  for (const int64_t n : kRowLengths) {
+    SgdArgs& a = constants.emplace_back();
+    a.n = n;
+    a.lr = 0.1f;
+    a.momentum = 0.9f;
+  }
+  for (const bool momentum : {false, true})
+    expect_same("sgd", inputs, [&](const Tensors& t) {
+      const size_t count = std::size(kRowLengths);
+      std::vector<Tensor> parts[3];
+      for (size_t i = 0; i < t.size(); ++i) parts[i / count].push_back(t[i].clone());
+      if (!momentum) parts[2].clear();
+      sgd(parts[0], parts[1], parts[2], constants);
+      return Tensors(parts[1].begin(), parts[1].end());
+    });
+}
+
+// Angles beyond the range of the fast reduction.
+TEST_P(DeviceRows, HugeAngles) {
+  Tensor x = normal({300}, "x");
+  for (int64_t i = 0; i < x.numel(); i += 3) x.data<float>()[i] *= 1e20f;
+  expect_same("angles", {x}, [](const Tensors& t) { return Tensors{sin(t[0]), cos(t[0])}; });
+}
+
+// The mask is the result's, which a residual needs.
+TEST_P(DeviceRows, BatchNormOfASum) {
+  const Tensor x = normal({5, 7, 20}, "x"), y = normal({5, 7, 20}, "y"), dy = normal({5, 7, 20}, "dy"),
+               gamma = normal({20}, "gamma"), beta = normal({20}, "beta");
+  for (const bool training : {false, true})
+    expect_same("gradient", {x, y, dy, gamma, beta}, [&](const Tensors& t) {
+      const BatchStatistics s = batch_statistics(t[0]);
+      const BatchNormFactors f = batch_norm_factors(s.mean, s.var, t[3], t[4], 1e-5);
+      const BatchNormSums sums = batch_norm_sums(t[2].clone(), t[0], t[1], f, ReluMask::from_y, true);
+      return Tensors{sums.sum_g, sums.g,
+                     batch_norm_gradient(t[2].clone(), t[0], t[1], f, training ? &sums : nullptr, ReluMask::from_y)};
+    });
+}
+
+}  // namespace
+}  // namespace elinvar::test
