@@ -46,7 +46,8 @@ Declared declared(const std::string& text) {
     d.name.resize(bracket);
   }
   d.bytes = unit * count;
-  const size_t align = text.find(".align ");
+  const bool pointer = text.find(".ptr ") != std::string::npos;  // whose .align is that of what it points to
+  const size_t align = pointer ? std::string::npos : text.find(".align ");
   d.alignment = align == std::string::npos ? unit : std::stoul(text.substr(align + 7));
   return d;
 }

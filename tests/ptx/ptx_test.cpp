@@ -153,6 +153,23 @@ TEST(Ptx, RacesAreFound) {
   expect_failure("\tld.global.u32 %r2, [%rd8];\n\tst.global.u32 [%rd1], %r2;", "race", 32, 1, true);
 }
 
+TEST(Ptx, ParametersAreAligned) {
+  Module module(parse_module("test", std::string(kHead) + R"(.entry work(
+	.param .u32 work_param_0,
+	.param .u64 .ptr .align 2 work_param_1,
+	.param .align 2 .b8 work_param_2[6],
+	.param .align 16 .b8 work_param_3[16]
+)
+{
+	ret;
+}
+)"));
+  const std::shared_ptr<Function> function = module.find("work");
+  std::vector<size_t> places;
+  for (const Parameter& parameter : function->parameters) places.push_back(parameter.at);
+  EXPECT_EQ(places, (std::vector<size_t>{0, 8, 16, 32}));
+}
+
 // The text for each architecture of the build.
 TEST(Ptx, EveryInstructionOfTheBuildIsKnown) {
   for (const PtxFiles& files : files_of_the_build()) EXPECT_GT(decode_all(files.paths), 300u) << files.target;
