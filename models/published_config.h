@@ -42,7 +42,7 @@
 
 namespace elinvar {
 
-// What a config.json contains besides the settings of the network.
+// The contents of a config.json other than the settings of the network.
 struct PublishedFacts {
   int64_t context = 0;                        // tokens in a sequence
   std::optional<int32_t> end_of_text = {};    // the token that separates documents

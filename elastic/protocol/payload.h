@@ -1,12 +1,11 @@
 #pragma once
-// The payload of a message: one struct of the headers of messages, whichever kind it is. A reader asks for a kind with
-// as(), or for several with visit():
+// The payload of a message: a struct from one of the message headers. as() asks for one kind, visit() for several:
 //
 //   visit(message.payload, [&](const messages::Drain&) { drain(); },
 //                          [&](const messages::Suspect& told) { remove_worker(told.peer, told.reason); });
 //
-// Payloads are immutable, and copies share one struct. It is not a std::variant of all kinds, whose copies and
-// destructors every source that includes it would compile for every kind.
+// Payloads are immutable, and copies share one struct. A std::variant of all kinds would cost compile time: every
+// source that includes it would instantiate its copies and destructors for all kinds.
 #include <concepts>
 #include <memory>
 #include <optional>
@@ -42,7 +41,7 @@ class Payload {
 
 namespace detail {
 
-// The kind of message that a handler takes, and what it returns.
+// The kind of message that a handler takes, and the type that it returns.
 template <class Call>
 struct Handler;
 template <class Class, class R, class T>
@@ -55,8 +54,8 @@ using HandlerOf = Handler<decltype(&H::operator())>;
 
 }  // namespace detail
 
-// Calls the handler of the payload's kind. Returns whether there is one, or, if the handlers return values, the value,
-// without one if no handler takes the kind.
+// Calls the handler whose parameter has the payload's kind. If the handlers return nothing, returns whether one was
+// called; otherwise returns the handler's value, or null if no handler takes the kind.
 template <class First, class... Others>
 auto visit(const Payload& payload, const First& first, const Others&... others) {
   using Result = typename detail::HandlerOf<First>::Result;

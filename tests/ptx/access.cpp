@@ -34,7 +34,7 @@ Addresses addresses_of(Warp& warp, const Instruction& i) {
 
 unsigned char* host(uint64_t address) { return reinterpret_cast<unsigned char*>(address); }
 
-// What the addresses of the lanes that take part have in common.
+// Properties that hold for the addresses of all participating lanes.
 struct Range {
   int64_t least = 0, most = 0, bits = 0;  // bits: those that any address has
 };

@@ -1,5 +1,6 @@
 #pragma once
-// Where the addresses of a warp's lanes are in the host's memory, after checks of alignment and bounds.
+// Loads and stores: checks the addresses of a warp's lanes for alignment and bounds, and translates them to addresses
+// in the host's memory.
 #include <array>
 #include <cstddef>
 

@@ -30,7 +30,7 @@ T low_bits(uint32_t count) {
   return count >= kBits<T> ? static_cast<T>(~T{0}) : static_cast<T>((T{1} << count) - 1);
 }
 
-// Of the position and the length of a field, 8 bits count.
+// PTX uses the low 8 bits of a field's position and length.
 template <class T>
 T with_field(T field, T base, uint32_t position, uint32_t length) {
   position &= 255, length &= 255;

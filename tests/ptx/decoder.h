@@ -1,6 +1,6 @@
 #pragma once
-// Makes a Function of a function's text: gives registers their rows, resolves names, and finds what executes each
-// instruction.
+// Turns the text of a function into a Function: assigns rows to registers, resolves names, and finds the code that
+// executes each instruction.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -20,7 +20,7 @@ namespace elinvar::ptx {
 struct ModuleNames {
   std::map<std::string, uint64_t> variables;    // addresses in global memory
   std::map<std::string, size_t> shared_arrays;  // those whose size the launch gives, with their alignment
-  std::function<std::shared_ptr<const Function>(const std::string&)> function;  // null if there is none
+  std::function<std::shared_ptr<const Function>(const std::string&)> function;  // returns null if it does not exist
 };
 
 class Decoder {

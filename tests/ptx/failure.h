@@ -1,6 +1,6 @@
 #pragma once
-// What the interpreter throws. A Fault says what is wrong with the access or the instruction at hand; whoever knows the
-// kernel and the line adds them, and throws PtxError.
+// The exceptions of the interpreter. A Fault describes a failed access or instruction. The caller, which knows the
+// kernel and the line, adds them and throws PtxError.
 #include <stdexcept>
 #include <string>
 

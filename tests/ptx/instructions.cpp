@@ -1,4 +1,5 @@
-// Finds what executes an instruction: an Operation, or the code of those whose operands are not one value per lane.
+// Finds the code that executes an instruction: an Operation if each lane computes from its own values, else the decoder
+// of its family.
 #include <map>
 #include <string>
 

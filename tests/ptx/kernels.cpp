@@ -43,8 +43,8 @@ std::vector<std::string> chosen_files() {
   throw PtxError("ELINVAR_PTX_TARGET=" + target + ", which CMAKE_CUDA_ARCHITECTURES does not have");
 }
 
-// The modules of this process. One is read when a kernel of its file is looked for, which the kernel's name tells,
-// because all are in unnamed namespaces or have parameters that are.
+// The modules of this process, read on demand. A kernel's name tells its file, because kernels are in unnamed
+// namespaces or have parameters of types that are.
 class Modules {
  public:
   static Modules& instance() {

@@ -34,7 +34,7 @@ struct Launch {
   std::vector<unsigned char> parameters;
 };
 
-// Copies the arguments of a launch, of which CUDA passes pointers, to where the kernel expects them.
+// Copies the arguments of a launch, which CUDA passes as pointers, to their places in the kernel's parameters.
 std::vector<unsigned char> parameters_of(const Function& kernel, void* const* arguments);
 
 // Runs all blocks, one after the other; with ELINVAR_PTX_ORDER=backwards from the last to the first, each from its last

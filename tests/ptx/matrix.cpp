@@ -37,8 +37,8 @@ void load_matrices(Warp& warp, const Instruction& i, Lanes lanes) {
   }
 }
 
-// D = A B + C with A of 16 x 16 and B of 16 x 8 bfloat16 numbers, summed in float64 and rounded once. A card keeps
-// fewer bits of the terms, and which is not specified.
+// D = A B + C with A of 16 x 16 and B of 16 x 8 bfloat16 numbers, summed in float64 and rounded once. A GPU keeps fewer
+// bits of the terms; NVIDIA does not specify which.
 void multiply(Warp& warp, const Instruction& i, Lanes lanes) {
   expect_whole_warp(lanes);
   double a[16][16], b[16][8], c[16][8];

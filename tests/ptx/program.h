@@ -49,7 +49,7 @@ struct Instruction {
   int64_t offset = 0;  // bytes added to an address
 };
 
-// What is rarely needed of an instruction, apart from it, so that those that are executed are close together.
+// The rarely needed part of an instruction, stored separately so that instructions stay small and close in memory.
 struct Origin {
   size_t line = 0;
   std::string text;
@@ -64,7 +64,7 @@ struct Parameter {
   size_t bytes = 0, at = 0;
 };
 
-// What a row contains before the first instruction.
+// The contents of a row before the first instruction.
 struct InitialRow {
   enum class What { constant, thread, block, threads, blocks, lane, dynamic_shared, parameter, local, call_argument };
   int row = 0;

@@ -1,4 +1,4 @@
-// The interpreter itself: it computes what PTX says, and finds what it promises to find.
+// The interpreter itself: its results follow the PTX specification, and it reports the errors that README.md names.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -1,8 +1,8 @@
 #pragma once
 // Finds races: two accesses to the same bytes of shared or global memory, at least one of which writes, by threads that
-// no barrier orders. Threads of different blocks are never ordered, those of one block by its barriers only: that lanes
-// of a warp execute together orders nothing. Accesses of four bytes and more are watched in units of four bytes,
-// shorter ones by their first byte; a race between a longer and a shorter access is not seen.
+// no barrier orders. Threads of different blocks are never ordered, and threads of one block only by its barriers, even
+// lanes of one warp. The detector tracks accesses of four bytes and more in units of four bytes, and shorter ones by
+// their first byte; it does not see a race between a longer and a shorter access.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

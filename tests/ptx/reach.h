@@ -1,7 +1,7 @@
 #pragma once
-// Which kernels were launched, and which of their instructions some lane has executed. With ELINVAR_PTX_REACH=<folder>
-// in the environment a process writes what it knows there when it ends; reach_report (reach_report.cpp) adds up all
-// files of the folder.
+// Coverage: the kernels that were launched, and the instructions that some lane has executed. With
+// ELINVAR_PTX_REACH=<folder> in the environment, a process writes its coverage there when it ends; reach_test.cpp adds
+// up the files of the folder.
 #include <memory>
 #include <mutex>
 #include <vector>

@@ -1,5 +1,5 @@
-// What the tests on the interpreter have reached together: every kernel is launched, and what is left of its
-// instructions is listed with a reason in unreached.txt. Runs after them, on the files that they wrote.
+// The joint coverage of all tests on the interpreter: they launch every kernel, and unreached.txt lists the kernels of
+// which they reach fewer instructions, with reasons. Runs after those tests, on the files that they wrote.
 #include <gtest/gtest.h>
 
 #include <algorithm>
