@@ -8,7 +8,7 @@ namespace elinvar {
 
 class JsonValue {
  public:
-  JsonValue() = default;                   // null
+  JsonValue() = default;                   // {}
   JsonValue(const nlohmann::json& value);  // copies share the value
   const nlohmann::json& operator*() const;
   const nlohmann::json* operator->() const { return &**this; }

@@ -77,6 +77,7 @@ TEST_F(Ctl, TellsWhatFollowsAndItDoes) {
   expect_answer({"checkpoint"}, "a checkpoint is requested; ctl status shows the event when it is saved");
   EXPECT_TRUE(comes_true([&] { return told("checkpoint"); }));
 
+  expect_answer({"checkpoint", "--json"}, "{}");
   expect_answer({"scale", "3"}, "the job will have 3 workers; ctl status shows them");
   EXPECT_TRUE(comes_true([&] { return members().size() == 3; }));
 
