@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tensor/base/setting.h"
+#include "tensor/philox.h"
 
 namespace elinvar {
 namespace {
@@ -66,7 +67,7 @@ void turn_hue(Image& image, int32_t f) {
 }
 
 int32_t between(uint32_t word, int32_t low, int32_t high) {
-  return low + static_cast<int32_t>((uint64_t{word} * static_cast<uint64_t>(high - low + 1)) >> 32);
+  return low + static_cast<int32_t>(random_below(word, high - low + 1));
 }
 
 int32_t units(double amount) { return static_cast<int32_t>(std::floor(amount * kOne + 0.5)); }

@@ -12,13 +12,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Header {
+struct CacheHeader {
   char magic[16];
   int64_t height, width, channels;
   uint64_t digest_low, digest_high;
 };
-static_assert(sizeof(Header) == 56);
-constexpr char kMagic[] = "ELINVAR PIXELS 1";
+static_assert(sizeof(CacheHeader) == 56);
+constexpr char kCacheMagic[] = "ELINVAR PIXELS 1";
 
 Digest digest_of(const Image& image) {
   Hasher hasher;
@@ -51,10 +51,11 @@ std::optional<Image> ImageCache::find(const fs::path& path, int channels) const 
   if (!fs::exists(path, error)) return std::nullopt;
   try {
     const File file = File::open(path);
-    const int64_t size = file.size() - static_cast<int64_t>(sizeof(Header));
-    Header header;
+    const int64_t size = file.size() - static_cast<int64_t>(sizeof(CacheHeader));
+    CacheHeader header;
     file.read(0, &header, sizeof header);
-    if (std::memcmp(header.magic, kMagic, sizeof header.magic) != 0 || header.channels != channels) return std::nullopt;
+    if (std::memcmp(header.magic, kCacheMagic, sizeof header.magic) != 0 || header.channels != channels)
+      return std::nullopt;
     if (header.height < 1 || header.width < 1 || header.height > kMostPixels || header.width > kMostPixels ||
         header.height * header.width > kMostPixels || header.height * header.width * channels != size)
       return std::nullopt;
@@ -71,13 +72,13 @@ std::optional<Image> ImageCache::find(const fs::path& path, int channels) const 
 void ImageCache::keep(const fs::path& path, const Image& image) const {
   static std::atomic<int64_t> written{0};
   const Digest digest = digest_of(image);
-  Header header{.magic = {},
-                .height = image.height,
-                .width = image.width,
-                .channels = image.channels,
-                .digest_low = digest.low,
-                .digest_high = digest.high};
-  std::memcpy(header.magic, kMagic, sizeof header.magic);
+  CacheHeader header{.magic = {},
+                     .height = image.height,
+                     .width = image.width,
+                     .channels = image.channels,
+                     .digest_low = digest.low,
+                     .digest_high = digest.high};
+  std::memcpy(header.magic, kCacheMagic, sizeof header.magic);
   const fs::path aside = path.string() + fmt::format(".{}-{}", ::getpid(), ++written);
   std::error_code error;
   try {

@@ -51,10 +51,6 @@ double beta(double a, int64_t index, const Draw& draw) {
   return std::floor(l * 0x1p16 + 0.5) * 0x1p-16;
 }
 
-int64_t below(uint32_t word, int64_t n) {
-  return static_cast<int64_t>((uint64_t{word} * static_cast<uint64_t>(n)) >> 32);
-}
-
 // The extents of an image (height, width, channels), which both kinds of mixing change.
 struct Sides {
   int64_t height, width, channels;
@@ -72,7 +68,8 @@ float cut_and_mix(double l, const Random4& words, const Sides& sides, const floa
     return static_cast<int64_t>(std::floor(static_cast<double>(side) * std::sqrt(1 - l)));
   };
   const int64_t h = scaled(sides.height), w = scaled(sides.width);
-  const int64_t top = below(words.v[1], sides.height) - h / 2, left = below(words.v[2], sides.width) - w / 2;
+  const int64_t top = random_below(words.v[1], sides.height) - h / 2,
+                left = random_below(words.v[2], sides.width) - w / 2;
   const int64_t first_row = std::max<int64_t>(top, 0), last_row = std::min(top + h, sides.height);
   const int64_t first = std::max<int64_t>(left, 0), last = std::min(left + w, sides.width);
   for (int64_t row = first_row; row < last_row; ++row) {

@@ -13,7 +13,7 @@
 namespace elinvar {
 namespace {
 
-constexpr size_t kMostBytes = size_t{1} << 32;
+constexpr size_t kMostUnpackedBytes = size_t{1} << 32;
 
 std::string gunzip(const std::string& packed, const std::string& where) {
   z_stream z{};
@@ -31,7 +31,7 @@ std::string gunzip(const std::string& packed, const std::string& where) {
       fail("[mnist] '{}' is damaged or truncated: gzip ends after {} unpacked bytes ({}); get it again", where,
            bytes.size(), z.msg ? z.msg : zError(status));
     bytes.append(piece.data(), piece.size() - z.avail_out);
-    if (bytes.size() > kMostBytes) fail("[mnist] '{}' unpacks to more than 2^32 bytes", where);
+    if (bytes.size() > kMostUnpackedBytes) fail("[mnist] '{}' unpacks to more than 2^32 bytes", where);
   }
   return bytes;
 }
@@ -58,7 +58,8 @@ Idx read_idx(const FileSet& files, const std::string& path, size_t dimensions) {
   for (size_t d = 0; d < dimensions; ++d) {
     const size_t at = 4 + 4 * d;
     const uint64_t extent = byte(at) << 24 | byte(at + 1) << 16 | byte(at + 2) << 8 | byte(at + 3);
-    if (extent == 0 || extent > kMostBytes / elements) fail("[mnist] '{}' states an extent of {}", where, extent);
+    if (extent == 0 || extent > kMostUnpackedBytes / elements)
+      fail("[mnist] '{}' states an extent of {}", where, extent);
     elements *= extent;
     idx.extents.push_back(static_cast<int64_t>(extent));
   }

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr std::string_view kMagic = "elinvar shard index 1\n";
+constexpr std::string_view kIndexMagic = "elinvar shard index 1\n";
 constexpr int64_t kLongestLabel = 64, kLongestJson = 1 << 20;  // bytes; a longer file is something else
 
 // Returns the line that identifies what an index was made for: the current shard, and the kind of label.
@@ -207,7 +207,7 @@ void ShardIndex::make(const ShardOptions& options) {
 // The format: the magic line, the line about the shard, the number of samples and of bytes in keys, four numbers per
 // sample, the keys, and the digest of all this.
 std::string ShardIndex::to_bytes(std::string_view about) const {
-  std::string bytes(kMagic);
+  std::string bytes(kIndexMagic);
   bytes += about;
   append(bytes, static_cast<int64_t>(size()));
   append(bytes, static_cast<int64_t>(keys_.size()));
@@ -225,7 +225,7 @@ bool ShardIndex::from_bytes(std::string_view bytes, std::string_view about) {
   const Digest digest = digest_bytes(contents.data(), contents.size());
   const std::vector<int64_t> noted = take(end, 2);
   if (noted[0] != static_cast<int64_t>(digest.low) || noted[1] != static_cast<int64_t>(digest.high)) return false;
-  for (const std::string_view line : {kMagic, about}) {
+  for (const std::string_view line : {kIndexMagic, about}) {
     if (!contents.starts_with(line)) return false;
     contents.remove_prefix(line.size());
   }

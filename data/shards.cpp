@@ -17,9 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMost = 1 << 20;       // names; more indicates a mistake
-constexpr size_t kMostBytes = 1 << 28;  // of all names
-constexpr size_t kLongest = 1 << 14;    // bytes of a pattern, which may have nested braces
+constexpr size_t kMostNames = 1 << 20;      // names; more indicates a mistake
+constexpr size_t kMostNameBytes = 1 << 28;  // of all names
+constexpr size_t kLongest = 1 << 14;        // bytes of a pattern, which may have nested braces
 
 bool has_glob(const std::string& name) { return name.find_first_of("*?[") != name.npos; }
 
@@ -58,7 +58,7 @@ std::vector<std::string> range(std::string_view text, const std::string& path) {
     const auto [stop, error] = std::from_chars(ends[i].data(), ends[i].data() + ends[i].size(), values[i]);
     if (error != std::errc() || stop != ends[i].data() + ends[i].size() || values[i] < 0) return {};
   }
-  check_setting(values[0] <= values[1] && values[1] - values[0] < static_cast<int64_t>(kMost), "data.path",
+  check_setting(values[0] <= values[1] && values[1] - values[0] < static_cast<int64_t>(kMostNames), "data.path",
                 "= '{}': {{{}}} is no range of at most 2^20 numbers", path, text);
   std::vector<std::string> names;
   for (int64_t n = values[0]; n <= values[1]; ++n) names.push_back(fmt::format("{:0{}}", n, ends[0].size()));
@@ -77,8 +77,9 @@ std::vector<std::string> expanded(const std::string& pattern, const std::string&
       for (std::string& choice : expanded(part, path)) choices.push_back(std::move(choice));
   std::vector<std::string> all;
   const std::vector<std::string> rests = expanded(pattern.substr(close + 1), path);
-  check_setting(choices.size() * rests.size() <= kMost, "data.path", "= '{}' stands for more than 2^20 files", path);
-  check_setting(choices.size() * rests.size() * pattern.size() <= kMostBytes, "data.path",
+  check_setting(choices.size() * rests.size() <= kMostNames, "data.path", "= '{}' stands for more than 2^20 files",
+                path);
+  check_setting(choices.size() * rests.size() * pattern.size() <= kMostNameBytes, "data.path",
                 "= '{}' stands for names of more than 2^28 bytes", path);
   for (const std::string& choice : choices)
     for (const std::string& rest : rests) all.push_back(pattern.substr(0, open) + choice + rest);

@@ -14,11 +14,11 @@ namespace {
 constexpr int64_t kBlock = 512;
 constexpr int64_t kLongestName = 1 << 16;  // bytes of a long name or of a pax header; more indicates damage
 
-struct Header {
+struct TarHeader {
   char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, link[100], magic[6], version[2],
       user[32], group[32], major[8], minor[8], prefix[155], padding[12];
 };
-static_assert(sizeof(Header) == kBlock);
+static_assert(sizeof(TarHeader) == kBlock);
 
 template <size_t N>
 std::string_view text_of(const char (&field)[N]) {
@@ -45,17 +45,17 @@ std::optional<int64_t> number_of(const char (&field)[N]) {
   return value;
 }
 
-bool checksum_agrees(const Header& header) {
+bool checksum_agrees(const TarHeader& header) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(&header);
   int64_t sum = 8 * ' ';  // the checksum field itself counts as blanks
-  for (size_t i = 0; i < sizeof(Header); ++i)
-    if (i < offsetof(Header, checksum) || i >= offsetof(Header, type)) sum += bytes[i];
+  for (size_t i = 0; i < sizeof(TarHeader); ++i)
+    if (i < offsetof(TarHeader, checksum) || i >= offsetof(TarHeader, type)) sum += bytes[i];
   return number_of(header.checksum) == sum;
 }
 
-bool all_zero(const Header& header) {
+bool all_zero(const TarHeader& header) {
   const auto* bytes = reinterpret_cast<const char*>(&header);
-  return std::all_of(bytes, bytes + sizeof(Header), [](char c) { return c == 0; });
+  return std::all_of(bytes, bytes + sizeof(TarHeader), [](char c) { return c == 0; });
 }
 
 class Members {
@@ -70,7 +70,7 @@ class Members {
     for (int64_t at = 0;;) {
       if (at + kBlock > end)
         fail("[tar] '{}' ends at byte {} without the mark of its end: it is truncated, or no tar archive", path_, end);
-      Header header;
+      TarHeader header;
       file_.read(at, &header, kBlock);
       if (all_zero(header)) return members;
       if (!checksum_agrees(header)) refuse(header, at);
@@ -108,7 +108,7 @@ class Members {
   }
 
  private:
-  [[noreturn]] void refuse(const Header& header, int64_t at) const {
+  [[noreturn]] void refuse(const TarHeader& header, int64_t at) const {
     if (at > 0) fail("[tar] '{}' is damaged: wrong checksum in the header at byte {}", path_, at);
     if (std::memcmp(&header, "\x1f\x8b", 2) == 0)
       fail("[tar] '{}' is compressed; unpack it first (gunzip, or tar xf), members are read in place", path_);
@@ -145,7 +145,7 @@ class Members {
     }
   }
 
-  static std::string name_of(const Header& header) {
+  static std::string name_of(const TarHeader& header) {
     // The field is a prefix in ustar only; GNU's format has times there.
     if (std::memcmp(header.magic, "ustar\0", 6) == 0 && header.prefix[0])
       return fmt::format("{}/{}", text_of(header.prefix), text_of(header.name));

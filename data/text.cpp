@@ -106,7 +106,7 @@ class TextDataset final : public Dataset {
     int64_t offset = 0;
     if (draw.augment) {
       const Random4 words = philox(draw.seed ^ key_of("data.text"), static_cast<uint32_t>(draw.epoch), 0, 0, 0);
-      offset = static_cast<int64_t>((uint64_t{words.v[0]} * static_cast<uint64_t>(offsets_)) >> 32);
+      offset = random_below(words.v[0], offsets_);
     }
     std::vector<int32_t> window(static_cast<size_t>(context_) + 1);
     tokens_->read(offset + index * context_, context_ + 1, window.data());

@@ -15,10 +15,6 @@ Random4 random_words(int64_t index, const Draw& draw, uint32_t block) {
                 static_cast<uint32_t>(static_cast<uint64_t>(index) >> 32), block);
 }
 
-int64_t below(uint32_t word, int64_t n) {
-  return static_cast<int64_t>((uint64_t{word} * static_cast<uint64_t>(n)) >> 32);
-}
-
 double uniform(uint32_t word) { return static_cast<double>(word >> 8) * 0x1p-24; }
 
 int64_t nearest(double x) { return static_cast<int64_t>(std::floor(x + 0.5)); }
@@ -104,8 +100,8 @@ void ImageTransform::operator()(const ImageView& image, int64_t index, const Dra
   }
   int64_t top = (height - size_h_) / 2, left = (width - size_w_) / 2;
   if (draw.augment) {
-    top = below(words.v[0], height - size_h_ + 2 * padding_ + 1) - padding_;
-    left = below(words.v[1], width - size_w_ + 2 * padding_ + 1) - padding_;
+    top = random_below(words.v[0], height - size_h_ + 2 * padding_ + 1) - padding_;
+    left = random_below(words.v[1], width - size_w_ + 2 * padding_ + 1) - padding_;
   }
   if (height == image.height && width == image.width)
     return finish(cut(image, top, left, mirrored), index, draw, output);
@@ -134,7 +130,7 @@ Image ImageTransform::scaled_random_part(const ImageView& image, int64_t index, 
     int64_t h = nearest(std::sqrt(area / aspect)), w = nearest(std::sqrt(area * aspect));
     if (words.v[1] & 1) std::swap(h, w);
     if (h < 1 || w < 1 || h > image.height || w > image.width) continue;
-    part = {below(words.v[2], image.height - h + 1), below(words.v[3], image.width - w + 1), h, w};
+    part = {random_below(words.v[2], image.height - h + 1), random_below(words.v[3], image.width - w + 1), h, w};
     break;
   }
   return resize(image, part, size_h_, size_w_, {0, 0, size_h_, size_w_});
@@ -175,7 +171,8 @@ void ImageTransform::finish(Image square, int64_t index, const Draw& draw, float
 void ImageTransform::cut_out(int64_t index, const Draw& draw, float* output) const {
   if (!draw.augment || cutout_ == 0) return;
   const Random4 words = random_words(index, draw, 11);
-  const int64_t top = below(words.v[0], size_h_) - cutout_ / 2, left = below(words.v[1], size_w_) - cutout_ / 2;
+  const int64_t top = random_below(words.v[0], size_h_) - cutout_ / 2,
+                left = random_below(words.v[1], size_w_) - cutout_ / 2;
   const int64_t begin = std::max<int64_t>(left, 0), end = std::min(left + cutout_, size_w_);
   for (int64_t y = std::max<int64_t>(top, 0); y < std::min(top + cutout_, size_h_); ++y)
     std::fill(output + (y * size_w_ + begin) * channels_, output + (y * size_w_ + end) * channels_, 0.0f);

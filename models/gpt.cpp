@@ -34,13 +34,13 @@ Linear projection(const Scope& scope, int64_t in, int64_t out, bool bias, double
   return {scope, in, out, {.bias = bias, .weight = init::normal(deviation), .bias_values = init::constant(0.0)}};
 }
 
-struct Block {
+struct GptBlock {
   LayerNorm ln_1, ln_2;
   Linear c_attn, attn_proj, c_fc, mlp_proj;
   int64_t heads, layer;
   Dropout dropout;
 
-  Block(const Scope& s, const GptOptions& o, int64_t place) : heads(o.heads), layer(place), dropout{o.dropout} {
+  GptBlock(const Scope& s, const GptOptions& o, int64_t place) : heads(o.heads), layer(place), dropout{o.dropout} {
     const double last = kDeviation / std::sqrt(2.0 * static_cast<double>(o.layers));
     ln_1 = LayerNorm(s / "ln_1", o.channels, 1e-5, o.bias);
     c_attn = projection(s / "attn" / "c_attn", o.channels, 3 * o.channels, o.bias, kDeviation);
@@ -83,7 +83,7 @@ class Gpt : public Network {
     check(first + T <= wpe_.weight.dim(0), "[gpt] a sequence of {} tokens exceeds the context of {}", first + T,
           wpe_.weight.dim(0));
     Residual x = dropout_(wte_(input) + slice(wpe_.weight, 0, first, first + T), context);
-    for (const Block& block : blocks_) x = run_block(block, x, context);
+    for (const GptBlock& block : blocks_) x = run_block(block, x, context);
     if (context.cache) x = context.cache->advance(x);
     return linear(ln_f_(x), head_);
   }
@@ -92,7 +92,7 @@ class Gpt : public Network {
  private:
   Embedding wte_, wpe_;
   Dropout dropout_;
-  std::vector<Block> blocks_;
+  std::vector<GptBlock> blocks_;
   LayerNorm ln_f_;
   Var head_;
 };

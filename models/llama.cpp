@@ -34,30 +34,30 @@ struct LlamaOptions {
   bool qkv_bias = false;  // queries, keys and values have biases
 };
 
-constexpr double kDeviation = 0.02;
+constexpr double kLlamaDeviation = 0.02;
 
-Linear projection(const Scope& scope, int64_t in, int64_t out, double deviation = kDeviation, bool bias = false) {
+Linear projection(const Scope& scope, int64_t in, int64_t out, double deviation = kLlamaDeviation, bool bias = false) {
   return {scope, in, out, {.bias = bias, .weight = init::normal(deviation), .bias_values = init::constant(0.0)}};
 }
 
 int64_t default_hidden(int64_t channels) { return (8 * channels / 3 + 63) / 64 * 64; }
 
-struct Block {
+struct LlamaBlock {
   RmsNorm input_norm, post_norm;
   Linear q, k, v, o, gate, up, down;
   int64_t heads, kv_heads, layer;
   RotaryFrequencies rope;
   Dropout dropout;
 
-  Block(const Scope& s, const LlamaOptions& l, int64_t place)
+  LlamaBlock(const Scope& s, const LlamaOptions& l, int64_t place)
       : heads(l.heads), kv_heads(l.kv_heads), layer(place), rope(l.rope), dropout{l.dropout} {
     const int64_t c = l.channels, kv = c / l.heads * l.kv_heads;
-    const double last = kDeviation / std::sqrt(2.0 * static_cast<double>(l.layers));
+    const double last = kLlamaDeviation / std::sqrt(2.0 * static_cast<double>(l.layers));
     const Scope attn = s / "self_attn", mlp = s / "mlp";
     input_norm = RmsNorm(s / "input_layernorm", c, l.norm_eps);
-    q = projection(attn / "q_proj", c, c, kDeviation, l.qkv_bias);
-    k = projection(attn / "k_proj", c, kv, kDeviation, l.qkv_bias);
-    v = projection(attn / "v_proj", c, kv, kDeviation, l.qkv_bias);
+    q = projection(attn / "q_proj", c, c, kLlamaDeviation, l.qkv_bias);
+    k = projection(attn / "k_proj", c, kv, kLlamaDeviation, l.qkv_bias);
+    v = projection(attn / "v_proj", c, kv, kLlamaDeviation, l.qkv_bias);
     o = projection(attn / "o_proj", c, c, last);
     post_norm = RmsNorm(s / "post_attention_layernorm", c, l.norm_eps);
     gate = projection(mlp / "gate_proj", c, l.hidden);
@@ -94,7 +94,7 @@ class Llama : public Network {
           2 * o.heads);
     check(o.heads % o.kv_heads == 0, "[llama] heads = {} must be a multiple of kv_heads = {}", o.heads, o.kv_heads);
     const Scope scope(parameters, seed), model = scope / "model";
-    embed_ = Embedding(model / "embed_tokens", input.classes, o.channels, init::normal(kDeviation));
+    embed_ = Embedding(model / "embed_tokens", input.classes, o.channels, init::normal(kLlamaDeviation));
     for (int64_t i = 0; i < o.layers; ++i) blocks_.emplace_back(model / "layers" / i, o, i);
     norm_ = RmsNorm(model / "norm", o.channels, o.norm_eps);
     head_ = o.tied_head ? embed_.weight : projection(scope / "lm_head", o.channels, input.classes).weight;
@@ -102,7 +102,7 @@ class Llama : public Network {
 
   Var forward(const Tensor& input, Context& context) const override {
     Residual x = embed_(input);
-    for (const Block& block : blocks_) x = run_block(block, x, context);
+    for (const LlamaBlock& block : blocks_) x = run_block(block, x, context);
     if (context.cache) x = context.cache->advance(x);
     return linear(norm_(x), head_);
   }
@@ -110,7 +110,7 @@ class Llama : public Network {
 
  private:
   Embedding embed_;
-  std::vector<Block> blocks_;
+  std::vector<LlamaBlock> blocks_;
   RmsNorm norm_;
   Var head_;
 };

@@ -40,14 +40,14 @@ Conv2d conv(const Scope& scope, int64_t in, int64_t out, int64_t kernel, int64_t
           {.bias = false, .weight = init::kaiming_normal()}};
 }
 
-struct Block {
+struct ResNetBlock {
   std::vector<Conv2d> convs;
   std::vector<BatchNorm2d> norms;
   std::optional<Conv2d> projection;
   std::optional<BatchNorm2d> projection_norm;
   int64_t stride = 1, pad_channels = 0;
 
-  Block(const Scope& scope, const ResNetOptions& options, int64_t in, int64_t width, int64_t first_stride)
+  ResNetBlock(const Scope& scope, const ResNetOptions& options, int64_t in, int64_t width, int64_t first_stride)
       : stride(first_stride) {
     const int64_t out = options.bottleneck ? 4 * width : width;
     const auto add = [&](int64_t from, int64_t to, int64_t kernel, int64_t step, bool last) {
@@ -109,7 +109,7 @@ class ResNet : public Network {
   Var forward(const Tensor& input, Context& context) const override {
     Var x = stem_norm_(stem_(Var(input)), context, {.relu = true});
     if (pool_) x = max_pool2d(x, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
-    for (const Block& block : blocks_) x = run_block(block, x, context);
+    for (const ResNetBlock& block : blocks_) x = run_block(block, x, context);
     return head_(reshape(adaptive_avg_pool2d(x, {1, 1}), {x.dim(0), x.dim(3)}));
   }
 
@@ -117,7 +117,7 @@ class ResNet : public Network {
   bool pool_;
   Conv2d stem_;
   BatchNorm2d stem_norm_;
-  std::vector<Block> blocks_;
+  std::vector<ResNetBlock> blocks_;
   Linear head_;
 };
 

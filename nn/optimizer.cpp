@@ -220,22 +220,23 @@ class Lamb final : public Moments {
 
 using Make = std::unique_ptr<Optimizer>(const OptimizerConfig&, const Parameters&, OptimizerConfig* resolved);
 
-struct Kind {
+struct OptimizerMaker {
   std::string name;
   std::function<Make> make;
 };
 
 template <class T, class... Variant>
-Kind built_in(const char* name, Variant... variant) {
+OptimizerMaker built_in(const char* name, Variant... variant) {
   return {name, [=](const OptimizerConfig& config, const Parameters& parameters, OptimizerConfig*) {
             return std::make_unique<T>(config, parameters, variant...);
           }};
 }
 
-Registry<Kind>& registry() {
-  static Registry<Kind> all({built_in<Sgd>("sgd", /*layerwise=*/false), built_in<Sgd>("lars", /*layerwise=*/true),
-                             built_in<Adam>("adam", /*decoupled=*/false), built_in<Adam>("adamw", /*decoupled=*/true),
-                             built_in<Lamb>("lamb")});
+Registry<OptimizerMaker>& registry() {
+  static Registry<OptimizerMaker> all({built_in<Sgd>("sgd", /*layerwise=*/false),
+                                       built_in<Sgd>("lars", /*layerwise=*/true),
+                                       built_in<Adam>("adam", /*decoupled=*/false),
+                                       built_in<Adam>("adamw", /*decoupled=*/true), built_in<Lamb>("lamb")});
   return all;
 }
 

@@ -54,14 +54,14 @@ double one_cycle_factor(const ScheduleConfig& c, Position at) {
   return c.min_ratio + (1.0 - c.min_ratio) * half_cosine((at.t - c.rise) / (1.0 - c.rise));
 }
 
-struct Kind {
+struct ScheduleKind {
   std::string_view name;
   double (*factor)(const ScheduleConfig&, Position);
 };
 
-constexpr std::array kKinds{Kind{"constant", constant_factor}, Kind{"cosine", cosine_factor},
-                            Kind{"linear", linear_factor}, Kind{"step", step_factor},
-                            Kind{"one_cycle", one_cycle_factor}};
+constexpr std::array kKinds{ScheduleKind{"constant", constant_factor}, ScheduleKind{"cosine", cosine_factor},
+                            ScheduleKind{"linear", linear_factor}, ScheduleKind{"step", step_factor},
+                            ScheduleKind{"one_cycle", one_cycle_factor}};
 
 void check_milestones(const std::vector<int64_t>& steps) {
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -71,8 +71,9 @@ void check_milestones(const std::vector<int64_t>& steps) {
   }
 }
 
-const Kind& checked_kind(const ScheduleConfig& c) {
-  const auto found = std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& kind) { return kind.name == c.kind; });
+const ScheduleKind& checked_kind(const ScheduleConfig& c) {
+  const auto found =
+      std::find_if(kKinds.begin(), kKinds.end(), [&](const ScheduleKind& kind) { return kind.name == c.kind; });
   check_setting(found != kKinds.end(), "schedule.kind", "does not know '{}'{}", c.kind,
                 spelling_hint(c.kind, schedule_kinds()));
   check_setting(c.warmup_steps >= 0, "schedule.warmup_steps", "must be at least 0, got {}", c.warmup_steps);
@@ -89,9 +90,9 @@ const Kind& checked_kind(const ScheduleConfig& c) {
   return *found;
 }
 
-const Kind& checked_kind(const ScheduleConfig& c, int64_t steps) {
+const ScheduleKind& checked_kind(const ScheduleConfig& c, int64_t steps) {
   check(steps > 0, "[schedule] at least one step expected, got {}", steps);
-  const Kind& kind = checked_kind(c);
+  const ScheduleKind& kind = checked_kind(c);
   check_setting(c.warmup_steps <= steps, "schedule.warmup_steps", "= {} are more than the {} steps of the run",
                 c.warmup_steps, steps);
   return kind;
@@ -101,7 +102,7 @@ const Kind& checked_kind(const ScheduleConfig& c, int64_t steps) {
 
 std::vector<std::string> schedule_kinds() {
   std::vector<std::string> names;
-  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
+  for (const ScheduleKind& kind : kKinds) names.emplace_back(kind.name);
   return names;
 }
 
@@ -109,7 +110,7 @@ void check_schedule(const ScheduleConfig& config) { checked_kind(config); }
 void check_schedule(const ScheduleConfig& config, int64_t steps) { checked_kind(config, steps); }
 
 double learning_rate(const ScheduleConfig& c, double lr, int64_t steps, int64_t step) {
-  const Kind& kind = checked_kind(c, steps);
+  const ScheduleKind& kind = checked_kind(c, steps);
   check(step >= 0, "[schedule] steps count from 0, got {}", step);
   if (step < c.warmup_steps) {
     const double part = static_cast<double>(step + 1) / static_cast<double>(c.warmup_steps);

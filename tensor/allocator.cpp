@@ -12,9 +12,9 @@
 namespace elinvar {
 namespace {
 
-constexpr size_t kLargest = size_t{1} << 47;       // more than any address space holds
-constexpr size_t kLargestSmall = size_t{1} << 14;  // largest block of the size classes
-constexpr size_t kSlab = size_t{1} << 17;          // a piece of the heap that is cut into blocks of one class
+constexpr size_t kLargest = size_t{1} << 47;         // more than any address space holds
+constexpr size_t kLargestOfClass = size_t{1} << 14;  // largest block of the size classes
+constexpr size_t kSlab = size_t{1} << 17;            // a piece of the heap that is cut into blocks of one class
 constexpr size_t kClasses = 4 * 14;
 
 // Four classes per octave, so at most a quarter of a block is wasted; the smallest has 128 bytes.
@@ -27,7 +27,7 @@ size_t class_of(size_t bytes) {
 // Returns the size of the block for a request: a multiple of 64 within a class, or of the heap's unit.
 size_t size_for(size_t bytes) {
   bytes = std::max<size_t>(bytes, 128);
-  if (bytes > kLargestSmall) return (bytes + Heap::kUnit - 1) / Heap::kUnit * Heap::kUnit;
+  if (bytes > kLargestOfClass) return (bytes + Heap::kUnit - 1) / Heap::kUnit * Heap::kUnit;
   const size_t octave = static_cast<size_t>(std::bit_width(bytes - 1)) - 1, step = size_t{1} << (octave - 2);
   return ((bytes + step - 1) / step * step + 63) / 64 * 64;
 }
@@ -42,7 +42,7 @@ struct HostAllocator::Impl {
 
   // Requires the mutex.
   void* take(size_t size) {
-    if (size > kLargestSmall) return heap.allocate(size);
+    if (size > kLargestOfClass) return heap.allocate(size);
     std::vector<void*>& blocks = small[class_of(size)];
     if (blocks.empty()) {
       char* slab = static_cast<char*>(heap.allocate(kSlab));
@@ -88,7 +88,7 @@ void HostAllocator::give_back(void* block, size_t size) noexcept {
   std::lock_guard lock(impl_->mutex);
   impl_->stats.in_use -= static_cast<int64_t>(size);
   try {
-    if (size > kLargestSmall) impl_->heap.free(block, size);
+    if (size > kLargestOfClass) impl_->heap.free(block, size);
     else impl_->small[class_of(size)].push_back(block);
   } catch (const std::bad_alloc&) {  // the block is leaked: there is no memory to record it
   }

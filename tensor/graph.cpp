@@ -15,13 +15,6 @@ void refuse_to_record(const char* what) { fail("[graph] {} cannot be recorded", 
 
 namespace {
 
-template <class F>
-void on_gpu(Device device, F&& f) {
-  on(device, [&](auto& stream) {
-    if constexpr (!std::is_same_v<decltype(stream), CpuStream&>) f(stream);
-  });
-}
-
 bool alike(const Tensor& a, const Tensor& b) {
   return a.defined() == b.defined() &&
          (!a.defined() || (a.shape() == b.shape() && a.dtype() == b.dtype() && a.device() == b.device()));

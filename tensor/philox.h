@@ -38,6 +38,11 @@ ELINVAR_HD inline Random4 philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_
 // 24 random bits as a float in [0, 1).
 ELINVAR_HD inline float uniform01(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
+// 32 random bits as an integer in [0, n), for n up to 2^32.
+inline int64_t random_below(uint32_t bits, int64_t n) {
+  return static_cast<int64_t>((uint64_t{bits} * static_cast<uint64_t>(n)) >> 32);
+}
+
 // Identifies a random number in a run. `op` distinguishes the uses within one step; a forward pass numbers its random
 // operations in the order in which it runs them.
 struct Rng {

@@ -91,4 +91,12 @@ decltype(auto) on(Device device, F&& f) {
   refuse(device);
 }
 
+// The same for GPUs alone: nothing is called for the CPU.
+template <class F>
+void on_gpu(Device device, F&& f) {
+  on(device, [&](auto& stream) {
+    if constexpr (!std::is_same_v<decltype(stream), CpuStream&>) f(stream);
+  });
+}
+
 }  // namespace elinvar

@@ -9,14 +9,6 @@
 namespace elinvar {
 namespace {
 
-// Calls f(stream) with the stream of a GPU.
-template <class F>
-void on_gpu(Device device, F&& f) {
-  on(device, [&](auto& stream) {
-    if constexpr (!std::is_same_v<decltype(stream), CpuStream&>) f(stream);
-  });
-}
-
 size_t bytes_of(const Tensor& x) { return static_cast<size_t>(x.bytes()); }
 
 Tensor over(const std::shared_ptr<void>& block, const Shape& shape, DType dtype) {

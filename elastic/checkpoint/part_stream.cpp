@@ -9,7 +9,7 @@
 namespace elinvar {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{8} << 20;
+constexpr size_t kSentPieceBytes = size_t{8} << 20;
 constexpr size_t kMostBlobs = 1024;
 
 }  // namespace
@@ -31,12 +31,12 @@ CheckpointPart send_part(int part, int parts, const StateDict& tensors,
     hasher.add(bytes, count);
     const std::byte* at = static_cast<const std::byte*>(bytes);
     while (count > 0) {
-      const size_t taken = std::min(count, kPieceBytes - held);
+      const size_t taken = std::min(count, kSentPieceBytes - held);
       blobs.push_back({owner, at, taken});
       held += taken;
       at += taken;
       count -= taken;
-      if (held == kPieceBytes || blobs.size() == kMostBlobs) flush();
+      if (held == kSentPieceBytes || blobs.size() == kMostBlobs) flush();
     }
   });
   flush();

@@ -11,7 +11,7 @@
 namespace elinvar {
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{8} << 20;
+constexpr int64_t kHashedPieceBytes = int64_t{8} << 20;
 constexpr size_t kMessageBytes = size_t{16} << 20;
 constexpr size_t kMostPieces = 1024;
 
@@ -106,12 +106,12 @@ void send_state(const StateDict& tensors, const StatePart& part,
     const Tensor dense = tensor.to(Device{}).to_contiguous();
     const Blob whole = blob_of(dense);
     next.digests[name] = digest(dense);
-    for (int64_t at = 0; at < dense.bytes(); at += kPieceBytes) {
+    for (int64_t at = 0; at < dense.bytes(); at += kHashedPieceBytes) {
       if (bytes >= kMessageBytes || next.bytes.size() >= kMostPieces) {
         send(std::move(next));
         begin();
       }
-      const size_t count = static_cast<size_t>(std::min(kPieceBytes, dense.bytes() - at));
+      const size_t count = static_cast<size_t>(std::min(kHashedPieceBytes, dense.bytes() - at));
       next.pieces.push_back({name, at});
       next.bytes.push_back({whole.owner, whole.data + at, count});
       bytes += count;

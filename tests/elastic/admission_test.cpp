@@ -11,7 +11,6 @@ namespace {
 using test::CoordinatedJob;
 using test::from;
 using test::Kinds;
-using Arrival = Admission::Arrival;
 using Phase = JobState::Phase;
 using State = Worker::State;
 
@@ -28,7 +27,7 @@ TEST(Admission, RefusesWhatTheWorldRefuses) {
   CoordinatedJob job;
   Admission admission(job.state, 0);
   job.world.refusal = "its data are others";
-  EXPECT_EQ(admission.hello(from(7), hello_of(7), 1), Arrival::refused);
+  EXPECT_EQ(admission.hello(from(7), hello_of(7), 1), Admission::Arrival::refused);
   EXPECT_TRUE(job.state.workers.empty());
   const std::vector<Message> sent = job.sent(7);
   ASSERT_EQ(sent.size(), 1u);
@@ -39,12 +38,12 @@ TEST(Admission, RefusesWhatTheWorldRefuses) {
 TEST(Admission, TellsWorkersWhichStateTheRunBeginsWith) {
   CoordinatedJob job({.steps = 10}, /*first_step=*/4);
   Admission admission(job.state, 0);
-  EXPECT_EQ(admission.hello(from(7), hello_of(7), 1), Arrival::newcomer);
+  EXPECT_EQ(admission.hello(from(7), hello_of(7), 1), Admission::Arrival::newcomer);
   EXPECT_EQ(job.sent(7).at(0).as<messages::Welcome>()->restore, 4);
   messages::Hello loaded = hello_of(8);
   loaded.loaded = true;
-  EXPECT_EQ(admission.hello(from(8, 0, 3), loaded, 1), Arrival::newcomer) << "an earlier state";
-  EXPECT_EQ(admission.hello(from(8, 0, 4), loaded, 1), Arrival::starter);
+  EXPECT_EQ(admission.hello(from(8, 0, 3), loaded, 1), Admission::Arrival::newcomer) << "an earlier state";
+  EXPECT_EQ(admission.hello(from(8, 0, 4), loaded, 1), Admission::Arrival::starter);
   EXPECT_EQ(job.state.workers.at(8).state, State::ready);
   job.state.first_step = 2;
   (void)job.sent(7);
@@ -58,7 +57,7 @@ TEST(Admission, WithAdaptiveScalingNobodyHasTheFirstStateYet) {
   Admission admission(job.state, 0);
   messages::Hello loaded = hello_of(8);
   loaded.loaded = true;
-  EXPECT_EQ(admission.hello(from(8, 0, 4), loaded, 1), Arrival::newcomer);
+  EXPECT_EQ(admission.hello(from(8, 0, 4), loaded, 1), Admission::Arrival::newcomer);
 }
 
 TEST(Admission, TakesMembersOfThePresentGenerationAlone) {
@@ -67,14 +66,14 @@ TEST(Admission, TakesMembersOfThePresentGenerationAlone) {
   job.state.current->follows = 4;
   job.state.current->number = 5;
   Admission admission(job.state, 0);
-  EXPECT_EQ(admission.hello(from(3, 4), member_hello(3), 1), Arrival::refused);
+  EXPECT_EQ(admission.hello(from(3, 4), member_hello(3), 1), Admission::Arrival::refused);
   EXPECT_TRUE(job.sent(3).at(0).as<messages::Refused>()->again) << "it may learn the state as a new worker";
   // A new coordinator does not know yet whether the planned change took place.
   job.state.phase = Phase::gathering;
   messages::Hello hello = member_hello(3);
   hello.promised = 9;
   hello.learners = {{2, "known"}, {6, "at 6"}};
-  EXPECT_EQ(admission.hello(from(3, 4, 5), hello, 2), Arrival::member);
+  EXPECT_EQ(admission.hello(from(3, 4, 5), hello, 2), Admission::Arrival::member);
   const Worker& worker = job.state.workers.at(3);
   EXPECT_EQ(worker.state, State::member);
   EXPECT_EQ(worker.completed, 5);
@@ -94,11 +93,11 @@ TEST(Admission, ALearnerThatIntroducesItselfAgainKeepsWhatItHas) {
   Admission admission(job.state, 0);
   messages::Hello hello = hello_of(7);
   hello.warm = true;
-  EXPECT_EQ(admission.hello(from(7), hello, 1), Arrival::newcomer);
+  EXPECT_EQ(admission.hello(from(7), hello, 1), Admission::Arrival::newcomer);
   job.state.workers.at(7).state = State::receiving;
-  EXPECT_EQ(admission.hello(from(7), hello, 2), Arrival::known);
+  EXPECT_EQ(admission.hello(from(7), hello, 2), Admission::Arrival::known);
   hello.ready = true;
-  EXPECT_EQ(admission.hello(from(7), hello, 3), Arrival::caught_up);
+  EXPECT_EQ(admission.hello(from(7), hello, 3), Admission::Arrival::caught_up);
   EXPECT_EQ(job.state.workers.at(7).state, State::receiving);
   EXPECT_EQ(job.count("hello"), 1);
 }
@@ -118,7 +117,7 @@ TEST(Admission, RemembersWhoIsGoneAndWhoMayComeBack) {
   EXPECT_EQ(job.sent(4).at(0).as<messages::Release>()->what, "left");
   EXPECT_TRUE(job.state.workers.empty());
   for (const PeerId peer : {1, 2, 3, 4}) {
-    EXPECT_EQ(admission.hello(from(peer), hello_of(peer), 1), Arrival::refused);
+    EXPECT_EQ(admission.hello(from(peer), hello_of(peer), 1), Admission::Arrival::refused);
     EXPECT_EQ(job.sent(peer).at(0).as<messages::Refused>()->again, peer == 1) << peer;
     admission.turn_away(peer);
     EXPECT_EQ(job.state.actions.at(0).what, Action::What::connect) << "its connection may be closed";

@@ -12,7 +12,7 @@ using test::CoordinatedJob;
 using test::from;
 using Stage = Evidence::Stage;
 
-const SumClaim kSum{{1, 1}, {2, 2}}, kOther{{3, 3}, {4, 4}}, kWrong{{1, 1}, {5, 5}};
+const SumClaim kClaim{{1, 1}, {2, 2}}, kOtherClaim{{3, 3}, {4, 4}}, kWrongClaim{{1, 1}, {5, 5}};
 
 // The claims of workers 1, 2, ... about bucket 0 of a step.
 Evidence evidence(Stage stage, const std::vector<std::vector<SumClaim>>& claims, int64_t step = 6) {
@@ -32,14 +32,14 @@ struct TrialsAfterAnAudit : testing::Test {
 };
 
 TEST_F(TrialsAfterAnAudit, OfAGenerationThatIsOverAreNotHeard) {
-  EXPECT_FALSE(examine(evidence(Stage::audit, {{kSum}, {kOther}}), 0));
+  EXPECT_FALSE(examine(evidence(Stage::audit, {{kClaim}, {kOtherClaim}}), 0));
   job.state.phase = JobState::Phase::fencing;
-  EXPECT_FALSE(examine(evidence(Stage::audit, {{kSum}, {kOther}})));
+  EXPECT_FALSE(examine(evidence(Stage::audit, {{kClaim}, {kOtherClaim}})));
   EXPECT_TRUE(job.world.events.empty());
 }
 
 TEST_F(TrialsAfterAnAudit, AMemberThatContradictsItselfIsGuilty) {
-  const auto consequence = examine(evidence(Stage::audit, {{kSum}, {kSum, kWrong}}));
+  const auto consequence = examine(evidence(Stage::audit, {{kClaim}, {kClaim, kWrongClaim}}));
   ASSERT_TRUE(consequence);
   EXPECT_EQ(consequence->guilty, test::Peers{2});
   EXPECT_FALSE(consequence->fence);
@@ -51,13 +51,13 @@ TEST_F(TrialsAfterAnAudit, AMemberThatContradictsItselfIsGuilty) {
 }
 
 TEST_F(TrialsAfterAnAudit, WithoutAnybodyLeftTheRunEnds) {
-  EXPECT_FALSE(examine(evidence(Stage::audit, {{kSum, kWrong}, {kSum, kWrong}})));
+  EXPECT_FALSE(examine(evidence(Stage::audit, {{kClaim, kWrongClaim}, {kClaim, kWrongClaim}})));
   ASSERT_TRUE(job.state.ending);
   EXPECT_NE(job.state.ending->reason.find("without workers 1 and 2"), std::string::npos);
 }
 
 TEST_F(TrialsAfterAnAudit, ADifferenceIsTriedByThoseThatWereAtTheStep) {
-  EXPECT_TRUE(examine(evidence(Stage::audit, {{kSum}, {kOther}}))->fence);
+  EXPECT_TRUE(examine(evidence(Stage::audit, {{kClaim}, {kOtherClaim}}))->fence);
   Recovery recovery{.step = 6, .members = {1, 2, 7}};
   trials.choose_witnesses(recovery);
   EXPECT_EQ(recovery.members, (std::vector<PeerId>{1, 2})) << "7 has learnt the state from them";
@@ -69,7 +69,7 @@ TEST_F(TrialsAfterAnAudit, ADifferenceIsTriedByThoseThatWereAtTheStep) {
 
 TEST_F(TrialsAfterAnAudit, ADoubtIsDroppedWhereTheStepOrItsWitnessesAreGone) {
   const auto remains = [&](int64_t step, std::vector<PeerId> members) {
-    (void)examine(evidence(Stage::audit, {{kSum}, {kOther}}));
+    (void)examine(evidence(Stage::audit, {{kClaim}, {kOtherClaim}}));
     Recovery recovery{.step = step, .members = members};
     trials.choose_witnesses(recovery);
     EXPECT_TRUE(trials.trial() || recovery.members == members);
@@ -81,10 +81,10 @@ TEST_F(TrialsAfterAnAudit, ADoubtIsDroppedWhereTheStepOrItsWitnessesAreGone) {
 }
 
 TEST_F(TrialsAfterAnAudit, OneThatDecidesNothingIsFollowedByAReplayFromACheckpoint) {
-  const Evidence undecided = evidence(Stage::trial, {{kSum}, {kWrong}});
+  const Evidence undecided = evidence(Stage::trial, {{kClaim}, {kWrongClaim}});
   EXPECT_TRUE(examine(undecided)->fence);
   EXPECT_EQ(trials.trial()->replay, 3) << "the newest checkpoint";
-  EXPECT_TRUE(examine(evidence(Stage::trial, {{kSum}, {kSum}}))->fence);
+  EXPECT_TRUE(examine(evidence(Stage::trial, {{kClaim}, {kClaim}}))->fence);
   EXPECT_FALSE(trials.trial()) << "the difference did not come again";
 }
 
@@ -92,14 +92,14 @@ TEST(TrialsOfAnAdaptiveRun, HaveNothingToCompareAReplayWith) {
   CoordinatedJob job({.scaling = {.batch = 8, .batch_max = 8}});
   job.run({1, 2});
   AuditTrials trials(job.state);
-  EXPECT_FALSE(trials.examine(from(1, 1), evidence(Stage::trial, {{kSum}, {kWrong}}), 0));
+  EXPECT_FALSE(trials.examine(from(1, 1), evidence(Stage::trial, {{kClaim}, {kWrongClaim}}), 0));
   EXPECT_TRUE(job.state.ending);
 }
 
 TEST_F(TrialsAfterAnAudit, AreNotRepeatedForEver) {
-  const Evidence again = evidence(Stage::trial, {{kSum}, {kOther}});
+  const Evidence again = evidence(Stage::trial, {{kClaim}, {kOtherClaim}});
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(examine(again)) << i;
-  EXPECT_TRUE(examine(evidence(Stage::trial, {{kSum}, {kOther}}, /*step=*/9))) << "another step counts anew";
+  EXPECT_TRUE(examine(evidence(Stage::trial, {{kClaim}, {kOtherClaim}}, /*step=*/9))) << "another step counts anew";
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(examine(again)) << i;
   EXPECT_FALSE(examine(again));
   ASSERT_TRUE(job.state.ending);

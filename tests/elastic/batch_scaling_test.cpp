@@ -11,7 +11,7 @@ namespace {
 using test::CoordinatedJob;
 using test::from;
 
-const CoordinatorOptions kAdaptive{
+const CoordinatorOptions kAdaptiveJob{
     .steps = 100, .plan = {.vranks = 4}, .scaling = {.batch = 64, .batch_max = 256, .goal = 1 << 20}};
 
 StepFacts step_of(int64_t step, int64_t batch, std::vector<double> seconds, double reduce_seconds = 0.5) {
@@ -34,7 +34,7 @@ TEST(BatchScaling, OfAnExactRunDoesNothing) {
 }
 
 TEST(BatchScaling, WhatOlderGenerationsTellIsPast) {
-  CoordinatedJob job(kAdaptive);
+  CoordinatedJob job(kAdaptiveJob);
   BatchScaling scaling(job.state);
   scaling.take_over({});
   EXPECT_GT(job.state.steps, int64_t{1} << 40) << "its goal ends the run";
@@ -49,7 +49,7 @@ TEST(BatchScaling, ANewCoordinatorGoesOnWithTheHistoryOfMembersThatLive) {
   Generation newest = CoordinatedJob::generation(5, {1, 2});
   newest.scaling = GenerationScaling{.base_workers = 3, .history = 2};
   for (const bool alive : {true, false}) {
-    CoordinatedJob job(kAdaptive);
+    CoordinatedJob job(kAdaptiveJob);
     BatchScaling scaling(job.state);
     scaling.take_over({.newest = newest, .before = {}, .members_alive = alive});
     EXPECT_EQ(scaling.record(9)->base_workers, 3) << "as many as the run began with";
@@ -59,7 +59,7 @@ TEST(BatchScaling, ANewCoordinatorGoesOnWithTheHistoryOfMembersThatLive) {
 }
 
 TEST(BatchScaling, TheBatchFollowsWorkersAndMeasurements) {
-  CoordinatedJob job(kAdaptive);
+  CoordinatedJob job(kAdaptiveJob);
   job.world.recorded.scaling_state.batch = 64;
   BatchScaling scaling(job.state);
   scaling.take_over({});
@@ -79,7 +79,7 @@ TEST(BatchScaling, TheBatchFollowsWorkersAndMeasurements) {
 }
 
 TEST(BatchScaling, StepsOfOtherMembersOrPartsOfABatchAreNoMeasurement) {
-  CoordinatedJob job(kAdaptive);
+  CoordinatedJob job(kAdaptiveJob);
   job.world.recorded.scaling_state.batch = 64;
   BatchScaling scaling(job.state);
   scaling.take_over({});
@@ -95,7 +95,7 @@ TEST(BatchScaling, StepsOfOtherMembersOrPartsOfABatchAreNoMeasurement) {
 
 // Steps that the ledger has are repeated with the batches in the ledger.
 TEST(BatchScaling, TheLedgerDecidesUpToItsEnd) {
-  CoordinatedJob job(kAdaptive);
+  CoordinatedJob job(kAdaptiveJob);
   job.world.recorded = {.scaling_state = {.samples = 5, .batch = 64}, .changes = {{4, 128}}, .steps = 6};
   BatchScaling scaling(job.state);
   scaling.take_over({});

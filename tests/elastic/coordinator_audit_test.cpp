@@ -11,8 +11,8 @@ namespace {
 using Json = nlohmann::json;
 
 // A coordinator of two workers at step 0, with the records and messages that it makes.
-struct Job : CoordinatorWorld {
-  Job() : coordinator({.endpoint = "e", .steps = 10, .initial_workers = 2}, *this, 0, {}, 0) {
+struct AuditedJob : CoordinatorWorld {
+  AuditedJob() : coordinator({.endpoint = "e", .steps = 10, .initial_workers = 2}, *this, 0, {}, 0) {
     for (const PeerId peer : {PeerId{1}, PeerId{2}})
       coordinator.receive({.sender = peer, .payload = messages::Hello{.about = {.endpoint = "e"}}}, 0);
     for (const PeerId peer : {PeerId{1}, PeerId{2}})
@@ -55,7 +55,7 @@ const SumClaim kSum{{1, 1}, {2, 2}}, kOther{{3, 3}, {4, 4}};
 
 // Otherwise a state in doubt would be saved as the one from which the run continues.
 TEST(CoordinatorAudit, AStopComesAfterTheTrial) {
-  Job job;
+  AuditedJob job;
   ASSERT_EQ(job.created.size(), 1u);
   job.report(Evidence::Stage::audit, kSum, kOther);
   ASSERT_TRUE(job.created.back().trial);
@@ -69,7 +69,7 @@ TEST(CoordinatorAudit, AStopComesAfterTheTrial) {
 }
 
 TEST(CoordinatorAudit, ADifferenceThatRemainsEndsTheRunAndNamesWhoDiffers) {
-  Job job;
+  AuditedJob job;
   for (int i = 0; i < 20 && !job.coordinator.job().ending; ++i)
     job.report(i == 0 ? Evidence::Stage::audit : Evidence::Stage::trial, kSum, kOther);
   ASSERT_TRUE(job.coordinator.job().ending);

@@ -30,8 +30,8 @@ struct World final : CoordinatorWorld {
   std::string refuse(const messages::Hello&) override { return ""; }
 };
 
-struct Job {
-  explicit Job(const std::vector<NcclSupport>& nccl)
+struct GroupedJob {
+  explicit GroupedJob(const std::vector<NcclSupport>& nccl)
       : coordinator({.steps = 100, .initial_workers = static_cast<int>(nccl.size())}, world, 0, {}, 0) {
     for (size_t i = 0; i < nccl.size(); ++i) {
       const PeerId peer = 10 + i;
@@ -65,7 +65,7 @@ NcclSupport gpu(const std::string& place, const std::string& version = "NCCL 2.2
 
 TEST(CoordinatorGroups, AreOfGpusThatAllHaveOneOfTheirOwn) {
   const auto reason = [](const std::vector<NcclSupport>& nccl) {
-    const Job job(nccl);
+    const GroupedJob job(nccl);
     EXPECT_EQ(job.world.records.size(), 1u);
     const bool group = job.world.records.at(0).group;
     EXPECT_EQ(generation_from(to_json(job.world.records[0])).group, group);
@@ -82,7 +82,7 @@ TEST(CoordinatorGroups, AreOfGpusThatAllHaveOneOfTheirOwn) {
 }
 
 TEST(CoordinatorGroups, OneThatFailsIsMadeAgainAFewTimes) {
-  Job job({gpu("a"), gpu("b")});
+  GroupedJob job({gpu("a"), gpu("b")});
   job.tell(10, 1, messages::GroupMissing{.of = 1, .reason = "no network"});
   EXPECT_EQ(job.reason(), "worker 1: no network");
   EXPECT_EQ(job.world.records.size(), 1u) << "the hosts stand in";
@@ -110,7 +110,7 @@ TEST(CoordinatorGroups, OneThatFailsIsMadeAgainAFewTimes) {
 }
 
 TEST(CoordinatorGroups, WhatADeathBreaksIsNoFailure) {
-  Job job({gpu("a"), gpu("b"), gpu("c"), gpu("d"), gpu("e"), gpu("f")});
+  GroupedJob job({gpu("a"), gpu("b"), gpu("c"), gpu("d"), gpu("e"), gpu("f")});
   for (PeerId dead = 15; dead > 11; --dead) {
     const int64_t number = job.world.records.back().number;
     (void)job.coordinator.take_actions();
@@ -132,7 +132,7 @@ NcclSupport shrinking_gpu(const std::string& place) {
 // whole.
 TEST(CoordinatorGroups, AreMadeFromTheOneBeforeWhereThatIsWhole) {
   const auto after_leave = [](const std::vector<NcclSupport>& nccl, bool used) {
-    Job job(nccl);
+    GroupedJob job(nccl);
     if (used) job.tell(10, 1, messages::GroupUsed{"new"});
     EXPECT_EQ(job.coordinator.drain(3, 0), "");
     job.coordinator.tick(0);
@@ -146,7 +146,8 @@ TEST(CoordinatorGroups, AreMadeFromTheOneBeforeWhereThatIsWhole) {
   EXPECT_EQ(after_leave({shrinking_gpu("a"), gpu("b"), gpu("c")}, true), std::nullopt) << "the library is too old";
 
   const auto after_death = [](const std::map<PeerId, int64_t>& groups, bool shrinks = true) {
-    Job job({shrinks ? shrinking_gpu("a") : gpu("a"), shrinking_gpu("b"), shrinking_gpu("c"), shrinking_gpu("d")});
+    GroupedJob job(
+        {shrinks ? shrinking_gpu("a") : gpu("a"), shrinking_gpu("b"), shrinking_gpu("c"), shrinking_gpu("d")});
     (void)job.coordinator.take_actions();
     job.coordinator.lost(13, "killed", 0);
     job.answer_fences(groups);
@@ -161,7 +162,7 @@ TEST(CoordinatorGroups, AreMadeFromTheOneBeforeWhereThatIsWhole) {
 }
 
 TEST(CoordinatorGroups, OfTheSameMembersGoOnWhateverTheLibrary) {
-  Job job({gpu("a"), gpu("b")});
+  GroupedJob job({gpu("a"), gpu("b")});
   job.tell(10, 1, messages::GroupUsed{"new"});
   job.coordinator.ask_checkpoint(0);
   job.coordinator.tick(0);

@@ -103,28 +103,28 @@ TEST(GradientSink, DropsWhatCameBeforeAnotherAttempt) {
 
 #ifdef ELINVAR_EMULATION
 
-const Device kGpu{DeviceKind::emulated};
+const Device kSinkGpu{DeviceKind::emulated};
 
 TEST(GradientSink, BringsTensorsOfAGpuToTheCpu) {
   GradientSink kept;
-  compute(kept, kGpu);
+  compute(kept, kSinkGpu);
   expect_whole(kept, {});
   Passing passing;
-  compute(passing, kGpu);
+  compute(passing, kSinkGpu);
   EXPECT_EQ(passing.order, (std::vector<size_t>{2, 1, 0}));
   EXPECT_EQ(passing.device, Device{});
 }
 
 TEST(GradientSink, LeavesTensorsOfAGpuThere) {
   GradientSink kept(GradientSink::Place::device);
-  compute(kept, kGpu);
-  expect_whole(kept, kGpu);
+  compute(kept, kSinkGpu);
+  expect_whole(kept, kSinkGpu);
   Passing passing;
   passing.place = GradientSink::Place::device;
-  compute(passing, kGpu);
+  compute(passing, kSinkGpu);
   EXPECT_EQ(passing.count, 5);
   EXPECT_EQ(passing.order, (std::vector<size_t>{2, 1, 0}));
-  EXPECT_EQ(passing.device, kGpu);
+  EXPECT_EQ(passing.device, kSinkGpu);
 }
 
 #endif

@@ -12,7 +12,7 @@ messages::GroupRoots roots_of(int member) {
   return {.member = member, .count = 1, .roots = {{.begin = member, .end = member + 1, .present = true}}};
 }
 
-struct Member {
+struct GroupPeer {
   Buckets buckets{{{3}, {2}}, /*elements=*/3, /*whole=*/true};
   GroupExchange exchange{nullptr, {.vranks = 3, .members = 3, .me = 0, .buckets = &buckets, .gradients = 2}};
   std::vector<int> told;
@@ -20,14 +20,14 @@ struct Member {
 };
 
 TEST(GroupExchange, AMemberTellsItsRootsOnce) {
-  Member at;
+  GroupPeer at;
   const Subtree root{0, 1, {Tensor::full({3}, 1), Tensor::full({2}, 1)}};
   for (const int bucket : {1, 0}) at.exchange.contribute(bucket, {&root}, 1, at.send);
   EXPECT_EQ(at.told, (std::vector<int>{1, 2}));
 }
 
 TEST(GroupExchange, NothingBeginsBeforeTheRootsOfAllAreKnown) {
-  Member at;
+  GroupPeer at;
   EXPECT_EQ(at.exchange.missing(), "the roots of 3 of 3 members");
   at.exchange.contribute(0, {}, 0, at.send);
   EXPECT_EQ(at.exchange.receive(roots_of(1)), "");
@@ -41,7 +41,7 @@ TEST(GroupExchange, NothingBeginsBeforeTheRootsOfAllAreKnown) {
 }
 
 TEST(GroupExchange, RootsThatMakeNoSenseAreRefused) {
-  Member at;
+  GroupPeer at;
   EXPECT_EQ(at.exchange.receive(roots_of(1)), "");
   EXPECT_NE(at.exchange.receive(roots_of(1)), "") << "told twice";
   EXPECT_NE(at.exchange.receive(roots_of(3)), "") << "no such member";

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kSteps = 6;
 
-LedgerLine line_of(int64_t step) {
+LedgerLine recorded_line(int64_t step) {
   LedgerLine line{.step = step,
                   .batch = {1, static_cast<uint64_t>(step)},
                   .loss = 1.0 / static_cast<double>(step),
@@ -40,7 +40,7 @@ class Record : public testing::Test {
     DigestFile digests(folder_.path(), ledger);
     digests.begin({.tensors_every = 1, .gradient = {{"w", "float32", {3}}}});
     for (int64_t step = 1; step <= kSteps; ++step) {
-      ledger.record(line_of(step));
+      ledger.record(recorded_line(step));
       digests.record(step, digests_of(step).text());
     }
     ledger.write();
@@ -55,7 +55,7 @@ class Record : public testing::Test {
   RunRecord read() const { return RunRecord(folder_.path()); }
   // Checks that every line that was read is one that was written.
   static void expect_true(const RunRecord& record) {
-    for (const auto& [step, line] : record.lines()) ASSERT_EQ(line.text(), line_of(step).text());
+    for (const auto& [step, line] : record.lines()) ASSERT_EQ(line.text(), recorded_line(step).text());
   }
 
   test::TemporaryFolder folder_;
@@ -158,7 +158,7 @@ TEST_F(Record, LinesThatAreMissingRepeatedOrOutOfOrder) {
             "ledger.jsonl, line 4: it is that of step 2, out of order\n");
   EXPECT_EQ(damage({1, 2}), "ledger.jsonl, line 1: it is that of a step where the header should be\n");
   EXPECT_EQ(damage({0, 1, 0, 2}), "ledger.jsonl, line 3: it is another header\n");
-  LedgerLine other = line_of(2);
+  LedgerLine other = recorded_line(2);
   other.loss = 7;
   lines.push_back(other.text());
   EXPECT_EQ(damage({0, 1, 2, 7, 3}), "ledger.jsonl, line 4: it is a second one of step 2, and says something else\n");

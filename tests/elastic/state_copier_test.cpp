@@ -17,8 +17,8 @@ void await(const std::function<bool()>& condition) {
 }
 
 // The messages in which a copier sends a state of 96 MB.
-struct Sent {
-  Sent() {
+struct CopiedState {
+  CopiedState() {
     for (int i = 0; i < 12; ++i) state.emplace(fmt::format("t{:02}", i), Tensor::full({2 * kMegabyte}, i));
   }
   StateCopier::World world() {
@@ -51,7 +51,7 @@ struct Sent {
 };
 
 TEST(StateCopier, WhatALearnerGetsIsTheState) {
-  Sent sent;
+  CopiedState sent;
   {
     StateCopier copier(sent.world(), 1);
     copier.add({.step = 3, .to = kLearner, .attempt = 2});
@@ -64,7 +64,7 @@ TEST(StateCopier, WhatALearnerGetsIsTheState) {
 }
 
 TEST(StateCopier, SendsALearnerASliceAStep) {
-  Sent sent;
+  CopiedState sent;
   StateCopier copier(sent.world(), 1, kForEver);
   copier.add({.to = kLearner, .throttled = true});
   await([&] { return copier.copied(); });
@@ -80,13 +80,13 @@ TEST(StateCopier, SendsALearnerASliceAStep) {
 
 TEST(StateCopier, DoesNotRestWhereSomebodyWaits) {
   {
-    Sent sent;
+    CopiedState sent;
     StateCopier copier(sent.world(), 1, kForEver);
     copier.add({.to = kLearner, .throttled = true});
     copier.add({.to = kLearner, .attempt = 1});  // a new transfer to the same learner
     await([&] { return sent.megabytes() == 2 * 96; });
   }
-  Sent sent;
+  CopiedState sent;
   StateCopier copier(sent.world(), 1, kForEver);
   copier.add({.to = kLearner, .throttled = true});
   copier.finish();
@@ -95,7 +95,7 @@ TEST(StateCopier, DoesNotRestWhereSomebodyWaits) {
 }
 
 TEST(StateCopier, DoesNotRestForEverWhereStepsAreLong) {
-  Sent sent;
+  CopiedState sent;
   StateCopier copier(sent.world(), 1, std::chrono::milliseconds(1));
   copier.add({.to = kLearner, .throttled = true});
   await([&] { return sent.whole(); });

@@ -1,23 +1,16 @@
 // `train predict`: classes of image files, and the loss and next tokens of a text.
 #include <algorithm>
 #include <set>
-#include <sstream>
 
 #include "tensor/base/file.h"
 #include "tests/data/image_writer.h"
 #include "tests/jobs/train_command.h"
+#include "tests/support/lines.h"
 
 namespace elinvar::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 // Trains on dark and light images in folders, which two epochs tell apart.
 class Predict : public TrainCommand {

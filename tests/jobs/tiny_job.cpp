@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 
 #include "data/dataset.h"
 #include "tensor/base/check.h"
@@ -27,13 +26,6 @@ Digest digest_of(const Dataset& data, int64_t index) {
 }
 
 }  // namespace
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 void TinyJob::SetUp() {
   folder_.write("job.toml", text_of({.steps = kSteps,

@@ -10,10 +10,9 @@
 
 #include "elastic/ledger/ledger.h"
 #include "tests/jobs/train_process.h"
+#include "tests/support/lines.h"
 
 namespace elinvar::test {
-
-std::vector<std::string> lines_of(const std::string& text);
 
 class TinyJob : public testing::Test, protected TrainRuns {
  protected:

@@ -77,7 +77,7 @@ Tensor labels(const Shape& shape, int64_t classes) {
   return make_inputs({{shape, Input::Kind::index, classes}}, "labels")[0];
 }
 
-const InputInfo kTokens{.sample = {12}, .classes = 40, .dtype = DType::i32};
+const InputInfo kDeviceTokens{.sample = {12}, .classes = 40, .dtype = DType::i32};
 
 TEST(Device, AResNetHasTheSameBits) {
   expect_same_everywhere(spec("resnet", {{"blocks", List{1, 1}}, {"widths", List{8, 16}}}),
@@ -88,7 +88,7 @@ TEST(Device, AResNetHasTheSameBits) {
 TEST(Device, AGptWithDropoutHasTheSameBits) {
   expect_same_everywhere(
       spec("gpt", {{"layers", int64_t{2}}, {"heads", int64_t{2}}, {"channels", int64_t{32}}, {"dropout", 0.1}}),
-      kTokens, labels({2, 12}, 40).to(DType::i32), labels({2, 12}, 40),
+      kDeviceTokens, labels({2, 12}, 40).to(DType::i32), labels({2, 12}, 40),
       {.kind = "adamw", .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1});
 }
 
@@ -98,7 +98,7 @@ TEST(Device, ALlamaHasTheSameBits) {
                                         {"kv_heads", int64_t{2}},
                                         {"channels", int64_t{32}},
                                         {"hidden", int64_t{48}}}),
-                         kTokens, labels({2, 12}, 40).to(DType::i32), labels({2, 12}, 40),
+                         kDeviceTokens, labels({2, 12}, 40).to(DType::i32), labels({2, 12}, 40),
                          {.kind = "lamb", .lr = 3e-3, .weight_decay = 0.1});
 }
 

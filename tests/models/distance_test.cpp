@@ -45,7 +45,7 @@ class Distance {
   int64_t count_ = 0;
 };
 
-struct Case {
+struct DistanceCase {
   const char* name;
   Spec model;
   InputInfo info;
@@ -57,7 +57,7 @@ struct Distances {
 };
 
 // Trains on one batch. Returns the distances from the values of the golden file under this prefix.
-Distances distances_of(const Case& c, const StateDict& golden, const std::string& prefix, const Tensor& input,
+Distances distances_of(const DistanceCase& c, const StateDict& golden, const std::string& prefix, const Tensor& input,
                        const Tensor& target) {
   const auto network = build(c.model, c.info, 1);
   Parameters& parameters = network->parameters;
@@ -80,7 +80,7 @@ Distances distances_of(const Case& c, const StateDict& golden, const std::string
 
 // Compares geometric means over several batches, because the distance of a single run varies by a factor of three, in
 // PyTorch too.
-void compare(const Case& c, int batches) {
+void compare(const DistanceCase& c, int batches) {
   constexpr double kMost = 1.2;  // of PyTorch's distance
   const StateDict golden =
       read_safetensors(std::string(ELINVAR_SOURCE_DIR "/tests/golden/distance_") + c.name + ".safetensors").tensors;
@@ -103,26 +103,28 @@ void compare(const Case& c, int batches) {
 }
 
 using List = std::vector<int64_t>;
-const OptimizerConfig kSgd{.kind = "sgd", .lr = 1e-3, .momentum = 0.9, .weight_decay = 1e-3};
-const OptimizerConfig kAdamW{.kind = "adamw", .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1};
-const InputInfo kTokens{.sample = {32}, .classes = 256, .dtype = DType::i32};
+const OptimizerConfig kMeasuredSgd{.kind = "sgd", .lr = 1e-3, .momentum = 0.9, .weight_decay = 1e-3};
+const OptimizerConfig kMeasuredAdamW{.kind = "adamw", .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1};
+const InputInfo kMeasuredTokens{.sample = {32}, .classes = 256, .dtype = DType::i32};
 
 TEST(Distance, ResNet50) {
   const Spec model = spec("resnet", {{"blocks", List{3, 4, 6, 3}},
                                      {"widths", List{64, 128, 256, 512}},
                                      {"bottleneck", true},
                                      {"stem", std::string("imagenet")}});
-  compare({"resnet50", model, {.sample = {64, 64, 3}, .classes = 10}, kSgd}, 3);
+  compare({"resnet50", model, {.sample = {64, 64, 3}, .classes = 10}, kMeasuredSgd}, 3);
 }
 
 TEST(Distance, Vgg16) {
-  compare({"vgg16", spec("vgg16", {{"head", std::string("cifar")}}), {.sample = {32, 32, 3}, .classes = 10}, kSgd}, 3);
+  compare(
+      {"vgg16", spec("vgg16", {{"head", std::string("cifar")}}), {.sample = {32, 32, 3}, .classes = 10}, kMeasuredSgd},
+      3);
 }
 
 TEST(Distance, Gpt2) {
   const Spec model = spec(
       "gpt", {{"layers", int64_t{12}}, {"heads", int64_t{12}}, {"channels", int64_t{192}}, {"context", int64_t{32}}});
-  compare({"gpt2", model, kTokens, kAdamW}, 6);
+  compare({"gpt2", model, kMeasuredTokens, kMeasuredAdamW}, 6);
 }
 
 TEST(Distance, Llama) {
@@ -131,7 +133,7 @@ TEST(Distance, Llama) {
                                     {"kv_heads", int64_t{4}},
                                     {"channels", int64_t{192}},
                                     {"hidden", int64_t{512}}});
-  compare({"llama", model, kTokens, kAdamW}, 6);
+  compare({"llama", model, kMeasuredTokens, kMeasuredAdamW}, 6);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ namespace {
 
 using List = std::vector<int64_t>;
 
-struct Case {
+struct GraphCase {
   std::string name;
   std::string kind;
   std::map<std::string, Value> settings;
@@ -39,9 +39,9 @@ struct Case {
   int64_t steps() const { return precision == Precision::bf16 ? 4 : 7; }  // threads of its attention often switch
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const GraphCase& c, std::ostream* out) { *out << c.name; }
 
-std::vector<Case> cases() {
+std::vector<GraphCase> cases() {
   const std::map<std::string, Value> small{{"layers", int64_t{2}}, {"heads", int64_t{2}}, {"channels", int64_t{32}}};
   std::map<std::string, Value> gpt = small, llama = small;
   gpt["dropout"] = 0.1;
@@ -64,21 +64,21 @@ std::vector<Case> cases() {
           {.name = "ResNetTf32", .kind = "resnet", .settings = resnet, .precision = Precision::tf32}};
 }
 
-constexpr int64_t kClasses = 10, kTokens = 12, kSide = 8;
+constexpr int64_t kClasses = 10, kContext = 12, kSide = 8;
 
-struct Batch {
+struct Inputs {
   Tensor input;
   Targets targets;
 };
 
 // Every batch differs, and every third step is short.
-Batch batch_of(const Case& c, int64_t step, int vrank, Device device) {
+Inputs batch_of(const GraphCase& c, int64_t step, int vrank, Device device) {
   const int64_t n = step % 3 == 2 ? 2 : 3;
   const std::string name = fmt::format("{} {} {}", c.name, step, vrank);
   const auto labels = [&](const Shape& shape, const std::string& of) {
     return make_inputs({{shape, Input::Kind::index, kClasses}}, of + name)[0];
   };
-  if (c.text()) return {labels({n, kTokens}, "tokens").to(DType::i32), labels({n, kTokens}, "next")};
+  if (c.text()) return {labels({n, kContext}, "tokens").to(DType::i32), labels({n, kContext}, "next")};
   const Tensor images = normal({n, kSide, kSide, 3}, name).to(device), own = labels({n}, "own");
   if (!c.mixed) return {images, own};
   std::vector<float> shares;
@@ -91,11 +91,11 @@ enum class Leaving { stays, one_by_one };
 // Runs a few steps of two virtual ranks, with any function that computes rank gradients.
 class Trial {
  public:
-  Trial(const Case& c, Device device)
+  Trial(const GraphCase& c, Device device)
       : case_(c),
         device_(device),
         network_(build(spec(),
-                       {.sample = c.text() ? Shape{kTokens} : Shape{kSide, kSide, 3},
+                       {.sample = c.text() ? Shape{kContext} : Shape{kSide, kSide, 3},
                         .classes = kClasses,
                         .dtype = c.text() ? DType::i32 : DType::f32},
                        1)) {
@@ -108,7 +108,7 @@ class Trial {
     std::vector<Tensor> gradients, batch_statistics;
     std::vector<Statistic> statistics;
     for (int vrank = 0; vrank < 2; ++vrank) {
-      const Batch batch = batch_of(case_, step_, vrank, device_);
+      const Inputs batch = batch_of(case_, step_, vrank, device_);
       const Rng rng{.seed = 9, .step = static_cast<uint32_t>(step_), .vrank = static_cast<uint32_t>(vrank)};
       std::vector<std::pair<size_t, Download>> sent;
       std::vector<Download> sent_statistics;
@@ -159,7 +159,7 @@ class Trial {
     return s;
   }
 
-  const Case& case_;
+  const GraphCase& case_;
   Device device_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Optimizer> optimizer_;
@@ -167,7 +167,7 @@ class Trial {
   std::vector<std::string> seen_;
 };
 
-class MicroBatchGraph : public ::testing::TestWithParam<std::tuple<Device, Case>> {
+class MicroBatchGraph : public ::testing::TestWithParam<std::tuple<Device, GraphCase>> {
  protected:
   void SetUp() override {
     if (!is_here(device_)) GTEST_SKIP() << "this machine has no GPU";
@@ -175,7 +175,7 @@ class MicroBatchGraph : public ::testing::TestWithParam<std::tuple<Device, Case>
       GTEST_SKIP() << fast_products(device_).missing;
   }
   const Device device_ = std::get<0>(GetParam());
-  const Case case_ = std::get<1>(GetParam());
+  const GraphCase case_ = std::get<1>(GetParam());
 };
 INSTANTIATE_TEST_SUITE_P(, MicroBatchGraph,
                          ::testing::Combine(::testing::ValuesIn(devices_of_the_build()), ::testing::ValuesIn(cases())),
@@ -233,7 +233,7 @@ const Device kEmulated{DeviceKind::emulated};
 // The other launches copy the images to the graph's input and copy the results that are kept.
 TEST(EmulatedMicroBatchGraphs, ASteadyMicroBatchIsOneLaunchAndTakesNoMoreMemory) {
   for (size_t i = 0; i < 2 * cases().size(); ++i) {
-    const Case c = cases()[i / 2];
+    const GraphCase c = cases()[i / 2];
     const Leaving leaving = i % 2 == 0 ? Leaving::stays : Leaving::one_by_one;
     if (c.precision == Precision::bf16) continue;
     Trial run(c, kEmulated);
@@ -269,7 +269,7 @@ class Counting final : public Recorder {
 };
 
 TEST(EmulatedMicroBatchGraphs, WhoeverRecordsOpsSeesThem) {
-  const Case c = cases()[2];
+  const GraphCase c = cases()[2];
   Trial run(c, kEmulated);
   MicroBatchGraphs graphs;
   Counting counting;
@@ -284,7 +284,7 @@ TEST(EmulatedMicroBatchGraphs, WhoeverRecordsOpsSeesThem) {
 }
 
 TEST(EmulatedMicroBatchGraphs, WithoutMemoryForAGraphThereIsNone) {
-  const Case c = cases()[0];
+  const GraphCase c = cases()[0];
   Trial plain(c, kEmulated), replayed(c, kEmulated);
   std::vector<std::string> notices;
   MicroBatchGraphs graphs([&](const std::string& notice) { notices.push_back(notice); });
@@ -310,7 +310,7 @@ TEST(EmulatedMicroBatchGraphs, WithoutMemoryForAGraphThereIsNone) {
 
 // The loss reads back tokens that are on the device, so there is no graph.
 TEST(EmulatedMicroBatchGraphs, WhatCannotBeRecordedIsComputedAsItIsCalledAndSaidOnce) {
-  const Case c = cases()[2];
+  const GraphCase c = cases()[2];
   Trial plain(c, kEmulated), replayed(c, kEmulated);
   std::vector<std::string> notices;
   MicroBatchGraphs graphs([&](const std::string& notice) { notices.push_back(notice); });

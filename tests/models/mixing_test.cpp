@@ -16,10 +16,10 @@
 namespace elinvar::test {
 namespace {
 
-constexpr int64_t kSide = 8, kNumel = kSide * kSide * 3;
+constexpr int64_t kImageSide = 8, kNumel = kImageSide * kImageSide * 3;
 
 Tensor noise(int64_t n) {
-  Tensor images = Tensor::empty({n, kSide, kSide, 3});
+  Tensor images = Tensor::empty({n, kImageSide, kImageSide, 3});
   for (int64_t i = 0; i < images.numel(); ++i)
     images.data<float>()[i] = uniform01(philox(5, static_cast<uint32_t>(i), 0, 0, 0).v[0]);
   return images;
@@ -64,10 +64,10 @@ TEST(Cutmix, ARectangleOfTheNextImageCountsByItsArea) {
   for (int64_t i = 0; i < 200; ++i) {
     const float *x = before.data<float>() + i * kNumel, *y = before.data<float>() + (i + 1) % 200 * kNumel,
                 *z = images.data<float>() + i * kNumel;
-    int64_t taken = 0, top = kSide, bottom = -1, left = kSide, right = -1;
-    for (int64_t row = 0; row < kSide; ++row)
-      for (int64_t column = 0; column < kSide; ++column) {
-        const int64_t at = (row * kSide + column) * 3;
+    int64_t taken = 0, top = kImageSide, bottom = -1, left = kImageSide, right = -1;
+    for (int64_t row = 0; row < kImageSide; ++row)
+      for (int64_t column = 0; column < kImageSide; ++column) {
+        const int64_t at = (row * kImageSide + column) * 3;
         const bool other = z[at] != x[at];
         for (int64_t c = 0; c < 3; ++c) ASSERT_EQ(z[at + c], other ? y[at + c] : x[at + c]);
         if (!other) continue;
@@ -76,7 +76,8 @@ TEST(Cutmix, ARectangleOfTheNextImageCountsByItsArea) {
         left = std::min(left, column), right = std::max(right, column);
       }
     EXPECT_EQ(taken, taken == 0 ? 0 : (bottom - top + 1) * (right - left + 1)) << "it is a rectangle";
-    EXPECT_EQ(mixed.share.data<float>()[i], static_cast<float>(1 - static_cast<double>(taken) / (kSide * kSide)));
+    EXPECT_EQ(mixed.share.data<float>()[i],
+              static_cast<float>(1 - static_cast<double>(taken) / (kImageSide * kImageSide)));
     cut += taken > 0;
   }
   EXPECT_GT(cut, 150);
@@ -230,7 +231,7 @@ TEST(MixtureLoss, AWholeShareOrAnIgnoredClassIsNoMixture) {
 }
 
 TEST(MixtureLoss, AMicroBatchTakesIt) {
-  const auto network = build({.kind = "resnet20"}, {.sample = {kSide, kSide, 3}, .classes = 41}, /*seed=*/1);
+  const auto network = build({.kind = "resnet20"}, {.sample = {kImageSide, kImageSide, 3}, .classes = 41}, /*seed=*/1);
   Tensor images = noise(4);
   const Tensor labels = labels_of(4);
   const MixedTargets mixed = mix({.mixup = 1}, indices_of(4), kDraw, labels, images);

@@ -11,7 +11,7 @@ namespace {
 
 const InputInfo kImage{.sample = {224, 224, 3}, .classes = 1000};
 const InputInfo kCifar{.sample = {32, 32, 3}, .classes = 10};
-const InputInfo kTokens{.sample = {16}, .classes = 50, .dtype = DType::i32};
+const InputInfo kFewTokens{.sample = {16}, .classes = 50, .dtype = DType::i32};
 
 Spec spec(const std::string& kind, std::map<std::string, Setting> settings = {},
           std::map<std::string, std::vector<Spec>> lists = {}) {
@@ -49,8 +49,8 @@ TEST(Models, HaveTheKnownNumbersOfParameters) {
 
 TEST(Models, NameTheirParametersAsTheirOriginals) {
   const auto names = [](const Spec& s, const InputInfo& input) { return build(s, input, 1)->parameters.state(); };
-  const StateDict resnet = names(spec("resnet50"), kCifar), gpt = names(spec("gpt"), kTokens),
-                  llama = names(spec("llama"), kTokens), vgg = names(spec("vgg11"), kCifar);
+  const StateDict resnet = names(spec("resnet50"), kCifar), gpt = names(spec("gpt"), kFewTokens),
+                  llama = names(spec("llama"), kFewTokens), vgg = names(spec("vgg11"), kCifar);
   for (const char* name : {"conv1.weight", "bn1.running_var", "layer1.0.downsample.0.weight", "layer3.5.conv3.weight",
                            "layer4.2.bn3.bias", "fc.bias"})
     EXPECT_EQ(resnet.count(name), 1u) << name;
@@ -65,34 +65,34 @@ TEST(Models, NameTheirParametersAsTheirOriginals) {
 
 TEST(Models, ResolvedSpecHasEveryDefaultAndBuildsTheSame) {
   Spec resolved, again;
-  const auto network = build(spec("llama", {{"layers", integer(2)}}), kTokens, 3, &resolved);
+  const auto network = build(spec("llama", {{"layers", integer(2)}}), kFewTokens, 3, &resolved);
   EXPECT_EQ(std::get<int64_t>(resolved.settings.at("layers").value), 2);
   EXPECT_EQ(std::get<int64_t>(resolved.settings.at("hidden").value), 384);
   EXPECT_EQ(std::get<double>(resolved.settings.at("rope_base").value), 10000.0);
   EXPECT_FALSE(resolved.settings.contains("rope_factor")) << "runs that are on file would be others";
-  const auto twin = build(resolved, kTokens, 3, &again);
+  const auto twin = build(resolved, kFewTokens, 3, &again);
   EXPECT_EQ(digest(network->parameters.state()), digest(twin->parameters.state()));
   EXPECT_EQ(again.settings.size(), resolved.settings.size());
 }
 
 TEST(Models, ErrorsNamePlaceKeyAndNearestSpelling) {
-  EXPECT_EQ(error_of(spec("gpt", {{"dropuot", at(12, 0.1)}}), kTokens),
+  EXPECT_EQ(error_of(spec("gpt", {{"dropuot", at(12, 0.1)}}), kFewTokens),
             "m.toml:12: model.dropuot is no setting of 'gpt'; did you mean 'dropout'?");
   EXPECT_EQ(error_of(spec("resnet51"), kCifar),
             "m.toml:1: model.kind does not know 'resnet51'; did you mean 'resnet50'?");
-  EXPECT_EQ(error_of(spec("gpt", {{"layers", at(4, std::string("six"))}}), kTokens),
+  EXPECT_EQ(error_of(spec("gpt", {{"layers", at(4, std::string("six"))}}), kFewTokens),
             "m.toml:4: model.layers must be an integer, got a string");
-  EXPECT_EQ(error_of(spec("gpt", {{"heads", at(5, int64_t{3})}}), kTokens),
+  EXPECT_EQ(error_of(spec("gpt", {{"heads", at(5, int64_t{3})}}), kFewTokens),
             "m.toml:5: model.heads = 3 must divide channels = 128");
   EXPECT_EQ(error_of(spec("resnet18", {{"stem", at(2, std::string("cifra"))}}), kCifar),
             "m.toml:2: model.stem does not know 'cifra'; did you mean 'cifar'?");
-  EXPECT_EQ(error_of(spec("resnet18"), kTokens).find("m.toml:1: model.kind = 'resnet18' takes images"), 0u);
+  EXPECT_EQ(error_of(spec("resnet18"), kFewTokens).find("m.toml:1: model.kind = 'resnet18' takes images"), 0u);
   EXPECT_EQ(error_of(spec("gpt"), kCifar).find("m.toml:1: model.kind = 'gpt' takes sequences of tokens"), 0u);
-  EXPECT_EQ(error_of(spec("gpt2", {{"context", at(3, int64_t{8})}}), kTokens),
+  EXPECT_EQ(error_of(spec("gpt2", {{"context", at(3, int64_t{8})}}), kFewTokens),
             "m.toml:3: model.context = 8 is less than the data's 16 tokens");
   EXPECT_EQ(error_of(spec("vgg11"), {.sample = {31, 40, 3}, .classes = 10}),
             "m.toml:1: model.kind = 'vgg11' takes images of at least 32 x 32 pixels, got 31 x 40");
-  EXPECT_EQ(error_of(spec("llama", {{"kv_heads", at(6, int64_t{3})}}), kTokens),
+  EXPECT_EQ(error_of(spec("llama", {{"kv_heads", at(6, int64_t{3})}}), kFewTokens),
             "m.toml:6: model.kv_heads = 3 must divide heads = 4");
   Spec nowhere = spec("resnet51");
   nowhere.place.clear();
@@ -138,7 +138,7 @@ TEST(LayeredNetwork, BuildsWithNamesByPlace) {
   EXPECT_EQ(state.at("3.layer.0.weight").shape(), Shape({8, 3, 3, 8}));
   EXPECT_EQ(state.at("4.shortcut.0.weight").shape(), Shape({16, 1, 1, 8}));
   EXPECT_EQ(state.at("6.weight").shape(), Shape({10, 16}));
-  const StateDict transformer = build(declared_transformer(), kTokens, 1)->parameters.state();
+  const StateDict transformer = build(declared_transformer(), kFewTokens, 1)->parameters.state();
   EXPECT_EQ(transformer.at("2.1.0.layer.1.k.weight").shape(), Shape({16, 32}));
   EXPECT_EQ(transformer.at("head.weight").shape(), Shape({50, 32}));
 }
@@ -170,7 +170,7 @@ TEST(LayeredNetwork, ErrorsNameTheLayersLine) {
             "m.toml:7: model.layer.kind does not know 'covn2d'; did you mean 'conv2d'?");
   EXPECT_NE(error_of(network({spec("flatten")}), kCifar).find("ends with (3072,) a sample where (10,) is expected"),
             std::string::npos);
-  EXPECT_NE(error_of(network({spec("linear")}), kTokens).find("put an \"embedding\" first"), std::string::npos);
+  EXPECT_NE(error_of(network({spec("linear")}), kFewTokens).find("put an \"embedding\" first"), std::string::npos);
   EXPECT_NE(error_of(network({spec("conv2d")}), kCifar).find("model.layer.out is missing"), std::string::npos);
   EXPECT_NE(error_of(spec("layers"), kCifar).find("[[model.layer]]"), std::string::npos);
   const Spec wide = spec("residual", {}, {{"layer", {spec("conv2d", {{"out", integer(8)}})}}});
@@ -231,10 +231,10 @@ std::vector<MicroBatchCase> micro_batch_cases() {
        small},
       {spec("resnet", {{"blocks", list({1, 1})}, {"widths", list({4, 8})}, {"bottleneck", at(0, true)}}), small},
       {spec("vgg11"), {.sample = {32, 32, 3}, .classes = 10}},
-      {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"dropout", at(0, 0.1)}}), kTokens},
-      {spec("llama", {{"layers", integer(2)}, {"channels", integer(32)}, {"kv_heads", integer(2)}}), kTokens},
+      {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"dropout", at(0, 0.1)}}), kFewTokens},
+      {spec("llama", {{"layers", integer(2)}, {"channels", integer(32)}, {"kv_heads", integer(2)}}), kFewTokens},
       {declared_resnet(), small},
-      {declared_transformer(), kTokens}};
+      {declared_transformer(), kFewTokens}};
 }
 
 TEST(RankGradient, IsAPureFunctionForAnyThreads) {
@@ -293,12 +293,12 @@ TEST(RankGradient, HandsItsGradientsOverWhileItIsComputed) {
 }
 
 TEST(RankGradient, HandsUntouchedParametersOverInTheirOrder) {
-  const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
+  const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kFewTokens, 5);
   std::vector<Parameter>& list = network->parameters.list;
   const size_t used = list.size();
   for (int i = 0; i < 20; ++i)
     list.push_back({.name = fmt::format("unused.{}", i), .var = Var(Tensor::zeros({3}), true)});
-  const Sample s = tokens(2, kTokens);
+  const Sample s = tokens(2, kFewTokens);
   std::vector<size_t> order;
   MicroBatchProgress progress;
   progress.gradient = [&](size_t i, const Tensor&, const Mark&) { order.push_back(i); };
@@ -308,8 +308,8 @@ TEST(RankGradient, HandsUntouchedParametersOverInTheirOrder) {
 }
 
 TEST(RankGradient, CountsOnlyTargetsThatAreNotIgnored) {
-  const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
-  const Sample s = tokens(2, kTokens);
+  const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kFewTokens, 5);
+  const Sample s = tokens(2, kFewTokens);
   Tensor target = s.target.clone();
   for (int64_t i = 0; i < 10; ++i) target.data<int64_t>()[i] = -100;
   const MicroBatchResult all = evaluate(*network, s.input, s.target), some = evaluate(*network, s.input, target);
@@ -321,8 +321,8 @@ TEST(RankGradient, CountsOnlyTargetsThatAreNotIgnored) {
 }
 
 TEST(RankGradient, SeveralViewsCountByTheMeanOfTheirLogits) {
-  const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kTokens, 5);
-  const Sample s = tokens(2, kTokens), other = tokens(3, kTokens);
+  const auto network = build(spec("gpt", {{"layers", integer(1)}, {"channels", integer(16)}}), kFewTokens, 5);
+  const Sample s = tokens(2, kFewTokens), other = tokens(3, kFewTokens);
   const Tensor different = other.input.slice(0, 0, 2).to_contiguous();
   const auto loss = [&](const std::vector<Tensor>& views) { return evaluate(*network, views, s.target).loss_sum; };
   EXPECT_EQ(loss({s.input}), evaluate(*network, s.input, s.target).loss_sum);

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-struct Case {
+struct ConfigCase {
   Spec model;
   InputInfo input;
 };
@@ -25,37 +25,39 @@ struct Case {
 using List = std::vector<int64_t>;
 using NamedValues = std::map<std::string, Value>;
 
-Case of_text(const std::string& kind, const NamedValues& settings) {
-  Case c{{.kind = kind}, {.sample = {12}, .classes = 40, .dtype = DType::i32}};
+ConfigCase of_text(const std::string& kind, const NamedValues& settings) {
+  ConfigCase c{{.kind = kind}, {.sample = {12}, .classes = 40, .dtype = DType::i32}};
   for (const auto& [name, value] : settings) c.model.settings[name] = {value};
   return c;
 }
-Case of_images(const std::string& kind, const NamedValues& settings) {
-  Case c{{.kind = kind}, {.sample = {64, 64, 3}, .classes = 10}};
+ConfigCase of_images(const std::string& kind, const NamedValues& settings) {
+  ConfigCase c{{.kind = kind}, {.sample = {64, 64, 3}, .classes = 10}};
   for (const auto& [name, value] : settings) c.model.settings[name] = {value};
   return c;
 }
 
-Case gpt(const NamedValues& more = {}) {
+ConfigCase gpt(const NamedValues& more = {}) {
   NamedValues settings = {
       {"layers", int64_t{2}}, {"heads", int64_t{2}}, {"channels", int64_t{16}}, {"context", int64_t{20}}};
   for (const auto& [name, value] : more) settings[name] = value;
   return of_text("gpt", settings);
 }
-Case llama(const NamedValues& more = {}) {
+ConfigCase llama(const NamedValues& more = {}) {
   NamedValues settings = {{"layers", int64_t{2}},    {"heads", int64_t{4}},   {"kv_heads", int64_t{2}},
                           {"channels", int64_t{16}}, {"hidden", int64_t{24}}, {"norm_eps", 1e-6}};
   for (const auto& [name, value] : more) settings[name] = value;
   return of_text("llama", settings);
 }
-Case llama31() { return llama({{"rope_base", 500.0}, {"rope_factor", 8.0}, {"rope_original_context", int64_t{64}}}); }
-Case resnet(bool bottleneck) {
+ConfigCase llama31() {
+  return llama({{"rope_base", 500.0}, {"rope_factor", 8.0}, {"rope_original_context", int64_t{64}}});
+}
+ConfigCase resnet(bool bottleneck) {
   return of_images("resnet", {{"blocks", List{1, 2}}, {"widths", List{4, 8}}, {"bottleneck", bottleneck}});
 }
 
 // The shapes of a network and its description with all defaults.
 struct Outline {
-  explicit Outline(const Case& c) {
+  explicit Outline(const ConfigCase& c) {
     const OutlineScope no_values;
     network = build(c.model, c.input, 1, &model);
   }
@@ -159,7 +161,7 @@ TEST(PublishedConfig, NamesClassesOfImages) {
 }
 
 TEST(PublishedConfig, SaysWhichNetworksHaveNoClass) {
-  const auto complaint = [](const Case& c) { return message_of<UsageError>([&] { Outline(c).config(); }); };
+  const auto complaint = [](const ConfigCase& c) { return message_of<UsageError>([&] { Outline(c).config(); }); };
   expect_has(complaint(of_images("resnet20", {})), {"no network of kind 'resnet20' with stem = \"cifar\"",
                                                     "a path such as model.safetensors writes its weights alone"});
   expect_has(complaint(of_images("resnet18", {{"shortcut", std::string("pad")}})), {"shortcut = \"pad\""});
@@ -168,8 +170,8 @@ TEST(PublishedConfig, SaysWhichNetworksHaveNoClass) {
 }
 
 TEST(PublishedConfig, WhatWasExportedFitsTheNetworkAgain) {
-  for (const Case& c : {gpt(), gpt({{"tied_head", false}, {"bias", false}}), llama(), llama31(),
-                        llama({{"qkv_bias", true}, {"tied_head", true}}), resnet(false), resnet(true)}) {
+  for (const ConfigCase& c : {gpt(), gpt({{"tied_head", false}, {"bias", false}}), llama(), llama31(),
+                              llama({{"qkv_bias", true}, {"tied_head", true}}), resnet(false), resnet(true)}) {
     Spec model;
     const auto network = build(c.model, c.input, 1, &model), again = build(c.model, c.input, 2);
     const StateDict state = network->parameters.state();

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Case {
+struct PublishedCase {
   const char* file;
   Spec model;
   InputInfo input;
@@ -27,7 +27,7 @@ InputInfo tokens(int64_t context, int64_t vocabulary) {
   return {.sample = {context}, .classes = vocabulary, .dtype = DType::i32};
 }
 
-Case small_resnet() {
+PublishedCase small_resnet() {
   return {"published_resnet",
           {.kind = "resnet",
            .settings = {{"blocks", {std::vector<int64_t>{1, 1}}},
@@ -35,13 +35,13 @@ Case small_resnet() {
                         {"bottleneck", {true}}}},
           images(64, 10)};
 }
-Case small_gpt() {
+PublishedCase small_gpt() {
   return {"published_gpt",
           {.kind = "gpt", .settings = {{"layers", {int64_t{1}}}, {"heads", {int64_t{2}}}, {"channels", {int64_t{16}}}}},
           tokens(12, 40)};
 }
 
-Case small_llama() {
+PublishedCase small_llama() {
   return {"published_llama",
           {.kind = "llama",
            .settings = {{"layers", {int64_t{2}}},
@@ -54,7 +54,7 @@ Case small_llama() {
           tokens(12, 40)};
 }
 
-Case small_llama31() {
+PublishedCase small_llama31() {
   return {"published_llama31",
           {.kind = "llama",
            .settings = {{"layers", {int64_t{1}}},
@@ -82,13 +82,13 @@ File open(const fs::path& path) {
   return file;
 }
 
-File golden(const Case& c) {
+File golden(const PublishedCase& c) {
   return open(fs::path(ELINVAR_SOURCE_DIR) / "tests/golden" / (std::string(c.file) + ".safetensors"));
 }
 
 bool equal_bits(const Tensor& a, const Tensor& b) { return a.shape() == b.shape() && digest(a) == digest(b); }
 
-void expect_logits(const Case& c, const File& file) {
+void expect_logits(const PublishedCase& c, const File& file) {
   const auto network = build(c.model, c.input, 1);
   load_published(c.model, *network, file.weights);
   const NoGrad constant;
@@ -108,16 +108,18 @@ void expect_logits(const Case& c, const File& file) {
 }
 
 TEST(Published, WeightsOfPyTorchGiveItsLogits) {
-  for (const Case& c : {small_resnet(), small_gpt(), small_llama(), small_llama31()}) expect_logits(c, golden(c));
+  for (const PublishedCase& c : {small_resnet(), small_gpt(), small_llama(), small_llama31()})
+    expect_logits(c, golden(c));
 }
 
 // ELINVAR_PUBLISHED names a folder filled by `make_published.py --large`.
 TEST(Published, WeightsOfWholeNetworksOfPyTorchGiveItsLogits) {
   const char* folder = std::getenv("ELINVAR_PUBLISHED");
   if (folder == nullptr) GTEST_SKIP() << "ELINVAR_PUBLISHED names no folder of make_published.py --large";
-  for (const Case& c : {Case{"resnet50", {.kind = "resnet50"}, images(224, 1000)},
-                        Case{"vgg11", {.kind = "vgg11", .settings = {{"conv_bias", {true}}}}, images(224, 1000)},
-                        Case{"gpt2", {.kind = "gpt2"}, tokens(1024, 50257)}})
+  for (const PublishedCase& c :
+       {PublishedCase{"resnet50", {.kind = "resnet50"}, images(224, 1000)},
+        PublishedCase{"vgg11", {.kind = "vgg11", .settings = {{"conv_bias", {true}}}}, images(224, 1000)},
+        PublishedCase{"gpt2", {.kind = "gpt2"}, tokens(1024, 50257)}})
     expect_logits(c, open(fs::path(folder) / (std::string(c.file) + ".safetensors")));
 }
 
@@ -136,7 +138,7 @@ TEST(Published, VggReadsImagesChannelByChannel) {
 
 TEST(Published, FilesMayBeSeveralAndOfNarrowTypes) {
   const TemporaryFolder folder;
-  const Case c = small_gpt();
+  const PublishedCase c = small_gpt();
   const File file = golden(c);
   StateDict first, second;
   for (const auto& [name, tensor] : file.weights)
@@ -162,7 +164,7 @@ TEST(Published, FilesMayBeSeveralAndOfNarrowTypes) {
 }
 
 TEST(Published, WhatDoesNotFitIsNamed) {
-  const Case c = small_resnet();
+  const PublishedCase c = small_resnet();
   StateDict weights = golden(c).weights;
   weights["bn1.weight"] = Tensor::zeros({5});
   weights["other.weight"] = weights.extract("layer1.0.conv1.weight").mapped();
@@ -176,7 +178,7 @@ TEST(Published, WhatDoesNotFitIsNamed) {
 }
 
 TEST(Published, SomeMayKeepTheirInitialValues) {
-  Case c = small_resnet();
+  PublishedCase c = small_resnet();
   const File file = golden(c);
   c.input.classes = 3;
   const auto network = build(c.model, c.input, 1);
@@ -198,7 +200,7 @@ TEST(Published, SomeMayKeepTheirInitialValues) {
 }
 
 TEST(Published, AHeadOfItsOwnIsNotPassedOver) {
-  Case c = small_gpt();
+  PublishedCase c = small_gpt();
   StateDict weights = golden(c).weights;
   const auto message = [&] {
     const auto network = build(c.model, c.input, 1);
@@ -235,7 +237,7 @@ TEST(Published, BiasesOfZerosAreNoBiases) {
   weights["other.bias"] = Tensor::zeros({4});
   EXPECT_NE(message_of<Failure>([&] { load_published(vgg, *again, weights); }).find("'other.bias'"), std::string::npos);
 
-  Case gpt = small_gpt();
+  PublishedCase gpt = small_gpt();
   gpt.model.settings["bias"] = {false};
   const auto plain = build(gpt.model, gpt.input, 1), other = build(gpt.model, gpt.input, 2);
   const StateDict of_class = published_for_class(gpt.model, plain->parameters.state());
@@ -263,7 +265,7 @@ TEST(Published, WithoutBatchNormVggIsTorchvisionsWithoutBn) {
 }
 
 TEST(Published, ClassesOfHuggingFaceHaveTheirNames) {
-  const Case resnet = small_resnet(), gpt = small_gpt();
+  const PublishedCase resnet = small_resnet(), gpt = small_gpt();
   const auto images = build(resnet.model, resnet.input, 1), text = build(gpt.model, gpt.input, 1);
   const StateDict own = images->parameters.state(), theirs = published_for_class(resnet.model, own);
   const auto expect_same = [&](const char* name, const char* their_name) {

@@ -102,19 +102,19 @@ TEST(Recompute, ConstantsAndIdentities) {
   EXPECT_FALSE(recompute([](const Var& v) { return relu(v); }, x).requires_grad());
 }
 
-struct Case {
+struct MemoryCase {
   std::string kind;
   std::map<std::string, Setting> settings;
   InputInfo input;
   double share;  // the maximum fraction of the memory with recomputation
 };
 
-class Networks : public ::testing::TestWithParam<Case> {};
+class Networks : public ::testing::TestWithParam<MemoryCase> {};
 
 TEST_P(Networks, RecomputeToTheSameBitsInLessMemory) {
   CpuStream one(1);  // the number of concurrent packing buffers would vary
   const StreamScope scope(one);
-  const Case& c = GetParam();
+  const MemoryCase& c = GetParam();
   const bool text = c.input.dtype == DType::i32;
   const int64_t batch = text ? 4 : 8;
   const auto network = build({.kind = c.kind, .settings = c.settings}, c.input, 1);
@@ -143,7 +143,7 @@ TEST_P(Networks, RecomputeToTheSameBitsInLessMemory) {
 
 // A step like the previous one. One thread, so that the order of allocations is the same in both.
 TEST_P(Networks, AskTheSystemForNothingOnceTheyRun) {
-  const Case& c = GetParam();
+  const MemoryCase& c = GetParam();
   const bool text = c.input.dtype == DType::i32;
   CpuStream single(1);
   const StreamScope scope(single);
@@ -163,13 +163,13 @@ TEST_P(Networks, AskTheSystemForNothingOnceTheyRun) {
   EXPECT_EQ(HostAllocator::instance().stats().system_calls, after_two);
 }
 
-const InputInfo kImage{.sample = {32, 32, 3}, .classes = 10};
-const InputInfo kTokens{.sample = {32}, .classes = 50, .dtype = DType::i32};
+const InputInfo kHeldImage{.sample = {32, 32, 3}, .classes = 10};
+const InputInfo kHeldTokens{.sample = {32}, .classes = 50, .dtype = DType::i32};
 INSTANTIATE_TEST_SUITE_P(
     TrainingMemory, Networks,
-    ::testing::Values(Case{"resnet20", {}, kImage, 0.6}, Case{"vgg11", {}, kImage, 0.97},
-                      Case{"gpt", {{"layers", {int64_t{6}}}, {"dropout", {0.1}}}, kTokens, 0.75},
-                      Case{"llama", {{"layers", {int64_t{6}}}, {"kv_heads", {int64_t{2}}}}, kTokens, 0.75}),
+    ::testing::Values(MemoryCase{"resnet20", {}, kHeldImage, 0.6}, MemoryCase{"vgg11", {}, kHeldImage, 0.97},
+                      MemoryCase{"gpt", {{"layers", {int64_t{6}}}, {"dropout", {0.1}}}, kHeldTokens, 0.75},
+                      MemoryCase{"llama", {{"layers", {int64_t{6}}}, {"kv_heads", {int64_t{2}}}}, kHeldTokens, 0.75}),
     [](const auto& of) { return of.param.kind; });
 
 }  // namespace

@@ -164,7 +164,7 @@ const OpRows shape_rows({
                                                            i[2]});
            });
          },
-     .errors = {{[] { concat({}, 0); }, "[concat] nothing to join"},
+     .errors = {{[] { concat(std::vector<Var>{}, 0); }, "[concat] nothing to join"},
                 {[] {
                    concat({Var(Tensor::zeros({2, 3})), Var(Tensor::zeros({3, 3}))}, 1);
                  },

@@ -27,13 +27,13 @@ Tensor softmax_oracle(const Tensor& x, bool log_form) {
   return y;
 }
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Adds elements whose exponential is zero; the result omits them.
 Var with_absent(const Var& x) {
   std::vector<int64_t> none(static_cast<size_t>(x.ndim())), some = none;
   some.back() = 41;
-  return pad(x, none, some, -kInf);
+  return pad(x, none, some, -kInfinity);
 }
 Var without_last(const Var& y) { return slice(y, -1, 0, y.shape().back() - 41); }
 

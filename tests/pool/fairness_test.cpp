@@ -18,14 +18,14 @@ bool has_fixed_sizes(const NamedPolicy& policy) {
 }
 
 // Speed proportional to the number of workers.
-class Even : public Speed {
+class Proportional : public Speed {
  public:
   Rate rate(const Allocation& allocation, const WorkerShape&) const override {
     return {static_cast<double>(workers(allocation))};
   }
 };
 
-Job job_of(Id id, int min, int max, double left) {
+Job running_job(Id id, int min, int max, double left) {
   Job job;
   job.id = id;
   job.min_workers = min;
@@ -33,11 +33,11 @@ Job job_of(Id id, int min, int max, double left) {
   job.submitted = job.since = static_cast<double>(id);
   job.total = 1e6;
   job.done = job.total - left;
-  job.speed = std::make_shared<Even>();
+  job.speed = std::make_shared<Proportional>();
   return job;
 }
 
-Pool pool_of(int slots, std::vector<Job> jobs) {
+Pool busy_pool(int slots, std::vector<Job> jobs) {
   Pool pool;
   pool.now = 1000;
   for (int i = 1; i <= slots; ++i) pool.slots.push_back({i, "V100", "host-" + std::to_string(i)});
@@ -49,7 +49,7 @@ Pool pool_of(int slots, std::vector<Job> jobs) {
 TEST(PoolFairness, AJobThatIsAlmostDoneIsStarted) {
   for (const NamedPolicy& policy : policies())
     for (const double start : {5.0, 1e4}) {
-      Pool pool = pool_of(3, {job_of(1, 1, 3, 3)});
+      Pool pool = busy_pool(3, {running_job(1, 1, 3, 3)});
       pool.jobs[0].costs.start = start;
       const Plan plan = policy.plan(pool);
       EXPECT_FALSE(plan.decisions[0].slots.empty()) << policy.name << ": " << plan.decisions[0].reason;
@@ -59,7 +59,7 @@ TEST(PoolFairness, AJobThatIsAlmostDoneIsStarted) {
 TEST(PoolFairness, AJobThatIsAlmostDoneGoesBeforeOneOfLowerPriority) {
   for (const NamedPolicy& policy : policies()) {
     if (has_fixed_sizes(policy)) continue;  // a running job keeps its slots
-    Pool pool = pool_of(1, {job_of(1, 1, 1, 1e5), job_of(2, 1, 1, 3)});
+    Pool pool = busy_pool(1, {running_job(1, 1, 1, 1e5), running_job(2, 1, 1, 3)});
     pool.jobs[1].priority = 1;
     pool.jobs[0].slots = {1};
     const Plan plan = policy.plan(pool);
@@ -78,7 +78,7 @@ class Wide : public Speed {
 // Two free slots on two hosts.
 TEST(PoolFairness, WhoFindsNoHostForAWideWorkerGetsNarrowOnes) {
   for (const NamedPolicy& policy : policies()) {
-    Pool pool = pool_of(3, {job_of(1, 1, 2, 1e5), job_of(2, 1, 1, 1e5)});
+    Pool pool = busy_pool(3, {running_job(1, 1, 2, 1e5), running_job(2, 1, 1, 1e5)});
     pool.slots[0].host = pool.slots[1].host = "a";
     pool.jobs[1].slots = {1};
     pool.jobs[0].shapes = {{1, false}, {2, false}};
@@ -90,7 +90,7 @@ TEST(PoolFairness, WhoFindsNoHostForAWideWorkerGetsNarrowOnes) {
 // A job that needs several kinds of slots for its size holds back later jobs until it gets them.
 TEST(PoolFairness, WhoIsDueAndFitsNoKindAloneGetsSeveral) {
   for (const NamedPolicy& policy : policies()) {
-    Pool pool = pool_of(4, {job_of(1, 4, 4, 1e5), job_of(2, 1, 1, 1e5)});
+    Pool pool = busy_pool(4, {running_job(1, 4, 4, 1e5), running_job(2, 1, 1, 1e5)});
     pool.slots[2].kind = pool.slots[3].kind = "T4";
     pool.now = 1 + pool.patience + 10;
     pool.jobs[1].since = pool.now - 1;

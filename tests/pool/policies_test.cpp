@@ -63,9 +63,9 @@ TEST(Policies, AnUnknownNameIsToldTheOthers) {
 }
 
 // A speed given for each kind as a function of the workers; the number of virtual ranks has no effect.
-class ProgramOutput : public Speed {
+class SpeedFunction : public Speed {
  public:
-  explicit ProgramOutput(std::function<double(const std::string&, int)> alone) : alone_(std::move(alone)) {}
+  explicit SpeedFunction(std::function<double(const std::string&, int)> alone) : alone_(std::move(alone)) {}
   Rate rate(const Allocation& allocation, const WorkerShape&) const override {
     Rate rate;
     for (const auto& [kind, n] : allocation) rate.samples += alone_(kind, n);
@@ -76,9 +76,9 @@ class ProgramOutput : public Speed {
   std::function<double(const std::string&, int)> alone_;
 };
 
-const auto kEven = std::make_shared<ProgramOutput>([](const std::string&, int n) { return 1.0 * n; });
+const auto kEven = std::make_shared<SpeedFunction>([](const std::string&, int n) { return 1.0 * n; });
 // Only four workers are useful.
-const auto kFlat = std::make_shared<ProgramOutput>([](const std::string&, int n) { return std::min(n, 4) + 1e-6 * n; });
+const auto kFlat = std::make_shared<SpeedFunction>([](const std::string&, int n) { return std::min(n, 4) + 1e-6 * n; });
 
 Job job_of(Id id, int min, int max, int fixed, std::shared_ptr<const Speed> speed = kEven) {
   Job job;
@@ -163,14 +163,14 @@ TEST(ElasticFifo, LetsAllInAndThenServesTheFirst) {
 }
 
 TEST(Marginal, GivesSlotsToWhoMakesMostOfThem) {
-  const auto root = std::make_shared<ProgramOutput>([](const std::string&, int n) { return std::sqrt(n); });
+  const auto root = std::make_shared<SpeedFunction>([](const std::string&, int n) { return std::sqrt(n); });
   EXPECT_EQ(sizes(marginal(pool_of(10, {job_of(1, 1, 8, 1, root), job_of(2, 1, 8, 1)}))), (Sizes{2, 8}));
 }
 
 TEST(Marginal, LooksBeyondAStep) {
   // 8 virtual ranks: 5 to 7 workers are no faster than 4, and 8 are twice as fast.
   const auto stairs =
-      std::make_shared<ProgramOutput>([](const std::string&, int n) { return 8.0 / std::ceil(8.0 / n); });
+      std::make_shared<SpeedFunction>([](const std::string&, int n) { return 8.0 / std::ceil(8.0 / n); });
   EXPECT_EQ(sizes(marginal(pool_of(8, {job_of(1, 1, 8, 1, stairs)}))), (Sizes{8}));
   EXPECT_EQ(sizes(marginal(pool_of(7, {job_of(1, 1, 8, 1, stairs)}))), (Sizes{4})) << "three are of no use";
 }
@@ -253,8 +253,8 @@ TEST(Program, BeatsOrEqualsTheGreedyPlanByItsOwnMeasure) {
 
 TEST(Program, FindsWhatGreedyCannot) {
   // Six slots: the first job is efficient with four, the second with six; neither can use a single slot.
-  const auto four = std::make_shared<ProgramOutput>([](const std::string&, int n) { return n >= 4 ? 5.0 : 0.5; });
-  const auto six = std::make_shared<ProgramOutput>([](const std::string&, int n) { return n >= 6 ? 20.0 : 0.5; });
+  const auto four = std::make_shared<SpeedFunction>([](const std::string&, int n) { return n >= 4 ? 5.0 : 0.5; });
+  const auto six = std::make_shared<SpeedFunction>([](const std::string&, int n) { return n >= 6 ? 20.0 : 0.5; });
   const Pool pool = pool_of(6, {job_of(1, 1, 8, 1, four), job_of(2, 1, 8, 1, six)});
   EXPECT_EQ(sizes(program(pool)), (Sizes{0, 6}));
 }

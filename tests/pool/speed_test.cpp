@@ -96,15 +96,15 @@ TEST(HeterogeneousSplit, WastesNothingWhereRanksFit) {
   EXPECT_TRUE(std::isinf(heterogeneous_split(3, {}).seconds));
 }
 
-constexpr int kRanks = 32;
-constexpr double kBatch = 256;
+constexpr int kTruthRanks = 32;
+constexpr double kTruthBatch = 256;
 
 // A job that follows the formula, with noise of 1 %.
 struct Truth {
   double a = 0.02, b = 1.0, c = 0.05, d = 0.002;
   Dice dice{7, "speed"};
   double rate(int n) const {
-    return kBatch / (a + b * std::ceil(double(kRanks) / n) / kRanks + c * (n - 1) / n + d * (n - 1));
+    return kTruthBatch / (a + b * std::ceil(double(kTruthRanks) / n) / kTruthRanks + c * (n - 1) / n + d * (n - 1));
   }
   Measurement measured(int n, double seconds = 20) {
     return {{{"V100", n}}, {}, seconds, rate(n) * (1 + 0.01 * dice.normal()), 0};
@@ -119,7 +119,7 @@ TEST(FittedSpeed, PredictsWithinFivePerCentBetweenSizesThatWereTried) {
     truth.c = 0.2 * truth.dice.uniform();
     truth.d = 0.005 * truth.dice.uniform();
     const std::vector<Measurement> seen = {truth.measured(16), truth.measured(8), truth.measured(4), truth.measured(2)};
-    const FittedSpeed fitted(kRanks, kBatch, seen);
+    const FittedSpeed fitted(kTruthRanks, kTruthBatch, seen);
     for (const int n : {3, 5, 6, 12}) {
       const Rate rate = fitted.rate({{"V100", n}}, {});
       EXPECT_NEAR(rate.samples, truth.rate(n), 0.05 * truth.rate(n)) << "seed " << seed << ", " << n << " workers";
@@ -135,55 +135,58 @@ TEST(FittedSpeed, PredictsWithinFivePerCentBetweenSizesThatWereTried) {
 
 TEST(FittedSpeed, SaysHowLittleItKnows) {
   Truth truth;
-  const FittedSpeed nothing(kRanks, kBatch, {});
+  const FittedSpeed nothing(kTruthRanks, kTruthBatch, {});
   EXPECT_EQ(nothing.rate({{"V100", 4}}, {}).error, 1);
   EXPECT_GT(nothing.rate({{"V100", 4}}, {}).samples, nothing.rate({{"V100", 2}}, {}).samples);
   const std::vector<Measurement> one = {truth.measured(16)};
-  const FittedSpeed little(kRanks, kBatch, one);
+  const FittedSpeed little(kTruthRanks, kTruthBatch, one);
   EXPECT_GT(little.rate({{"V100", 1}}, {}).error, kSure);
   EXPECT_LT(little.rate({{"V100", 16}}, {}).error, kSure) << "measured";
   const std::vector<Measurement> three = {truth.measured(16), truth.measured(4), truth.measured(1)};
-  EXPECT_LT(FittedSpeed(kRanks, kBatch, three).rate({{"V100", 2}}, {}).error, kSure);
+  EXPECT_LT(FittedSpeed(kTruthRanks, kTruthBatch, three).rate({{"V100", 2}}, {}).error, kSure);
   EXPECT_GT(little.rate({{"T4", 2}}, {}).error, 0.3) << "of another kind nothing was seen";
 }
 
 TEST(FittedSpeed, ASimilarJobIsAWarmStart) {
   Truth truth;
   const std::vector<Measurement> many = {truth.measured(16), truth.measured(8), truth.measured(4), truth.measured(2)};
-  const FittedSpeed before(kRanks, kBatch, many), warm(kRanks, kBatch, {}, &before);
+  const FittedSpeed before(kTruthRanks, kTruthBatch, many), warm(kTruthRanks, kTruthBatch, {}, &before);
   const Rate rate = warm.rate({{"V100", 6}}, {});
   // Measurements have 1 % noise; predictions are used if they are within 5 %, here and below.
   EXPECT_NEAR(rate.samples, truth.rate(6), 0.05 * truth.rate(6));
   EXPECT_LT(rate.error, 0.2);
   // Measurements of the job itself have a higher weight.
   const std::vector<Measurement> own = {{{{"V100", 8}}, {}, 100, 0.5 * truth.rate(8), 0}};
-  const FittedSpeed learned(kRanks, kBatch, own, &before);
+  const FittedSpeed learned(kTruthRanks, kTruthBatch, own, &before);
   EXPECT_LT(learned.rate({{"V100", 4}}, {}).samples, 0.8 * truth.rate(4));
 }
 
 TEST(FittedSpeed, WhatRanOutOfMemoryIsNotTriedAgain) {
   Truth truth;
   const std::vector<Measurement> seen = {truth.measured(4), {{{"T4", 2}}, {}, 1, 0, 0}};
-  const FittedSpeed fitted(kRanks, kBatch, seen);
+  const FittedSpeed fitted(kTruthRanks, kTruthBatch, seen);
   EXPECT_EQ(fitted.rate({{"T4", 2}}, {}).samples, 0);
   EXPECT_EQ(fitted.rate({{"T4", 8}}, {}).samples, 0);
   EXPECT_EQ(fitted.rate({{"T4", 1}, {"V100", 1}}, {}).samples, 0);
   EXPECT_GT(fitted.rate({{"T4", 8}}, {1, true}).samples, 0) << "with recomputation it may fit";
   EXPECT_GT(fitted.rate({{"V100", 8}}, {}).samples, 0);
   const std::vector<Measurement> later = {truth.measured(4), {{{"V100", 4}}, {}, 0, 0, 0}};
-  EXPECT_EQ(FittedSpeed(kRanks, kBatch, later).rate({{"V100", 4}}, {}).samples, 0) << "although it once went well";
+  EXPECT_EQ(FittedSpeed(kTruthRanks, kTruthBatch, later).rate({{"V100", 4}}, {}).samples, 0)
+      << "although it once went well";
 }
 
 TEST(FittedSpeed, AllocationsOfSeveralKinds) {
   std::vector<Measurement> seen;
-  const auto rate = [](double b, int n) { return kBatch / (0.02 + b * std::ceil(double(kRanks) / n) / kRanks); };
+  const auto rate = [](double b, int n) {
+    return kTruthBatch / (0.02 + b * std::ceil(double(kTruthRanks) / n) / kTruthRanks);
+  };
   for (const int n : {1, 2, 4}) {
     seen.push_back({{{"V100", n}}, {}, 60, rate(1, n), 0});
     seen.push_back({{{"T4", n}}, {}, 60, rate(3, n), 0});
   }
-  const FittedSpeed fitted(kRanks, kBatch, seen);
+  const FittedSpeed fitted(kTruthRanks, kTruthBatch, seen);
   // The V100s get 12 of the 32 virtual ranks each and the T4s 4: a step is as long as 12 on a V100.
-  const double expected = kBatch / (0.02 + 12.0 / 32);
+  const double expected = kTruthBatch / (0.02 + 12.0 / 32);
   EXPECT_NEAR(fitted.rate({{"V100", 2}, {"T4", 2}}, {}).samples, expected, 0.05 * expected);
 }
 
@@ -200,9 +203,9 @@ Job learning_job(std::vector<Measurement> measured, int has) {
   job.id = 1;
   job.max_workers = 16;
   job.total = 1e9;
-  job.virtual_ranks = kRanks;
+  job.virtual_ranks = kTruthRanks;
   job.measured = std::move(measured);
-  job.speed = std::make_shared<FittedSpeed>(kRanks, kBatch, job.measured);
+  job.speed = std::make_shared<FittedSpeed>(kTruthRanks, kTruthBatch, job.measured);
   for (int i = 1; i <= has; ++i) job.slots.push_back(i);
   return job;
 }
@@ -227,9 +230,9 @@ TEST(Advisor, GoesFromLargeToSmallAndStopsWhenSure) {
   EXPECT_EQ(tried[0], 16);
   EXPECT_EQ(tried[1], 8);
   EXPECT_TRUE(std::is_sorted(tried.rbegin(), tried.rend()));
-  const FittedSpeed fitted(kRanks, kBatch, measured);
+  const FittedSpeed fitted(kTruthRanks, kTruthBatch, measured);
   for (int n = 1; n <= 16; ++n) {
-    if (kRanks % n != 0) continue;
+    if (kTruthRanks % n != 0) continue;
     EXPECT_NEAR(fitted.rate({{"V100", n}}, {}).samples, truth.rate(n), 0.05 * truth.rate(n)) << n;
   }
 }

@@ -17,7 +17,10 @@ using elinvar::test::TemporaryFolder;
 class PoolSubmission : public testing::Test {
  protected:
   Submission submission() {
-    return {.config = folder_.write("job.toml", test::text_of({})), .overrides = overrides_, .name = {}, .kinds = {}};
+    return {.config = folder_.write("job.toml", elinvar::test::text_of({})),
+            .overrides = overrides_,
+            .name = {},
+            .kinds = {}};
   }
   std::string refusal(const Submission& s) {
     return message_of<UsageError>([&] { checked(s, folder_ / "pool", 100); });

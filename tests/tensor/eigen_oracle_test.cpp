@@ -46,12 +46,12 @@ TEST(EigenOracle, Products) {
   }
 }
 
-struct ConvCase {
+struct OracleConv {
   Shape x, w;
   ConvOptions options;
 };
 
-std::vector<ConvCase> conv_cases() {
+std::vector<OracleConv> conv_cases() {
   return {{{2, 5, 5, 3}, {4, 3, 3, 3}, {.pad_h = 1, .pad_w = 1}},
           {{1, 8, 6, 4}, {8, 1, 1, 4}, {}},
           {{2, 9, 7, 4}, {6, 3, 2, 4}, {.stride_h = 2, .stride_w = 1, .pad_h = 1, .pad_w = 0}},
@@ -78,7 +78,7 @@ void each_tap(const ConvGeometry& g, int64_t group, F visit) {
 }
 
 TEST(EigenOracle, Convolutions) {
-  for (const ConvCase& test : conv_cases()) {
+  for (const OracleConv& test : conv_cases()) {
     SCOPED_TRACE(to_string(test.x) + " by " + to_string(test.w));
     const ConvGeometry g = conv_geometry(test.x, test.w, test.options);
     const Tensor x = normal(test.x, "x", DType::f64), w = normal(test.w, "w", DType::f64);

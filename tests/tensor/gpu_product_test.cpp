@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(, GpuProducts, ::testing::ValuesIn(test::devices_of_the
                          [](const auto& param) { return std::string(name_of(param.param.kind)); });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GpuProducts);
 
-Tensor random(const Shape& shape, uint64_t key) {
+Tensor random_values(const Shape& shape, uint64_t key) {
   Tensor x = Tensor::empty(shape);
   for (int64_t i = 0; i < x.numel(); ++i)
     x.data<float>()[i] = uniform01(philox(key, static_cast<uint32_t>(i), 0, 0, 0).v[0]) * 3.0f - 1.0f;
@@ -84,7 +84,8 @@ TEST_P(GpuProducts, OfEveryPlan) {
     EXPECT_EQ(plan.tile, cut.tile) << name;
     EXPECT_EQ(plan.slices, cut.slices) << name;
     EXPECT_EQ(plan.slices_once, cut.slices_once) << name;
-    const Tensor a = random({cut.m, cut.k}, 1), b = random({cut.k, cut.n}, 2), bias = random({cut.n}, 3);
+    const Tensor a = random_values({cut.m, cut.k}, 1), b = random_values({cut.k, cut.n}, 2),
+                 bias = random_values({cut.n}, 3);
     EXPECT_TRUE(same_bits(matmul(a.to(device_), b.to(device_), bias.to(device_)).to(Device{}), matmul(a, b, bias)))
         << name;
   }
@@ -95,8 +96,8 @@ TEST_P(GpuProducts, OfEveryLayoutInFoursAndNot) {
     for (const bool a_turned : {false, true})
       for (const bool b_turned : {false, true}) {
         const int64_t m = 132 - odd, k = 36 + odd, n = 68 - 3 * odd;
-        const Tensor a = a_turned ? random({2, k, m}, 1) : random({2, m, k}, 1),
-                     b = b_turned ? random({2, n, k}, 2) : random({2, k, n}, 2);
+        const Tensor a = a_turned ? random_values({2, k, m}, 1) : random_values({2, m, k}, 1),
+                     b = b_turned ? random_values({2, n, k}, 2) : random_values({2, k, n}, 2);
         const auto product = [&](const Tensor& left, const Tensor& right) {
           return matmul(a_turned ? left.transpose(1, 2) : left, b_turned ? right.transpose(1, 2) : right);
         };
@@ -119,8 +120,8 @@ TEST_P(GpuProducts, OfEveryTileAndLayout) {
       for (const bool a_turned : {false, true})
         for (const bool b_turned : {false, true}) {
           const int64_t m = size.m, n = size.n;
-          const Tensor a = random(a_turned ? Shape{k, m} : Shape{m, k}, 1),
-                       b = random(b_turned ? Shape{n, k} : Shape{k, n}, 2), bias = random({n}, 3);
+          const Tensor a = random_values(a_turned ? Shape{k, m} : Shape{m, k}, 1),
+                       b = random_values(b_turned ? Shape{n, k} : Shape{k, n}, 2), bias = random_values({n}, 3);
           const auto product = [&](const Tensor& left, const Tensor& right, const Tensor& added) {
             return matmul(a_turned ? left.transpose(0, 1) : left, b_turned ? right.transpose(0, 1) : right, added);
           };
@@ -140,26 +141,26 @@ TEST_P(GpuProducts, OfGroups) {
   constexpr int64_t k = 2 * kChunk * kGroup;
   for (const bool a_turned : {false, true})
     for (const bool b_turned : {false, true}) {
-      const Tensor a = random(a_turned ? Shape{k, 4} : Shape{4, k}, 1),
-                   b = random(b_turned ? Shape{192, k} : Shape{k, 192}, 2);
+      const Tensor a = random_values(a_turned ? Shape{k, 4} : Shape{4, k}, 1),
+                   b = random_values(b_turned ? Shape{192, k} : Shape{k, 192}, 2);
       const auto product = [&](const Tensor& left, const Tensor& right) {
         return matmul(a_turned ? left.transpose(0, 1) : left, b_turned ? right.transpose(0, 1) : right);
       };
       EXPECT_TRUE(same_bits(product(a.to(device_), b.to(device_)).to(Device{}), product(a, b))) << a_turned << b_turned;
     }
-  const Tensor x = random({1, 2, 2, k}, 1), w = random({192, 1, 1, k}, 2);
+  const Tensor x = random_values({1, 2, 2, k}, 1), w = random_values({192, 1, 1, k}, 2);
   EXPECT_TRUE(same_bits(conv2d(x.to(device_), w.to(device_), {}, {}).to(Device{}), conv2d(x, w, {}, {})));
-  const Tensor dy = x, v = random({k, 1, 1, 192}, 3);
+  const Tensor dy = x, v = random_values({k, 1, 1, 192}, 3);
   EXPECT_TRUE(same_bits(conv2d_grad_input(dy.to(device_), v.to(device_), {1, 2, 2, 192}, {}).to(Device{}),
                         conv2d_grad_input(dy, v, {1, 2, 2, 192}, {})));
-  const Tensor images = random({1, k / 128, 128, 192}, 4), gradients = random({1, k / 128, 128, 4}, 5);
+  const Tensor images = random_values({1, k / 128, 128, 192}, 4), gradients = random_values({1, k / 128, 128, 4}, 5);
   EXPECT_TRUE(same_bits(conv2d_grad_filter(gradients.to(device_), images.to(device_), {4, 1, 1, 192}, {}).to(Device{}),
                         conv2d_grad_filter(gradients, images, {4, 1, 1, 192}, {})));
 }
 
 // Operands that do not begin at a multiple of 16 bytes.
 TEST_P(GpuProducts, OfOperandsThatAreNotAligned) {
-  const Tensor a = random({33, 40}, 1), b = random({41, 36}, 2);
+  const Tensor a = random_values({33, 40}, 1), b = random_values({41, 36}, 2);
   const auto product = [](const Tensor& left, const Tensor& right) {
     return matmul(left.slice(1, 1, 37), right.slice(0, 5, 41));
   };
@@ -208,10 +209,11 @@ TEST_P(GpuProducts, OfImages) {
            Convolution{{2, 4, 4, 6}, {6, 3, 3, 1}, {.stride_h = 2, .pad_h = 1, .pad_w = 1, .groups = 6}},
        }) {
     const std::string name = to_string(c.x) + " by " + to_string(c.w);
-    const Tensor x = random(c.x, 1), w = random(c.w, 2), y = conv2d(x, w, {}, c.options), dy = random(y.shape(), 3);
+    const Tensor x = random_values(c.x, 1), w = random_values(c.w, 2), y = conv2d(x, w, {}, c.options),
+                 dy = random_values(y.shape(), 3);
     const Tensor x_there = x.to(device_), w_there = w.to(device_), dy_there = dy.to(device_);
     EXPECT_TRUE(same_bits(conv2d(x_there, w_there, {}, c.options).to(Device{}), y)) << name;
-    const Tensor bias = random({c.w[0]}, 4);
+    const Tensor bias = random_values({c.w[0]}, 4);
     EXPECT_TRUE(
         same_bits(conv2d(x_there, w_there, bias.to(device_), c.options).to(Device{}), conv2d(x, w, bias, c.options)))
         << name << ", with bias";
@@ -236,7 +238,8 @@ TEST_P(GpuProducts, OfScores) {
                          // groups of queries, and two heads per key head
                          Heads{{1, 8300, 2, 4}, {1, 3, 1, 4}, false}}) {
     const std::string name = to_string(c.q) + " by " + to_string(c.k);
-    const Tensor q = random(c.q, 1), k = random(c.k, 2), v = random(c.k, 3), d_o = random(c.q, 4);
+    const Tensor q = random_values(c.q, 1), k = random_values(c.k, 2), v = random_values(c.k, 3),
+                 d_o = random_values(c.q, 4);
     const Tensor q_there = q.to(device_), k_there = k.to(device_), v_there = v.to(device_);
     const AttentionResult expected = attention(q, k, v, c.causal, 0.0),
                           got = attention(q_there, k_there, v_there, c.causal, 0.0);

@@ -16,20 +16,20 @@ namespace elinvar {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = Profiler::Json;
+using OrderedJson = nlohmann::ordered_json;
 using test::Ended;
 
 // Checks the rules of the trace event format for what the profiler writes: metadata and complete events, in order of
 // their beginning, nested in each thread, and a name for each process and thread. The names of a process are adjacent,
 // because Perfetto gives a thread's name to the newest thread with its number.
-void expect_well_formed(const Json& trace) {
+void expect_well_formed(const OrderedJson& trace) {
   ASSERT_TRUE(trace.at("traceEvents").is_array());
   using Thread = std::pair<int, int>;
   std::set<int> processes, begun;
   int naming = -1;  // the process of the current names
   std::set<Thread> named, used;
   std::map<Thread, std::vector<std::pair<int64_t, int64_t>>> open;  // intervals, in nanoseconds
-  for (const Json& event : trace["traceEvents"]) {
+  for (const OrderedJson& event : trace["traceEvents"]) {
     SCOPED_TRACE(event.dump());
     ASSERT_TRUE(event.at("name").is_string() && !event["name"].get<std::string>().empty());
     const Thread thread = {event.at("pid").get<int>(), event.at("tid").get<int>()};
@@ -61,9 +61,9 @@ void expect_well_formed(const Json& trace) {
   for (const Thread& thread : used) EXPECT_TRUE(named.contains(thread) && processes.contains(thread.first));
 }
 
-std::vector<Json> events_of(const Json& trace, const std::string& category) {
-  std::vector<Json> found;
-  for (const Json& event : trace["traceEvents"])
+std::vector<OrderedJson> events_of(const OrderedJson& trace, const std::string& category) {
+  std::vector<OrderedJson> found;
+  for (const OrderedJson& event : trace["traceEvents"])
     if (event.value("cat", "") == category) found.push_back(event);
   return found;
 }
@@ -82,11 +82,11 @@ TEST(ProfileWindow, IsReadAndMoved) {
 }
 
 TEST(Profiler, WatchesTheStepsOfItsWindow) {
-  Json trace;
+  OrderedJson trace;
   int saved = 0;
   CpuStream alone(1);
   const StreamScope scope(alone);
-  Profiler profile({2, 3}, {}, [&](const Json& made, int worker) {
+  Profiler profile({2, 3}, {}, [&](const OrderedJson& made, int worker) {
     trace = made;
     EXPECT_EQ(worker, 7);
     ++saved;
@@ -101,7 +101,7 @@ TEST(Profiler, WatchesTheStepsOfItsWindow) {
   profile.finish();
   EXPECT_EQ(saved, 1);
   expect_well_formed(trace);
-  const std::vector<Json> steps = events_of(trace, "step"), ops = events_of(trace, "op");
+  const std::vector<OrderedJson> steps = events_of(trace, "step"), ops = events_of(trace, "op");
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_EQ(steps[0]["args"]["step"], 2);
   EXPECT_EQ(steps[1]["args"]["step"], 3);
@@ -114,40 +114,40 @@ TEST(Profiler, WatchesTheStepsOfItsWindow) {
 }
 
 TEST(Profiler, ThreadsOfTheTeamAreSaidToBeAtTheOp) {
-  Json trace;
+  OrderedJson trace;
   CpuStream team(3);
   const StreamScope scope(team);
   const Tensor a = Tensor::zeros({256, 256});
-  Profiler profile({1, 1}, {}, [&](const Json& made, int) { trace = made; });
+  Profiler profile({1, 1}, {}, [&](const OrderedJson& made, int) { trace = made; });
   profile.step(0, 1);
   for (int i = 0; i < 20; ++i) (void)matmul(a, a);
   profile.finish();
   expect_well_formed(trace);
   // A helper that comes too late finds its part done, so the number of participants is unknown.
-  for (const Json& event : events_of(trace, "activity")) EXPECT_EQ(event["name"], "matmul");
+  for (const OrderedJson& event : events_of(trace, "activity")) EXPECT_EQ(event["name"], "matmul");
 }
 
 // An activity within another, and ops in each: times are exclusive and add up to the step.
 TEST(ProfileTable, TellsWhereAStepsTimeGoes) {
-  const auto event = [](const char* name, const char* category, double begin, double time, Json args = nullptr,
+  const auto event = [](const char* name, const char* category, double begin, double time, OrderedJson args = nullptr,
                         int thread = 1) {
-    Json json = {{"name", name}, {"cat", category}, {"ph", "X"}, {"ts", begin}, {"dur", time}, {"pid", 1}};
+    OrderedJson json = {{"name", name}, {"cat", category}, {"ph", "X"}, {"ts", begin}, {"dur", time}, {"pid", 1}};
     json["tid"] = thread;
     if (!args.is_null()) json["args"] = std::move(args);
     return json;
   };
   const auto name = [](int thread, const char* text) {
-    return Json{{"name", "thread_name"}, {"ph", "M"}, {"pid", 1}, {"tid", thread}, {"args", {{"name", text}}}};
+    return OrderedJson{{"name", "thread_name"}, {"ph", "M"}, {"pid", 1}, {"tid", thread}, {"args", {{"name", text}}}};
   };
-  const Json product = {{"gflop", 0.05}, {"mbyte", 4.0}};
-  const Json trace = {
+  const OrderedJson product = {{"gflop", 0.05}, {"mbyte", 4.0}};
+  const OrderedJson trace = {
       {"otherData",
-       {{"workers", Json::array({{{"worker", 1},
-                                  {"threads", 2},
-                                  {"device", "cpu"},
-                                  {"isa", "avx2"},
-                                  {"peak_gflop_per_s", 100.0},
-                                  {"events_left_out", 0}}})}}},
+       {{"workers", OrderedJson::array({{{"worker", 1},
+                                         {"threads", 2},
+                                         {"device", "cpu"},
+                                         {"isa", "avx2"},
+                                         {"peak_gflop_per_s", 100.0},
+                                         {"events_left_out", 0}}})}}},
       {"traceEvents",
        {name(1, "loop"), name(2, "team"), event("step", "step", 0, 10000, {{"step", 10}}),  // microseconds
         event("forward", "activity", 1000, 4000), event("matmul", "op", 1500, 1000, product),
@@ -196,7 +196,9 @@ class ProfiledRun : public testing::Test, protected test::TrainRuns {
     more.insert(more.begin(), {"run", folder_ / "job.toml", "--run-dir", folder_ / name});
     return wait(spawn(more));
   }
-  Json trace(const std::string& name) const { return Json::parse(read_file(folder_ / name / "profile.json")); }
+  OrderedJson trace(const std::string& name) const {
+    return OrderedJson::parse(read_file(folder_ / name / "profile.json"));
+  }
 };
 
 TEST_F(ProfiledRun, HasTheSameBitsAndATraceOfEachWorker) {
@@ -210,10 +212,10 @@ TEST_F(ProfiledRun, HasTheSameBitsAndATraceOfEachWorker) {
   EXPECT_EQ(alone.last_line(), plain.last_line());
   EXPECT_EQ(ledger("alone"), ledger("plain"));
   EXPECT_NE(alone.out.find("profile of steps 10 to 14: 1 worker of 2 threads"), std::string::npos) << alone.out;
-  const Json one = trace("alone");
+  const OrderedJson one = trace("alone");
   expect_well_formed(one);
   std::set<std::string> names, threads;
-  for (const Json& event : one["traceEvents"]) {
+  for (const OrderedJson& event : one["traceEvents"]) {
     if (event.contains("cat")) names.insert(event["name"]);
     else if (event["name"] == "thread_name") threads.insert(event["args"]["name"]);
   }
@@ -227,10 +229,10 @@ TEST_F(ProfiledRun, HasTheSameBitsAndATraceOfEachWorker) {
   ASSERT_EQ(two.code, 0) << two.err;
   EXPECT_EQ(ledger("two"), ledger("plain"));
   EXPECT_NE(two.out.find("profile of steps 3 to 4: 2 workers of 1 thread"), std::string::npos) << two.out;
-  const Json both = trace("two");
+  const OrderedJson both = trace("two");
   expect_well_formed(both);
   std::set<int> workers;
-  for (const Json& step : events_of(both, "step")) workers.insert(step["pid"].get<int>());
+  for (const OrderedJson& step : events_of(both, "step")) workers.insert(step["pid"].get<int>());
   EXPECT_EQ(workers, (std::set<int>{1, 2}));
 
   const Ended again = wait(spawn({"profile", folder_ / "two"}));

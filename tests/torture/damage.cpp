@@ -6,6 +6,7 @@
 
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
+#include "tests/support/lines.h"
 #include "tests/torture/faults.h"
 
 namespace elinvar::test {

@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr double kLongest = 60;  // seconds, for a job that takes one second undisturbed
-constexpr int kKept = 3;         // checkpoints
+constexpr double kLongestJob = 60;  // seconds, for a job that takes one second undisturbed
+constexpr int kKept = 3;            // checkpoints
 
 constexpr const char* kRaw[] = {
     "terminate called", "Assertion",    "Sanitizer",   "runtime error:", "what():",     "bad_alloc", "basic_str",
@@ -226,8 +226,8 @@ std::string TortureJob::watch(const std::string& name, pid_t child, int* code) {
       return true;
     });
     for (const auto& act : due) act();
-    if (now() > began + kLongest) {
-      const std::string hang = fmt::format("after {:g} s there still are{}", kLongest, left_processes());
+    if (now() > began + kLongestJob) {
+      const std::string hang = fmt::format("after {:g} s there still are{}", kLongestJob, left_processes());
       kill_children();
       return hang;
     }

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::chrono::seconds kLongest{90};
+constexpr std::chrono::seconds kLongestWait{90};
 
 void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
@@ -167,15 +167,15 @@ std::string Torture::pool(Dice& dice) {
 
   const int number = launches();
   daemon = serve({}, true);
-  const auto deadline = std::chrono::steady_clock::now() + kLongest;
+  const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
   int status = 0;
   while (::waitpid(daemon, &status, WNOHANG) == 0) {
     if (std::chrono::steady_clock::now() > deadline) {
       const Ended list = wait(spawn_program("pool", {"history", "--dir", run(name_)}, "list"), "list");
       kill_children();
       if (refuse_clearly(jobs)) return "";
-      return fmt::format("after {} s the last daemon still serves:\n{}\n{}", kLongest.count(), printed(name_, number),
-                         list.out);
+      return fmt::format("after {} s the last daemon still serves:\n{}\n{}", kLongestWait.count(),
+                         printed(name_, number), list.out);
     }
     sleep_for(0.01);
   }

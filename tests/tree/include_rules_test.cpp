@@ -8,7 +8,9 @@
 #include <set>
 #include <sstream>
 
+#include "tensor/base/file.h"
 #include "tests/places.h"
+#include "tests/support/lines.h"
 #include "tests/support/source_tree.h"
 
 namespace elinvar::test {
@@ -16,11 +18,8 @@ namespace {
 
 using Edges = std::map<std::string, std::set<std::string>>;
 
-std::vector<std::string> lines_of(const std::string& document) {
-  std::ifstream in(std::string(ELINVAR_SOURCE_DIR) + "/" + document);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
+std::vector<std::string> lines_of_document(const std::string& name) {
+  return lines_of(read_file(std::string(ELINVAR_SOURCE_DIR) + "/" + name));
 }
 
 // Returns the arrows of the diagram: chains "a ──► b ──► c", and branches "├──► d" of the first folder above them.
@@ -29,7 +28,7 @@ const Edges& arrows() {
     Edges read;
     std::string trunk;
     const std::regex name("[a-z]+|►");
-    for (const std::string& line : lines_of("README.md")) {
+    for (const std::string& line : lines_of_document("README.md")) {
       if (line.rfind("    ", 0) != 0 || line.find("►") == std::string::npos) continue;
       std::string from;
       for (auto at = std::sregex_iterator(line.begin(), line.end(), name); at != std::sregex_iterator(); ++at) {
@@ -114,7 +113,7 @@ std::map<std::string, std::vector<std::string>> layers_within() {
   std::map<std::string, std::vector<std::string>> layers;
   const std::regex listed("^    ([a-z/]+):( [a-z]+)+$");
   std::smatch match;
-  for (const std::string& line : lines_of("tools/docs/code-tour.md"))
+  for (const std::string& line : lines_of_document("tools/docs/code-tour.md"))
     if (std::regex_match(line, match, listed)) {
       std::istringstream words(line.substr(line.find(':') + 1));
       for (std::string word; words >> word;) layers[match[1]].push_back(word);
@@ -169,7 +168,7 @@ TEST(IncludeRules, EveryFolderIsInTheDiagramAndInTheTable) {
   for (const auto& [folder, used] : arrows()) drawn.insert(folder);
   for (const SourceFile& file : source_tree()) present.insert(file.folder);
   std::smatch match;
-  for (const std::string& line : lines_of("README.md"))
+  for (const std::string& line : lines_of_document("README.md"))
     if (std::regex_search(line, match, std::regex("^\\| `([a-z]+)/`"))) listed.insert(match[1]);
   EXPECT_EQ(drawn, present);
   EXPECT_EQ(listed, present);

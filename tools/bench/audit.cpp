@@ -41,8 +41,6 @@ struct Steps {
   std::vector<double> times, work;
 };
 
-double rounded(double value) { return std::round(100 * value) / 100; }
-
 }  // namespace
 
 void run_audit(const std::string& network, int repeat, Report& report) {

@@ -26,7 +26,7 @@ struct DataCase {
   Mixing mixing = {};
 };
 
-const std::vector<DataCase>& cases() {
+const std::vector<DataCase>& data_cases() {
   static const std::vector<DataCase> all = [] {
     DataConfig train;
     train.image_size = 224;
@@ -119,7 +119,7 @@ void run_reading(const DataCase& of, const std::string& path, int threads, int r
 }
 
 void run_steps(const std::string& path, int repeat, Report& report) {
-  const DataCase& of = cases()[1];
+  const DataCase& of = data_cases()[1];
   const auto data = std::make_shared<ImageFiles>(path, of);
   Loader loader(data, {.seed = 1, .global_batch = kBatch});
   Trainer trainer(model_case("resnet50"), kBatch);
@@ -148,14 +148,14 @@ void run_steps(const std::string& path, int repeat, Report& report) {
 
 std::vector<std::string> data_names() {
   std::vector<std::string> names;
-  for (const DataCase& c : cases()) names.push_back(c.name);
+  for (const DataCase& c : data_cases()) names.push_back(c.name);
   names.emplace_back("step");
   return names;
 }
 
 void run_data(const std::string& name, const std::string& path, int threads, int repeat, Report& report) {
   if (name == "step") return run_steps(path, repeat, report);
-  for (const DataCase& c : cases())
+  for (const DataCase& c : data_cases())
     if (name == c.name) return run_reading(c, path, threads, repeat, report);
   throw UsageError(fmt::format("bench: unknown case '{}'; there are {}", name, fmt::join(data_names(), ", ")));
 }

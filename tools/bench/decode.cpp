@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kContext = 1024;
 
-const std::vector<ModelCase>& cases() {
+const std::vector<ModelCase>& decode_cases() {
   static const std::vector<ModelCase> all{gpt_case("chargpt", 6, 6, 384, kContext, 256, 1),
                                           gpt_case("gpt2", 12, 12, 768, kContext, 50257, 1)};
   return all;
@@ -21,12 +21,12 @@ const std::vector<ModelCase>& cases() {
 
 std::vector<std::string> decode_names() {
   std::vector<std::string> names;
-  for (const ModelCase& c : cases()) names.push_back(c.name);
+  for (const ModelCase& c : decode_cases()) names.push_back(c.name);
   return names;
 }
 
 void run_decode(const std::string& name, int warm_up, int repeat, Report& report) {
-  for (const ModelCase& c : cases()) {
+  for (const ModelCase& c : decode_cases()) {
     if (c.name != name) continue;
     const std::unique_ptr<Network> network =
         build(c.spec, {.sample = c.sample, .classes = c.classes, .dtype = DType::i32}, 0);

@@ -17,7 +17,7 @@ namespace elinvar::bench {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kSettle = 5;           // steps between changes
 constexpr int kDeaths = 20;          // at least; fewer for GPT-2, whose steps are long
@@ -57,7 +57,6 @@ Sizes usual_steps(const std::string& network) {
 }
 
 double most(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
-double rounded(double value) { return std::round(1e2 * value) / 1e2; }
 double ms(double seconds) { return rounded(1e3 * seconds); }
 
 // How much longer than `usual` the steps that ended within (from, to] took: the longest, and all together.
@@ -299,9 +298,9 @@ void overhead(const std::string& name, const Sizes& sizes, int repeat, Report& r
     for (size_t i = first; i < job.steps().size(); ++i) reduce.push_back(job.steps()[i].reduce_seconds);
     const double step = job.step_seconds(job.steps().size() - first);
     const auto count = static_cast<double>(job.steps().size() - first);
-    Json more = {{"threads_per_mille", rounded(1e3 * (control - control_before) / wall)},
-                 {"threads_ms", ms((control - control_before) / count)},
-                 {"work_ms", ms((work - work_before) / count)}};
+    OrderedJson more = {{"threads_per_mille", rounded(1e3 * (control - control_before) / wall)},
+                        {"threads_ms", ms((control - control_before) / count)},
+                        {"work_ms", ms((work - work_before) / count)}};
     if (workers > 1) more["reduce_percent"] = rounded(100 * median(reduce) / step);
     report.add(fmt::format("{}, batch {}, of {} worker{}", name, sizes.batch, workers, workers > 1 ? "s" : ""), step, 0,
                0, 0, "", more);

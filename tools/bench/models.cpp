@@ -19,7 +19,7 @@ ModelCase image_case(const std::string& name, Spec spec, int64_t side, int64_t c
           .forward_gflop = forward_gflop};
 }
 
-const std::vector<ModelCase>& cases() {
+const std::vector<ModelCase>& model_cases() {
   static const std::vector<ModelCase> all{
       image_case("resnet20", spec_of("resnet20"), 32, 10, 128, 2 * 0.0408),
       image_case("resnet18cifar", spec_of("resnet18", {{"stem", {std::string("cifar")}}}), 32, 10, 128, 2 * 0.5557),
@@ -34,12 +34,12 @@ const std::vector<ModelCase>& cases() {
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
-  for (const ModelCase& c : cases()) names.push_back(c.name);
+  for (const ModelCase& c : model_cases()) names.push_back(c.name);
   return names;
 }
 
 const ModelCase& model_case(const std::string& name) {
-  for (const ModelCase& c : cases())
+  for (const ModelCase& c : model_cases())
     if (name == c.name) return c;
   throw UsageError(fmt::format("bench: unknown network '{}'; there are {}", name, fmt::join(model_names(), ", ")));
 }

@@ -1,7 +1,7 @@
 #pragma once
 // The output of the benchmarks: a table for people, or a JSON file with one object per row.
+#include <cmath>
 #include <nlohmann/json.hpp>
-
 #include <string>
 #include <vector>
 
@@ -27,6 +27,9 @@ class Report {
   nlohmann::json machine_;  // machine fields of each row
   nlohmann::json rows_ = nlohmann::json::array();
 };
+
+// Rounded to two decimals, for tables.
+inline double rounded(double value) { return std::round(1e2 * value) / 1e2; }
 
 // Writes one JSON object per line.
 void write_json(const std::string& path, const nlohmann::json& rows);

@@ -16,7 +16,7 @@ namespace elinvar {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct BisectOptions {
   std::string a, b, binary_a, binary_b, out;
@@ -64,9 +64,9 @@ struct Again {
 };
 
 // Describes the values of an op on side a; adds what each tensor is outside of ops.
-Json described(const std::vector<TracedValue>& values, const std::vector<TracedValue>& others, const Trace& a,
-               const Trace& b) {
-  Json json = Json::array();
+OrderedJson described(const std::vector<TracedValue>& values, const std::vector<TracedValue>& others, const Trace& a,
+                      const Trace& b) {
+  OrderedJson json = OrderedJson::array();
   for (size_t i = 0; i < values.size(); ++i) {
     json.push_back(to_json(values[i]));
     const std::vector<std::string> known =
@@ -82,12 +82,12 @@ class Bisection {
   Bisection(const BisectOptions& o) : o_(o), a_("a", o.a, o.binary_a), b_("b", o.b, o.binary_b) {}
 
   struct Answer {
-    Json json;
+    OrderedJson json;
     int code;
   };
   Answer answer() {
     const Comparison ledgers = compare(a_.run(), b_.run());
-    Json json = find(ledgers);
+    OrderedJson json = find(ledgers);
     json["ledgers"] = to_json(ledgers);
     json["a"] = about(a_);
     json["b"] = about(b_);
@@ -98,13 +98,13 @@ class Bisection {
   }
 
  private:
-  static Json about(const Side& side) {
-    Json environments = Json::array();
+  static OrderedJson about(const Side& side) {
+    OrderedJson environments = OrderedJson::array();
     for (const ReplayEnvironment& replay : side.environments()) environments.push_back(replay.about());
     return {{"run", side.path()}, {"ways", environments}, {"lacks", side.lacks()}};
   }
 
-  Json find(const Comparison& ledgers) {
+  OrderedJson find(const Comparison& ledgers) {
     if (ledgers.verdict == Comparison::Verdict::unknown) fail("{}", to_text(ledgers));
     if (!ledgers.divergence) return {{"verdict", "equal"}, {"text", ""}};
     if (ledgers.verdict == Comparison::Verdict::explained)
@@ -121,7 +121,7 @@ class Bisection {
 
   // Replays both sides up to the step in which the ledgers differ, as their first workers computed it. If the replays
   // agree, tries the environments of the other workers in turn.
-  Json with_ops(const DifferentStep& apart) {
+  OrderedJson with_ops(const DifferentStep& apart) {
     Again a = done_again(a_, a_.environments()[0], apart.step), b = done_again(b_, b_.environments()[0], apart.step);
     auto again = first_difference(lines_of(a.trace), lines_of(b.trace));
     for (size_t i = 1; !again && i < std::max(a_.environments().size(), b_.environments().size()); ++i)
@@ -137,7 +137,7 @@ class Bisection {
       a = done_again(a_, a.replay, again->step);
       b = done_again(b_, b.replay, again->step);
     }
-    Json json = at_op(first_parting(a.trace, b.trace), a, b, again->step);
+    OrderedJson json = at_op(first_parting(a.trace, b.trace), a, b, again->step);
     json["done_again"] = {{"step", again->step},
                           {"fields", again->fields},
                           {"a", a.replay.about()},
@@ -149,14 +149,14 @@ class Bisection {
 
   // The replays agree, so one of the ledgers records something that cannot be reproduced. Its machine is accused only
   // if the replay matched the original environment.
-  Json transient(const DifferentStep& apart, const std::map<int64_t, LedgerLine>& a,
-                 const std::map<int64_t, LedgerLine>& b) const {
+  OrderedJson transient(const DifferentStep& apart, const std::map<int64_t, LedgerLine>& a,
+                        const std::map<int64_t, LedgerLine>& b) const {
     const auto wrong_a = first_difference(a_.run().lines(), a, apart.step),
                wrong_b = first_difference(b_.run().lines(), b, apart.step);
     const auto tell = [](const Side& side, const DifferentStep& wrong) {
       return fmt::format("step {} of {} ({}) cannot be reproduced", wrong.step, side.path(), words(wrong.fields));
     };
-    Json json = {{"verdict", "transient"}};
+    OrderedJson json = {{"verdict", "transient"}};
     std::string text = "done again, both sides agree with each other";
     std::vector<std::string> lacks;
     if (wrong_a) lacks.insert(lacks.end(), a_.lacks().begin(), a_.lacks().end());
@@ -183,7 +183,7 @@ class Bisection {
     return json;
   }
 
-  Json at_op(const Parting& parting, const Again& a, const Again& b, int64_t step) {
+  OrderedJson at_op(const Parting& parting, const Again& a, const Again& b, int64_t step) {
     using What = Parting::What;
     const std::vector<TracedOp>&ours = a.trace.ops, &theirs = b.trace.ops;
     if (parting.what == What::nothing)
@@ -195,12 +195,12 @@ class Bisection {
               {"text",
                fmt::format("step {} has {} ops on one side and {} on the other", step, ours.size(), theirs.size())}};
     const TracedOp &p = ours[parting.op], &q = theirs[parting.op];
-    Json op = {{"index", parting.op},
-               {"name", p.name},
-               {"phase", p.phase},
-               {"value", parting.value},
-               {"arguments", described(p.arguments, q.arguments, a.trace, b.trace)},
-               {"results", described(p.results, q.results, a.trace, b.trace)}};
+    OrderedJson op = {{"index", parting.op},
+                      {"name", p.name},
+                      {"phase", p.phase},
+                      {"value", parting.value},
+                      {"arguments", described(p.arguments, q.arguments, a.trace, b.trace)},
+                      {"results", described(p.results, q.results, a.trace, b.trace)}};
     const std::string where = fmt::format("op {} of step {}, {}: {}", parting.op, step, p.phase, p.name);
     if (parting.what == What::program)
       return {{"verdict", "program"},
@@ -216,7 +216,7 @@ class Bisection {
                                where, parting.value)}};
     if (parting.what == What::argument) {
       std::string what = parting.value;
-      for (const Json& value : op["arguments"])
+      for (const OrderedJson& value : op["arguments"])
         if (value["name"] == parting.value && value.contains("is"))
           what += ", " + names_text(value["is"].get<std::vector<std::string>>());
       return {
@@ -229,8 +229,8 @@ class Bisection {
     return reproducer_of(parting, op, where, a.replay, b.replay, step);
   }
 
-  Json reproducer_of(const Parting& parting, const Json& op, const std::string& where, const ReplayEnvironment& a,
-                     const ReplayEnvironment& b, int64_t step) {
+  OrderedJson reproducer_of(const Parting& parting, const OrderedJson& op, const std::string& where,
+                            const ReplayEnvironment& a, const ReplayEnvironment& b, int64_t step) {
     Reproducer both = a_.tensors(subprocess_, a, step, parting.op);
     const Reproducer other = b_.tensors(subprocess_, b, step, parting.op);
     both.sides.push_back(other.sides.at(0));
@@ -263,7 +263,7 @@ int bisect_command(const BisectOptions& o) {
   }
   fmt::print("{}", answer.json["text"].get<std::string>());
   for (const char* side : {"a", "b"})
-    for (const Json& lack : answer.json[side]["lacks"]) fmt::print("{}: {}\n", side, lack.get<std::string>());
+    for (const OrderedJson& lack : answer.json[side]["lacks"]) fmt::print("{}: {}\n", side, lack.get<std::string>());
   return answer.code;
 }
 

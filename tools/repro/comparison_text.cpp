@@ -7,7 +7,7 @@
 namespace elinvar {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMostShown = 8;  // tensors, virtual ranks and damages in the text
 constexpr size_t kFewShown = 3;   // tensors if nearly all differ
@@ -117,8 +117,8 @@ std::string damage_text(const char* run, const std::vector<Damage>& damage) {
   return text;
 }
 
-Json to_json(const std::vector<KeyDifference>& differences, bool likely) {
-  Json json = Json::array();
+OrderedJson to_json(const std::vector<KeyDifference>& differences, bool likely) {
+  OrderedJson json = OrderedJson::array();
   for (const KeyDifference& d : differences) {
     json.push_back({{"key", d.key}, {"a", d.a}, {"b", d.b}});
     if (likely) json.back()["likely"] = d.likely;
@@ -126,15 +126,15 @@ Json to_json(const std::vector<KeyDifference>& differences, bool likely) {
   return json;
 }
 
-Json to_json(const std::vector<Damage>& damage) {
-  Json json = Json::array();
+OrderedJson to_json(const std::vector<Damage>& damage) {
+  OrderedJson json = OrderedJson::array();
   for (const Damage& d : damage)
     json.push_back({{"file", d.file}, {"line", d.line}, {"what", d.what}, {"cut_off", d.cut_off}});
   return json;
 }
 
-Json to_json(const Divergence& d) {
-  Json tensors = Json::array();
+OrderedJson to_json(const Divergence& d) {
+  OrderedJson tensors = OrderedJson::array();
   for (const DifferingTensor& t : d.tensors) {
     tensors.push_back({{"name", t.name}});
     if (!t.chunks.empty()) tensors.back().update({{"chunks", t.chunks}, {"chunk_elements", t.chunk_elements}});
@@ -177,13 +177,13 @@ std::string to_text(const Comparison& c) {
   return text;
 }
 
-Json to_json(const Comparison& c) {
-  Json json = {{"verdict", name_of(c.verdict)},
-               {"common_steps", c.common},
-               {"first", c.first},
-               {"last", c.last},
-               {"states", c.states},
-               {"lengths", {c.length_a, c.length_b}}};
+OrderedJson to_json(const Comparison& c) {
+  OrderedJson json = {{"verdict", name_of(c.verdict)},
+                      {"common_steps", c.common},
+                      {"first", c.first},
+                      {"last", c.last},
+                      {"states", c.states},
+                      {"lengths", {c.length_a, c.length_b}}};
   if (c.divergence) json["divergence"] = to_json(*c.divergence);
   if (c.checkpoint) {
     json["checkpoint"] = to_json(c.checkpoint->state);

@@ -17,15 +17,15 @@ namespace elinvar {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct DigestOptions {
   std::string path;
   bool tensors = false, json = false;
 };
 
-Json describe(const StateDict& state) {
-  Json tensors = Json::array();
+OrderedJson describe(const StateDict& state) {
+  OrderedJson tensors = OrderedJson::array();
   for (const auto& [name, tensor] : state)
     tensors.push_back({{"name", name},
                        {"dtype", name_of(tensor.dtype())},
@@ -34,17 +34,17 @@ Json describe(const StateDict& state) {
   return tensors;
 }
 
-Json of_state(const std::string& what, const StateDict& state, bool tensors) {
-  Json json = {{"what", what}, {"digest", digest(state).hex()}};
+OrderedJson of_state(const std::string& what, const StateDict& state, bool tensors) {
+  OrderedJson json = {{"what", what}, {"digest", digest(state).hex()}};
   if (tensors) json["tensors"] = describe(state);
   return json;
 }
 
 // Every entry has "what" and "digest"; a damaged checkpoint has "error" instead.
-Json digests_of(const DigestOptions& o) {
+OrderedJson digests_of(const DigestOptions& o) {
   const fs::path path(o.path);
   check(fs::exists(path), "there is no {}", o.path);
-  Json entries = Json::array();
+  OrderedJson entries = OrderedJson::array();
   if (!fs::is_directory(path)) {
     if (path.extension() == ".safetensors") {
       const SafetensorsContents contents = read_safetensors(path);
@@ -74,15 +74,15 @@ Json digests_of(const DigestOptions& o) {
 }
 
 int digest_command(const DigestOptions& o) {
-  const Json entries = digests_of(o);
+  const OrderedJson entries = digests_of(o);
   if (o.json) print_json({{"path", o.path}, {"digests", entries}});
   bool damaged = false;
-  for (const Json& entry : entries) {
+  for (const OrderedJson& entry : entries) {
     damaged = damaged || entry.contains("error");
     if (o.json) continue;
     if (entry.contains("error")) fmt::print(stderr, "{}\n", entry["error"].get<std::string>());
     else fmt::print("{}  {}\n", entry["digest"].get<std::string>(), entry["what"].get<std::string>());
-    for (const Json& t : entry.value("tensors", Json::array()))
+    for (const OrderedJson& t : entry.value("tensors", OrderedJson::array()))
       fmt::print("{}    {} {} {}\n", t["digest"].get<std::string>(), t["name"].get<std::string>(),
                  t["dtype"].get<std::string>(), t["shape"].dump());
   }

@@ -12,7 +12,7 @@
 namespace elinvar {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Maps an element to an integer so that the order of numbers is kept and +0 and -0 are equal. NaN has none.
 template <class Bits, Bits kInfinity>
@@ -226,14 +226,14 @@ std::string to_text(const TensorDifference& t, int indent) {
   return text;
 }
 
-Json to_json(const StateDifference& difference) {
-  Json json = {{"compared", difference.compared},
-               {"differing", difference.tensors.size()},
-               {"pattern", difference.pattern},
-               {"unlike", difference.unlike},
-               {"tensors", Json::array()}};
+OrderedJson to_json(const StateDifference& difference) {
+  OrderedJson json = {{"compared", difference.compared},
+                      {"differing", difference.tensors.size()},
+                      {"pattern", difference.pattern},
+                      {"unlike", difference.unlike},
+                      {"tensors", OrderedJson::array()}};
   for (const TensorDifference& t : difference.tensors) {
-    Json histogram = Json::array();
+    OrderedJson histogram = OrderedJson::array();
     for (const auto& [digits, count] : t.histogram)
       histogram.push_back({{"least_ulps", digits == 0 ? 0 : uint64_t{1} << (digits - 1)}, {"elements", count}});
     json["tensors"].push_back({{"name", t.name},

@@ -10,13 +10,13 @@
 namespace elinvar {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json described(const RunRecord& run) {
-  Json workers = Json::array();
+OrderedJson described(const RunRecord& run) {
+  OrderedJson workers = OrderedJson::array();
   for (const RunRecord::Worker& w : run.workers())
     workers.push_back({{"id", w.id}, {"joined", w.joined}, {"environment", w.environment}});
-  Json json = {{"run", run.path().string()}, {"environment", run.environment()}, {"workers", workers}};
+  OrderedJson json = {{"run", run.path().string()}, {"environment", run.environment()}, {"workers", workers}};
   if (run.header())
     json.update({{"numerics_version", run.header()->numerics_version},
                  {"numerics", run.header()->numerics},
@@ -52,22 +52,23 @@ Command add_env(CLI::App& repro) {
   app->add_option("RUN", o->run, "a run directory")->required();
   app->add_option("OTHER", o->other, "another one");
   app->add_flag("--json", o->json, "the result as JSON");
-  return {app, [o] {
-            const RunRecord run(o->run);
-            if (o->other.empty()) return show(run, o->json);
-            const RunRecord other(o->other);
-            const std::vector<KeyDifference> differences = environment_differences(run, other);
-            if (o->json) {
-              Json json = {{"a", described(run)}, {"b", described(other)}, {"differences", Json::array()}};
-              for (const KeyDifference& d : differences)
-                json["differences"].push_back({{"key", d.key}, {"a", d.a}, {"b", d.b}});
-              print_json(json);
-            } else {
-              if (differences.empty()) fmt::print("made with the same\n");
-              for (const KeyDifference& d : differences) fmt::print("{}: {} and {}\n", d.key, d.a, d.b);
-            }
-            return differences.empty() ? 0 : 1;
-          }};
+  return {
+      app, [o] {
+        const RunRecord run(o->run);
+        if (o->other.empty()) return show(run, o->json);
+        const RunRecord other(o->other);
+        const std::vector<KeyDifference> differences = environment_differences(run, other);
+        if (o->json) {
+          OrderedJson json = {{"a", described(run)}, {"b", described(other)}, {"differences", OrderedJson::array()}};
+          for (const KeyDifference& d : differences)
+            json["differences"].push_back({{"key", d.key}, {"a", d.a}, {"b", d.b}});
+          print_json(json);
+        } else {
+          if (differences.empty()) fmt::print("made with the same\n");
+          for (const KeyDifference& d : differences) fmt::print("{}: {} and {}\n", d.key, d.a, d.b);
+        }
+        return differences.empty() ? 0 : 1;
+      }};
 }
 
 }  // namespace elinvar

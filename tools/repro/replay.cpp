@@ -14,7 +14,7 @@
 namespace elinvar {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct ReplayOptions {
   std::string file;
@@ -27,12 +27,12 @@ int replay_command(const ReplayOptions& o) {
   const Device device = parse_device(o.device.device);
   const Reproducer r = read_reproducer(o.file);
   const TraceValues results = call(r, device);
-  Json json = {{"op", r.op},
-               {"about", r.about},
-               {"device", to_string(device)},
-               {"isa", name_of(current_isa())},
-               {"threads", cpu_stream().threads()},
-               {"sides", Json::object()}};
+  OrderedJson json = {{"op", r.op},
+                      {"about", r.about},
+                      {"device", to_string(device)},
+                      {"isa", name_of(current_isa())},
+                      {"threads", cpu_stream().threads()},
+                      {"sides", OrderedJson::object()}};
   std::string text = r.op;
   if (r.about.contains("phase")) text += ", " + r.about["phase"].get<std::string>();
   text += fmt::format(", on {}, {}, {} threads\n", to_string(device), name_of(current_isa()), cpu_stream().threads());

@@ -13,7 +13,7 @@
 namespace elinvar {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct TraceOptions {
   std::string run, out, save;
@@ -27,7 +27,7 @@ struct TraceOptions {
 // Prints a summary of the trace.
 void tell(const TraceOptions& o, const Trace& trace) {
   if (o.json) {
-    Json json = trace.header;
+    OrderedJson json = trace.header;
     json.erase("names");
     json["ops"] = trace.ops.size();
     json["out"] = o.out;
@@ -63,7 +63,7 @@ int trace_command(const TraceOptions& o) {
                   {"version", ELINVAR_VERSION},    {"state", digest(rerun.state()).hex()}};
   while (rerun.step() < o.step - 1) trace.facts.push_back(rerun.advance());
 
-  Json names = Json::object();
+  OrderedJson names = OrderedJson::object();
   for (const auto& [name, tensor] : rerun.state()) names[digest(tensor).hex()].push_back(name);
   Tracer tracer(o.tensors);
   std::optional<RecordScope> recording;

@@ -32,7 +32,7 @@ namespace elinvar {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct VerifyOptions {
   std::string run, keep;
@@ -109,7 +109,7 @@ int64_t default_start(const RunRecord& run, int64_t last) {
 // Returns the contradicting line that the replay computed, if it ended with one (elastic/ledger/ledger.h).
 std::optional<LedgerLine> contradiction_in(const fs::path& run) {
   if (!fs::exists(run / "result.json")) return std::nullopt;
-  const Json result = parse_json(read_file(run / "result.json"));
+  const OrderedJson result = parse_json(read_file(run / "result.json"));
   const std::string line = result.is_object() ? result.value("contradiction", "") : "";
   return line.empty() ? std::nullopt : std::optional(LedgerLine::parse(line));
 }
@@ -204,7 +204,7 @@ int verify_command(const VerifyOptions& o) {
   if (!o.keep.empty() && fs::exists(subprocess.path() / "run"))
     fs::copy(subprocess.path() / "run", o.keep, fs::copy_options::recursive);
   if (o.json) {
-    Json json = {{"equal", v.equal}, {"from", v.from}, {"to", v.to}};
+    OrderedJson json = {{"equal", v.equal}, {"from", v.from}, {"to", v.to}};
     if (v.step > 0) json.update({{"step", v.step}, {"fields", v.fields}});
     if (!v.reason.empty()) json["reason"] = v.reason;
     print_json(json);

@@ -12,14 +12,14 @@
 
 namespace elinvar {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
 constexpr const char* kVersion = "1";
 
-Json described_json(const TraceValues& values) {
-  Json json = Json::array();
+OrderedJson described_json(const TraceValues& values) {
+  OrderedJson json = OrderedJson::array();
   for (const TracedValue& value : described(values)) json.push_back(to_json(value));
   return json;
 }
@@ -29,9 +29,9 @@ void add_tensors(const std::string& prefix, const TraceValues& values, StateDict
     if (value.kind == TraceValue::Kind::tensor && value.tensor.defined()) to.emplace(prefix + value.name, value.tensor);
 }
 
-TraceValues values_from(const Json& json, const std::string& prefix, const StateDict& tensors) {
+TraceValues values_from(const OrderedJson& json, const std::string& prefix, const StateDict& tensors) {
   TraceValues values;
-  for (const Json& entry : json) {
+  for (const OrderedJson& entry : json) {
     const TracedValue form = traced_value_from(entry);
     TraceValue& value = values.emplace_back(TraceValue{.name = form.name, .number = form.number});
     if (!form.is_tensor) continue;
@@ -63,7 +63,8 @@ void write_reproducer(const std::filesystem::path& path, const Reproducer& r) {
                                                  {"arguments", described_json(r.arguments).dump()}};
   add_tensors("argument.", r.arguments, tensors);
   for (size_t i = 0; i < r.sides.size(); ++i) {
-    metadata[kSides[i]] = Json{{"about", r.sides[i].about}, {"results", described_json(r.sides[i].results)}}.dump();
+    metadata[kSides[i]] =
+        OrderedJson{{"about", r.sides[i].about}, {"results", described_json(r.sides[i].results)}}.dump();
     add_tensors(std::string(kSides[i]) + ".", r.sides[i].results, tensors);
   }
   std::filesystem::remove(path);
@@ -81,7 +82,7 @@ Reproducer read_reproducer(const std::filesystem::path& path) {
     r.arguments = values_from(parse_json(metadata.at("arguments")), "argument.", file.tensors);
     for (const std::string side : kSides) {
       if (!metadata.contains(side)) continue;
-      const Json json = parse_json(metadata.at(side));
+      const OrderedJson json = parse_json(metadata.at(side));
       r.sides.push_back({json.at("about"), values_from(json.at("results"), side + ".", file.tensors)});
     }
     return r;

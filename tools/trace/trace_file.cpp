@@ -12,27 +12,27 @@
 
 namespace elinvar {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
-Json to_json(const Shape& shape) { return std::vector<int64_t>(shape.begin(), shape.end()); }
+OrderedJson to_json(const Shape& shape) { return std::vector<int64_t>(shape.begin(), shape.end()); }
 
-Shape shape_from(const Json& json) {
+Shape shape_from(const OrderedJson& json) {
   const auto extents = json.get<std::vector<int64_t>>();
   check(extents.size() <= static_cast<size_t>(Shape::kMaxDims), "a shape of {} extents", extents.size());
   return Shape(extents);
 }
 
-Json to_json(const std::vector<TracedValue>& values) {
-  Json json = Json::array();
+OrderedJson to_json(const std::vector<TracedValue>& values) {
+  OrderedJson json = OrderedJson::array();
   for (const TracedValue& value : values) json.push_back(to_json(value));
   return json;
 }
 
-std::vector<TracedValue> values_from(const Json& json) {
+std::vector<TracedValue> values_from(const OrderedJson& json) {
   std::vector<TracedValue> values;
-  for (const Json& value : json) values.push_back(traced_value_from(value));
+  for (const OrderedJson& value : json) values.push_back(traced_value_from(value));
   return values;
 }
 
@@ -83,8 +83,8 @@ std::vector<TracedValue> described(const TraceValues& values) {
   return all;
 }
 
-Json to_json(const TracedValue& value) {
-  Json json = {{"name", value.name}};
+OrderedJson to_json(const TracedValue& value) {
+  OrderedJson json = {{"name", value.name}};
   if (!value.is_tensor) json["value"] = value.number;
   if (!value.dtype) return json;
   json["dtype"] = name_of(*value.dtype);
@@ -94,7 +94,7 @@ Json to_json(const TracedValue& value) {
   return json;
 }
 
-TracedValue traced_value_from(const Json& json) {
+TracedValue traced_value_from(const OrderedJson& json) {
   TracedValue value{.name = json.at("name").get<std::string>()};
   value.is_tensor = !json.contains("value");
   if (!value.is_tensor) value.number = json["value"].get<std::string>();
@@ -111,11 +111,11 @@ void write_trace(const std::filesystem::path& path, const Trace& trace) {
   for (const LedgerLine& facts : trace.facts) text += facts.text() + "\n";
   for (size_t i = 0; i < trace.ops.size(); ++i) {
     const TracedOp& op = trace.ops[i];
-    text += Json{{"op", i},
-                 {"phase", op.phase},
-                 {"name", op.name},
-                 {"arguments", to_json(op.arguments)},
-                 {"results", to_json(op.results)}}
+    text += OrderedJson{{"op", i},
+                        {"phase", op.phase},
+                        {"name", op.name},
+                        {"arguments", to_json(op.arguments)},
+                        {"results", to_json(op.results)}}
                 .dump() +
             "\n";
   }
@@ -128,7 +128,7 @@ Trace read_trace(const std::filesystem::path& path) {
   size_t number = 0;
   try {
     for (std::string line; std::getline(lines, line); ++number) {
-      const Json json = parse_json(line);
+      const OrderedJson json = parse_json(line);
       if (number == 0) {
         if (json.at("trace") != kTraceVersion)
           fail("it is of version {}, this program reads {}", json["trace"].dump(), kTraceVersion);
@@ -151,7 +151,7 @@ Trace read_trace(const std::filesystem::path& path) {
 std::vector<std::string> known_as(const Trace& a, const std::string& digest_a, const Trace& b,
                                   const std::string& digest_b) {
   const auto names_in = [](const Trace& trace, const std::string& digest) {
-    const Json names = trace.header.value("names", Json::object()).value(digest, Json::array());
+    const OrderedJson names = trace.header.value("names", OrderedJson::object()).value(digest, OrderedJson::array());
     return names.get<std::vector<std::string>>();
   };
   const std::vector<std::string> ours = names_in(a, digest_a), theirs = names_in(b, digest_b);

@@ -16,7 +16,7 @@
 namespace elinvar {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string text_of(const std::string& path) {
   if (path == "-") return text_on_stdin("--text -: expected a text on stdin");
@@ -57,7 +57,7 @@ double mean_loss(const TrainingSetup& setup, std::span<const int32_t> tokens) {
   return sum / static_cast<double>(count);
 }
 
-std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dumped(const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
 }  // namespace
 
@@ -77,7 +77,7 @@ int predict_text(const PredictOptions& options) {
   const Tensor logits = decoder.logits(tokens);
   const std::vector<Likely> next = likeliest(logits.reshape({1, logits.numel()}), options.top).front();
   if (options.json) {
-    Json likely = Json::array();
+    OrderedJson likely = OrderedJson::array();
     for (const Likely& one : next)
       likely.push_back({{"token", one.index},
                         {"text", vocabulary->decode(static_cast<int32_t>(one.index))},

@@ -7,12 +7,12 @@
 
 namespace elinvar {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 Metrics::Metrics(const std::filesystem::path& directory, int64_t step) : file_(directory / "metrics.jsonl") {
   size_t kept = 0;
   for (const std::string& line : file_.lines()) {
-    const Json json = parse_json<Json>(line);
+    const OrderedJson json = parse_json<OrderedJson>(line);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) break;
     const int64_t at = json["step"].get<int64_t>();
     if (at > step) break;
@@ -24,7 +24,7 @@ Metrics::Metrics(const std::filesystem::path& directory, int64_t step) : file_(d
 
 void Metrics::step(int64_t step, const StepMetrics& m) {
   // Set key by key: a list of pairs would be copied twice, and this is the coordinator's most frequent work.
-  Json line;
+  OrderedJson line;
   line["step"] = step;
   line["loss"] = m.loss;
   line["accuracy"] = m.accuracy;
@@ -42,7 +42,8 @@ void Metrics::step(int64_t step, const StepMetrics& m) {
 
 void Metrics::validation(int64_t step, const Score& score) {
   last_validation_ = step;
-  file_.append(Json{{"step", step}, {"validation_loss", score.loss}, {"validation_accuracy", score.accuracy}}.dump());
+  file_.append(
+      OrderedJson{{"step", step}, {"validation_loss", score.loss}, {"validation_accuracy", score.accuracy}}.dump());
 }
 
 Summary summary_of(const StepMetrics& m) {

@@ -16,7 +16,7 @@ namespace elinvar {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kOpsShown = 25;
 
@@ -59,10 +59,10 @@ struct Open {
 };
 
 // Adds the events of one thread, which are nested and in order.
-void add_thread(const std::vector<const Json*>& events, bool computes, const std::string& thread, double peak,
+void add_thread(const std::vector<const OrderedJson*>& events, bool computes, const std::string& thread, double peak,
                 Sums& sums) {
   std::vector<Open> open;
-  for (const Json* event : events) {
+  for (const OrderedJson* event : events) {
     const double begin = event->at("ts"), time = event->at("dur");
     const std::string name = event->at("name"), category = event->at("cat");
     while (!open.empty() && open.back().end <= begin) open.pop_back();
@@ -80,7 +80,7 @@ void add_thread(const std::vector<const Json*>& events, bool computes, const std
       open.push_back({begin + time, "other"});
     } else if (category == "op") {
       Tally& tally = sums.ops[{name, around}];
-      const Json args = event->value("args", Json::object());
+      const OrderedJson args = event->value("args", OrderedJson::object());
       const double gflop = args.value("gflop", 0.0);
       tally.time += time;
       tally.gflop += gflop;
@@ -96,13 +96,13 @@ void add_thread(const std::vector<const Json*>& events, bool computes, const std
   }
 }
 
-Sums sums_of(const Json& trace) {
+Sums sums_of(const OrderedJson& trace) {
   std::map<int, double> peaks;
-  for (const Json& worker : trace.at("otherData").at("workers"))
+  for (const OrderedJson& worker : trace.at("otherData").at("workers"))
     peaks[worker.at("worker").get<int>()] = worker.at("peak_gflop_per_s").get<double>();
-  std::map<std::pair<int, int>, std::vector<const Json*>> threads;
+  std::map<std::pair<int, int>, std::vector<const OrderedJson*>> threads;
   std::map<std::pair<int, int>, std::string> names;
-  for (const Json& event : trace.at("traceEvents")) {
+  for (const OrderedJson& event : trace.at("traceEvents")) {
     const std::pair<int, int> thread = {event.at("pid").get<int>(), event.at("tid").get<int>()};
     if (event.at("ph") == "X") threads[thread].push_back(&event);
     else if (event.at("name") == "thread_name") names[thread] = event.at("args").at("name").get<std::string>();
@@ -132,14 +132,14 @@ fs::path profile_path(const fs::path& run_directory, int worker) {
   return run_directory / "profile" / fmt::format("worker-{}.json", worker);
 }
 
-void write_profile(const fs::path& path, const Json& trace) {
+void write_profile(const fs::path& path, const OrderedJson& trace) {
   std::string text = "{\n";
   for (const auto& [key, value] : trace.items())
     if (key != "traceEvents") text += fmt::format("\"{}\": {},\n", key, value.dump());
   text += "\"traceEvents\": [";
   const char* separator = "\n";
-  for (const Json& event : trace.at("traceEvents")) {
-    text += separator + event.dump(-1, ' ', false, Json::error_handler_t::replace);
+  for (const OrderedJson& event : trace.at("traceEvents")) {
+    text += separator + event.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
     separator = ",\n";
   }
   replace_file(path, text + "\n]}\n");
@@ -154,11 +154,11 @@ std::string where_to_open(const fs::path& trace) {
   return fmt::format("the trace is {}; open it in https://ui.perfetto.dev or chrome://tracing", trace.string());
 }
 
-Json joined_profile(const fs::path& run_directory) {
-  std::vector<Json> traces;
+OrderedJson joined_profile(const fs::path& run_directory) {
+  std::vector<OrderedJson> traces;
   int64_t began = INT64_MAX;
   for (const fs::path& path : files_in(run_directory)) {
-    Json trace = parse_json<Json>(read_file(path));
+    OrderedJson trace = parse_json<OrderedJson>(read_file(path));
     try {
       began = std::min(began, trace.at("otherData").at("workers").at(0).at("began_unix_ns").get<int64_t>());
       if (!trace.at("traceEvents").is_array()) fail("its events are no list");
@@ -168,13 +168,14 @@ Json joined_profile(const fs::path& run_directory) {
     traces.push_back(std::move(trace));
   }
   if (traces.empty()) return nullptr;
-  Json joined = {
-      {"displayTimeUnit", "ms"}, {"otherData", {{"workers", Json::array()}}}, {"traceEvents", Json::array()}};
-  for (Json& trace : traces) {
-    Json& worker = trace["otherData"]["workers"][0];
+  OrderedJson joined = {{"displayTimeUnit", "ms"},
+                        {"otherData", {{"workers", OrderedJson::array()}}},
+                        {"traceEvents", OrderedJson::array()}};
+  for (OrderedJson& trace : traces) {
+    OrderedJson& worker = trace["otherData"]["workers"][0];
     const double later = static_cast<double>(worker["began_unix_ns"].get<int64_t>() - began) / 1e3;
     joined["otherData"]["workers"].push_back(worker);
-    for (Json& event : trace["traceEvents"]) {
+    for (OrderedJson& event : trace["traceEvents"]) {
       if (event.contains("ts")) event["ts"] = event["ts"].get<double>() + later;
       joined["traceEvents"].push_back(std::move(event));
     }
@@ -182,14 +183,14 @@ Json joined_profile(const fs::path& run_directory) {
   return joined;
 }
 
-std::string profile_table(const Json& trace) {
+std::string profile_table(const OrderedJson& trace) {
   const Sums sums = sums_of(trace);
-  const Json& workers = trace.at("otherData").at("workers");
+  const OrderedJson& workers = trace.at("otherData").at("workers");
   if (sums.step.calls == 0) return "profile: no step was seen\n";
   const auto steps = static_cast<double>(sums.step.calls);
   const auto per_step = [&](double microseconds) { return ms(microseconds) / steps; };
   const auto share = [&](double microseconds) { return 100.0 * microseconds / sums.step.time; };
-  const Json& first = workers.at(0);
+  const OrderedJson& first = workers.at(0);
   std::string text =
       fmt::format("profile of steps {} to {}: {} worker{} of {} thread{}, {}, {}; a step takes {:.1f} ms",
                   *sums.steps.begin(), *sums.steps.rbegin(), workers.size(), workers.size() == 1 ? "" : "s",
@@ -228,7 +229,7 @@ std::string profile_table(const Json& trace) {
   for (const auto& [name, tally] : by_time(sums.threads)) text += fmt::format(" {} {:.1f} %", name, share(tally.time));
   if (!sums.threads.empty()) text += "\n";
   int64_t lost = 0;
-  for (const Json& worker : workers) lost += worker.at("events_left_out").get<int64_t>();
+  for (const OrderedJson& worker : workers) lost += worker.at("events_left_out").get<int64_t>();
   if (lost > 0) text += fmt::format("{} events more were too many: profile fewer steps\n", lost);
   return text;
 }

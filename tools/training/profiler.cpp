@@ -16,7 +16,7 @@ namespace elinvar {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Json = Profiler::Json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int64_t kSkipped = 9, kWatched = 5;  // the default number of steps before the window, and in it
 constexpr int kLoop = 1;                       // the row of the thread that computes
@@ -50,7 +50,7 @@ void wait_for(Device device) {
   });
 }
 
-Json name_event(const char* what, int pid, int tid, const std::string& name) {
+OrderedJson name_event(const char* what, int pid, int tid, const std::string& name) {
   return {{"name", what}, {"ph", "M"}, {"pid", pid}, {"tid", tid}, {"args", {{"name", name}}}};
 }
 
@@ -72,7 +72,7 @@ ProfileWindow within(ProfileWindow window, int64_t steps) {
   return {std::max<int64_t>(1, window.first - excess), window.last - excess};
 }
 
-Profiler::Profiler(ProfileWindow window, Device device, std::function<void(const Json& trace, int worker)> save)
+Profiler::Profiler(ProfileWindow window, Device device, std::function<void(const OrderedJson& trace, int worker)> save)
     : window_(window), device_(device), save_(std::move(save)) {}
 
 Profiler::~Profiler() { stop_watching(); }
@@ -188,10 +188,10 @@ int Profiler::row_of_this_thread() {
   return found->second.row;
 }
 
-Json Profiler::trace() const {
+OrderedJson Profiler::trace() const {
   const double peak = device_ == Device{} ? bench::measure_registers() : 0.0;
   const std::lock_guard lock(mutex_);
-  Json events = Json::array();
+  OrderedJson events = OrderedJson::array();
   char host[256] = "";
   static_cast<void>(gethostname(host, sizeof host - 1));
   events.push_back(name_event("process_name", worker_, kLoop, fmt::format("worker {} on {}", worker_, host)));
@@ -206,13 +206,13 @@ Json Profiler::trace() const {
     return a->began != b->began ? a->began < b->began : a->ended > b->ended;
   });
   for (const Event* event : order) {
-    Json json = {{"name", event->name},
-                 {"cat", event->category},
-                 {"ph", "X"},
-                 {"ts", microseconds(event->began - began_)},
-                 {"dur", microseconds(event->ended - event->began)},
-                 {"pid", worker_},
-                 {"tid", event->thread}};
+    OrderedJson json = {{"name", event->name},
+                        {"cat", event->category},
+                        {"ph", "X"},
+                        {"ts", microseconds(event->began - began_)},
+                        {"dur", microseconds(event->ended - event->began)},
+                        {"pid", worker_},
+                        {"tid", event->thread}};
     if (event->step > 0) json["args"] = {{"step", event->step}};
     if (event->shapes) json["args"] = {{"shapes", *event->shapes}};
     if (event->work.flop > 0) json["args"]["gflop"] = event->work.flop / 1e9;
@@ -221,14 +221,14 @@ Json Profiler::trace() const {
   }
   return {{"displayTimeUnit", "ms"},
           {"otherData",
-           {{"workers", Json::array({{{"worker", worker_},
-                                      {"host", host},
-                                      {"device", to_string(device_)},
-                                      {"threads", cpu_stream().threads()},
-                                      {"isa", name_of(current_isa())},
-                                      {"peak_gflop_per_s", peak},
-                                      {"began_unix_ns", began_unix_ns_},
-                                      {"events_left_out", lost_}}})}}},
+           {{"workers", OrderedJson::array({{{"worker", worker_},
+                                             {"host", host},
+                                             {"device", to_string(device_)},
+                                             {"threads", cpu_stream().threads()},
+                                             {"isa", name_of(current_isa())},
+                                             {"peak_gflop_per_s", peak},
+                                             {"began_unix_ns", began_unix_ns_},
+                                             {"events_left_out", lost_}}})}}},
           {"traceEvents", std::move(events)}};
 }
 

@@ -37,10 +37,10 @@ ProfileWindow within(ProfileWindow window, int64_t steps);
 
 class Profiler final : public Recorder, public ActivityWatcher {
  public:
-  using Json = nlohmann::ordered_json;
   // `save` receives the trace when the window ends. The window ends early, before a step, when half of kMostEvents may
   // not suffice for it. In a single step the events above the limit are only counted.
-  Profiler(ProfileWindow window, Device device, std::function<void(const Json& trace, int worker)> save);
+  Profiler(ProfileWindow window, Device device,
+           std::function<void(const nlohmann::ordered_json& trace, int worker)> save);
   ~Profiler() override;
 
   // The computing thread begins a step after `made` completed steps, as this worker of the job.
@@ -75,11 +75,11 @@ class Profiler final : public Recorder, public ActivityWatcher {
   void end_step();
   void add(Event event);
   int row_of_this_thread();  // requires the lock
-  Json trace() const;
+  nlohmann::ordered_json trace() const;
 
   ProfileWindow window_;
   Device device_;
-  std::function<void(const Json& trace, int worker)> save_;
+  std::function<void(const nlohmann::ordered_json& trace, int worker)> save_;
   int worker_ = 0;
   std::optional<RecordScope> recording_;  // belongs to the computing thread; set while the window is open
   int64_t step_ = 0;                      // the current step, counted from 1

@@ -245,7 +245,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                      return scaling_state_of(checkpoint.state);
                    }});
   if (!command.profile.empty()) {
-    const auto save = [&](const Profiler::Json& trace, int worker) {
+    const auto save = [&](const nlohmann::ordered_json& trace, int worker) {
       const fs::path seen = (*directory)();
       if (!seen.empty()) return write_profile(profile_path(seen, worker), trace);
       const fs::path here = fmt::format("worker-{}.json", worker);

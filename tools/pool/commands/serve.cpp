@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kTick = std::chrono::milliseconds(500);
+constexpr auto kTurnEvery = std::chrono::milliseconds(500);
 constexpr auto kTellAgain = std::chrono::minutes(1);  // between reports of an error that persists
 
 struct ServeOptions {
@@ -112,7 +112,7 @@ int serve(const ServeOptions& o) {
       }
     }
     wait.lock();
-    woken.wait_for(wait, kTick, [&] { return over; });
+    woken.wait_for(wait, kTurnEvery, [&] { return over; });
   }
   scheduler.end(wall_clock());
   try {

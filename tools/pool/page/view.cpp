@@ -12,7 +12,7 @@
 
 namespace elinvar::pool {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using State = JobRecord::State;
 
 namespace {
@@ -21,7 +21,9 @@ constexpr int64_t kLogShown = 500, kLogOfJob = 12;
 constexpr size_t kJobsShown = 500;
 constexpr int64_t kPointsShown = 400;  // progress points per job
 
-Json time_or_null(double time) { return time > 0 && std::isfinite(time) ? Json(time) : Json(nullptr); }
+OrderedJson time_or_null(double time) {
+  return time > 0 && std::isfinite(time) ? OrderedJson(time) : OrderedJson(nullptr);
+}
 
 std::string clock_text(double time) {
   const auto seconds = static_cast<std::time_t>(time);
@@ -34,7 +36,7 @@ std::string clock_text(double time) {
 
 double rate_of(const std::vector<Measurement>& measured) { return measured.empty() ? 0 : measured.back().rate; }
 
-Json row_of(const JobRecord& j, int workers, double rate) {
+OrderedJson row_of(const JobRecord& j, int workers, double rate) {
   const auto batch = static_cast<double>(j.batch);
   const double left = work_of_all(j.steps, batch, j.validations) - work_for(j.step, batch, j.validations);
   return {{"id", j.id},
@@ -50,7 +52,8 @@ Json row_of(const JobRecord& j, int workers, double rate) {
           {"steps", j.steps},
           {"batch", j.batch},
           {"rate", rate},
-          {"seconds_left", workers > 0 && rate > 0 && j.steps > 0 ? Json(left / rate + j.costs.finish) : Json(nullptr)},
+          {"seconds_left",
+           workers > 0 && rate > 0 && j.steps > 0 ? OrderedJson(left / rate + j.costs.finish) : OrderedJson(nullptr)},
           {"submitted", j.submitted},
           {"since", j.since},
           {"ended", time_or_null(j.ended)},
@@ -67,24 +70,24 @@ std::string cell(const std::string& text, size_t width) {
 
 }  // namespace
 
-Json log_view(const std::vector<LogLine>& lines) {
-  Json all = Json::array();
+OrderedJson log_view(const std::vector<LogLine>& lines) {
+  OrderedJson all = OrderedJson::array();
   for (const LogLine& line : lines)
     all.push_back({{"id", line.id},
                    {"time", line.time},
-                   {"job", line.job == 0 ? Json(nullptr) : Json(line.job)},
+                   {"job", line.job == 0 ? OrderedJson(nullptr) : OrderedJson(line.job)},
                    {"what", line.what},
                    {"where", line.where},
                    {"reason", line.reason}});
   return all;
 }
 
-Json pool_view(const Store& store, double now, double window) {
+OrderedJson pool_view(const Store& store, double now, double window) {
   const double since = now - window;
   std::map<Id, int> workers;
   std::map<Id, const ProcessRecord*> on_slot;
   const std::vector<ProcessRecord> processes = store.processes.all();
-  Json spans = Json::array();
+  OrderedJson spans = OrderedJson::array();
   for (const ProcessRecord& p : processes) {
     if (p.coordinator || (p.ended > 0 && p.ended < since)) continue;
     if (p.ended == 0) {
@@ -96,16 +99,16 @@ Json pool_view(const Store& store, double now, double window) {
                      {"from", p.started},
                      {"to", time_or_null(p.ended)},
                      {"leaving", time_or_null(p.leaving)},
-                     {"code", p.ended > 0 ? Json(p.code) : Json(nullptr)}});
+                     {"code", p.ended > 0 ? OrderedJson(p.code) : OrderedJson(nullptr)}});
   }
-  Json view = {{"time", now}, {"window", window}, {"daemon", daemon_runs(store.directory())}};
-  Json jobs = Json::array();
+  OrderedJson view = {{"time", now}, {"window", window}, {"daemon", daemon_runs(store.directory())}};
+  OrderedJson jobs = OrderedJson::array();
   std::vector<JobRecord> records = store.jobs.all();
   std::erase_if(records, [&](const JobRecord& j) { return j.over() && j.ended < since; });
   if (records.size() > kJobsShown) records.erase(records.begin(), records.end() - kJobsShown);
   for (const JobRecord& j : records) jobs.push_back(row_of(j, workers[j.id], rate_of(store.measurements.of(j.id))));
   view["jobs"] = jobs;
-  Json slots = Json::array();
+  OrderedJson slots = OrderedJson::array();
   for (const SlotRecord& s : store.slots.all()) {
     if (s.gone > 0 && s.gone < since) continue;
     const auto there = on_slot.find(s.id);
@@ -117,11 +120,11 @@ Json pool_view(const Store& store, double now, double window) {
                      {"threads", s.threads},
                      {"since", s.since},
                      {"gone", time_or_null(s.gone)},
-                     {"job", there == on_slot.end() ? Json(nullptr) : Json(there->second->job)}});
+                     {"job", there == on_slot.end() ? OrderedJson(nullptr) : OrderedJson(there->second->job)}});
   }
   view["slots"] = slots;
   view["workers"] = spans;
-  Json progress = Json::object();
+  OrderedJson progress = OrderedJson::object();
   const std::vector<ProgressRecord> points = store.progress.since(since);
   std::map<Id, int64_t> count, seen;
   for (const ProgressRecord& p : points) ++count[p.job];
@@ -134,10 +137,10 @@ Json pool_view(const Store& store, double now, double window) {
   return view;
 }
 
-Json job_view(const Store& store, const JobRecord& job, double now) {
+OrderedJson job_view(const Store& store, const JobRecord& job, double now) {
   std::map<Id, SlotRecord> slots;
   for (const SlotRecord& s : store.slots.all()) slots[s.id] = s;
-  Json workers = Json::array();
+  OrderedJson workers = OrderedJson::array();
   for (const ProcessRecord& p : store.processes.present()) {
     if (p.job != job.id || p.coordinator) continue;
     const SlotRecord& s = slots[p.slots.front()];
@@ -150,17 +153,17 @@ Json job_view(const Store& store, const JobRecord& job, double now) {
                        {"since", p.started}});
   }
   const std::vector<Measurement> measured = store.measurements.of(job.id);
-  Json view = row_of(job, static_cast<int>(workers.size()), rate_of(measured));
+  OrderedJson view = row_of(job, static_cast<int>(workers.size()), rate_of(measured));
   view["directory"] = (store.job_directory(job.id) / "run").string();
   view["here"] = workers;
-  Json speeds = Json::array();
+  OrderedJson speeds = OrderedJson::array();
   for (const Measurement& m : measured)
     speeds.push_back({{"workers", m.workers},
                       {"width", m.shape.width},
                       {"recompute", m.shape.recompute},
                       {"seconds", m.seconds},
                       {"rate", m.rate},
-                      {"predicted", m.predicted > 0 ? Json(m.predicted) : Json(nullptr)},
+                      {"predicted", m.predicted > 0 ? OrderedJson(m.predicted) : OrderedJson(nullptr)},
                       {"trial", m.trial}});
   view["measured"] = speeds;
   view["costs"] = text_of(job.costs);
@@ -170,12 +173,12 @@ Json job_view(const Store& store, const JobRecord& job, double now) {
   return view;
 }
 
-std::string jobs_table(const Json& view) {
+std::string jobs_table(const OrderedJson& view) {
   std::string text;
   if (!view.at("daemon").get<bool>()) text += "no daemon serves this pool; start one with `pool serve`\n";
   text += fmt::format("{:>4}  {} {} {:>8}  {:>16}  {:>9}  {:>8}  {}\n", "job", cell("name", 20), cell("state", 9),
                       "workers", "step", "samples/s", "left", "why");
-  for (const Json& j : view.at("jobs")) {
+  for (const OrderedJson& j : view.at("jobs")) {
     const bool running = j.at("workers").get<int>() > 0;
     text += fmt::format(
         "{:>4}  {} {} {:>8}  {:>16}  {:>9}  {:>8}  {}\n", j.at("id").get<Id>(),
@@ -188,7 +191,7 @@ std::string jobs_table(const Json& view) {
         j.at("reason").get<std::string>());
   }
   int there = 0, used = 0;
-  for (const Json& s : view.at("slots"))
+  for (const OrderedJson& s : view.at("slots"))
     if (s.at("gone").is_null()) {
       ++there;
       used += !s.at("job").is_null();
@@ -196,9 +199,9 @@ std::string jobs_table(const Json& view) {
   return text + fmt::format("{} slots, {} in use\n", there, used);
 }
 
-std::string log_text(const Json& lines) {
+std::string log_text(const OrderedJson& lines) {
   std::string text;
-  for (const Json& line : lines)
+  for (const OrderedJson& line : lines)
     text += fmt::format("{}  {:>6}  {} {}{}\n", clock_text(line.at("time").get<double>()),
                         line.at("job").is_null() ? "" : "job " + std::to_string(line.at("job").get<Id>()),
                         cell(line.at("what").get<std::string>(), 9),
@@ -207,7 +210,7 @@ std::string log_text(const Json& lines) {
   return text;
 }
 
-std::string job_text(const Json& j) {
+std::string job_text(const OrderedJson& j) {
   std::string text = fmt::format(
       "job {}, {}: {}{}\n", j.at("id").get<Id>(), j.at("name").get<std::string>(), j.at("state").get<std::string>(),
       j.at("reason").get<std::string>().empty() ? "" : ", " + j["reason"].get<std::string>());
@@ -216,11 +219,11 @@ std::string job_text(const Json& j) {
                       j.at("priority").get<int>());
   if (!j.at("digest").get<std::string>().empty()) text += fmt::format("digest {}\n", j["digest"].get<std::string>());
   text += fmt::format("in {}\n", j.at("directory").get<std::string>());
-  for (const Json& w : j.at("here"))
+  for (const OrderedJson& w : j.at("here"))
     text +=
         fmt::format("  worker {}: {} on {} ({})\n", w.at("name").get<std::string>(), w.at("state").get<std::string>(),
                     w.at("host").get<std::string>(), w.at("kind").get<std::string>());
-  for (const Json& m : j.at("measured")) {
+  for (const OrderedJson& m : j.at("measured")) {
     std::string allocation = text_of(m.at("workers").get<Allocation>());
     if (const int width = m.at("width").get<int>(); width > 1) allocation += fmt::format(", {} slots each", width);
     if (m.at("recompute").get<bool>()) allocation += ", with recomputation";

@@ -17,10 +17,10 @@ using Groups = std::vector<std::vector<Choice>>;
 // chooses for itself. The prices follow the excess demand with Polyak's step length, towards the utility known to be
 // possible.
 double relaxed_bound(const Groups& groups, const std::vector<double>& capacities, double possible, double gap) {
-  constexpr int kRounds = 100;
+  constexpr int kMostRounds = 100;
   std::vector<double> prices(capacities.size(), 0);
   double best = std::numeric_limits<double>::infinity(), length = 1;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kMostRounds; ++round) {
     std::vector<double> excess(capacities.size());
     double bound = 0;
     for (size_t k = 0; k < capacities.size(); ++k) bound += prices[k] * capacities[k], excess[k] = -capacities[k];

@@ -11,7 +11,7 @@
 namespace elinvar::pool {
 namespace {
 
-constexpr int kWarmUp = 2;       // steps of a generation
+constexpr int kWarmUpSteps = 2;  // steps of a generation
 constexpr double kLeast = 1e-3;  // seconds: nothing is free
 constexpr double kNoticed = 1;   // seconds: the longest delay until a death is recorded
 
@@ -47,7 +47,7 @@ std::map<int, double> step_seconds(std::span<const StepRecord> steps) {
   for (size_t i = 0; i < steps.size(); ++i) {
     const bool fresh = i == 0 || !steps[i].goes_on(steps[i - 1]);
     of_generation = fresh ? 0 : of_generation + 1;
-    if (of_generation <= kWarmUp || steps[i].validates) continue;
+    if (of_generation <= kWarmUpSteps || steps[i].validates) continue;
     Sum& sum = sums[steps[i].workers];
     sum.seconds += std::max(0.0, steps[i].time - steps[i - 1].time);
     sum.count += 1;

@@ -13,8 +13,8 @@
 namespace elinvar::pool {
 namespace {
 
-constexpr double kTick = 0.5;   // seconds between turns of the daemon's loop
-constexpr double kReplan = 10;  // seconds between plans, at most
+constexpr double kSettle = 0.5;  // seconds between turns of the daemon's loop
+constexpr double kReplan = 10;   // seconds between plans, at most
 constexpr double kHorizon = 120, kTurn = 10, kPatience = 1800;
 constexpr double kMostTimes = 20;  // a run that takes this many times the work of all jobs on one slot has failed
 
@@ -128,9 +128,13 @@ CheckResult check_simulation(const CheckOptions& o, const Table& table, const Na
   Trace trace;
   for (const Planned& planned : jobs) trace.jobs.push_back(planned.job);
   trace.hosts.push_back({.host = "localhost", .kind = fmt::format("cpu-{}", o.threads), .slots = o.slots});
-  const Outcome simulated = simulate(
-      trace, table, policy.plan,
-      {.horizon = kHorizon, .patience = kPatience, .turn = kTurn, .settle = kTick, .period = kReplan, .seed = o.seed});
+  const Outcome simulated = simulate(trace, table, policy.plan,
+                                     {.horizon = kHorizon,
+                                      .patience = kPatience,
+                                      .turn = kTurn,
+                                      .settle = kSettle,
+                                      .period = kReplan,
+                                      .seed = o.seed});
   std::vector<std::vector<double>> ended;  // by run
   for (int i = 0; i < o.repeat; ++i) ended.push_back(live(o, jobs, table, policy));
 

@@ -14,9 +14,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr auto kTick = std::chrono::milliseconds(500), kLook = std::chrono::milliseconds(10);
-constexpr auto kLongestEnd = std::chrono::seconds(5);  // for killed processes to end
-constexpr int64_t kTold = 30;                          // lines of the log in a failure's message
+constexpr auto kPoll = std::chrono::milliseconds(500), kLook = std::chrono::milliseconds(10);
+constexpr auto kLongestKill = std::chrono::seconds(5);  // for killed processes to end
+constexpr int64_t kTold = 30;                           // lines of the log in a failure's message
 
 }  // namespace
 
@@ -43,7 +43,7 @@ Rehearsal::Rehearsal(RehearsalOptions options) : folder_("elinvar-pool"), thread
 
 Rehearsal::~Rehearsal() {
   try {
-    const auto deadline = std::chrono::steady_clock::now() + kLongestEnd;
+    const auto deadline = std::chrono::steady_clock::now() + kLongestKill;
     for (const ProcessRecord& p : store_->processes.present())
       if (!p.handle.empty()) kill_process(p.handle);
     // Processes that are still ending write into the folder, which is removed next.
@@ -71,7 +71,7 @@ void Rehearsal::until(const std::string& what, const std::function<bool()>& done
     if (std::chrono::steady_clock::now() > deadline)
       fail("{}: not within {:.0f} s. The log of the pool:\n{}", what, seconds,
            log_text(log_view(store_->log.last(0, kTold))));
-    std::this_thread::sleep_for(kTick);
+    std::this_thread::sleep_for(kPoll);
   }
 }
 

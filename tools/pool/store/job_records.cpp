@@ -11,11 +11,11 @@ using SQLite::Statement;
 
 namespace {
 
-std::string text_of(const std::vector<std::string>& words) {
+std::string json_text(const std::vector<std::string>& words) {
   return Json(words).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string text_of(const RescaleCosts& seen) {
+std::string json_text(const RescaleCosts& seen) {
   Json json = Json::object();
   for (const NamedCost& cost : kCosts)
     if (seen.*cost.seconds > 0) json[cost.name] = seen.*cost.seconds;
@@ -44,8 +44,8 @@ Id JobRecords::add(const JobRecord& j) {
       "failures, failed_at, retry_at, validate_every) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, '', ?, 0, 0, "
       "'', "
       "1, 0, 0, 0, 0, ?)",
-      j.name, j.config, text_of(j.overrides), j.min_workers, j.max_workers, j.fixed_workers, j.priority,
-      text_of(j.kinds), j.submitted, j.deadline, j.batch, j.steps, j.virtual_ranks, j.submitted, j.validations.every)
+      j.name, j.config, json_text(j.overrides), j.min_workers, j.max_workers, j.fixed_workers, j.priority,
+      json_text(j.kinds), j.submitted, j.deadline, j.batch, j.steps, j.virtual_ranks, j.submitted, j.validations.every)
       .exec();
   return db_.getLastInsertRowid();
 }
@@ -58,7 +58,7 @@ void JobRecords::save(const JobRecord& j) {
         "WHERE id = ?",
         static_cast<int>(j.state), j.reason, j.since, j.ended, j.stopping, j.steps, j.step, j.digest, j.shape.width,
         static_cast<int>(j.shape.recompute), j.failures, j.failed_at, j.retry_at, j.validations.samples,
-        text_of(j.costs), j.id)
+        json_text(j.costs), j.id)
       .exec();
 }
 

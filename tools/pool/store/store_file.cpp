@@ -16,9 +16,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kVersion = 3;       // of the tables
-constexpr int kPutBack = 3000;    // milliseconds to wait for a daemon to put the file back
-constexpr int kPatience = 10000;  // milliseconds to wait for other writers
+constexpr int kVersion = 3;           // of the tables
+constexpr int kPutBack = 3000;        // milliseconds to wait for a daemon to put the file back
+constexpr int kBusyPatience = 10000;  // milliseconds to wait for other writers
 
 constexpr const char* kTables = R"(
 CREATE TABLE jobs (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, config TEXT, overrides TEXT, min_workers INTEGER,
@@ -79,7 +79,7 @@ void with_patience(const std::function<void()>& change) {
     try {
       return change();
     } catch (const SQLite::Exception& busy) {
-      if (busy.getErrorCode() != SQLITE_BUSY || waited >= kPatience) throw;
+      if (busy.getErrorCode() != SQLITE_BUSY || waited >= kBusyPatience) throw;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -137,7 +137,7 @@ StoreFile::StoreFile(const fs::path& directory, Open how)
                 how == Open::kExisting ? SQLite::OPEN_READWRITE : SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE) {}
 
 StoreFile::StoreFile(const fs::path& directory, int flags) try
-    : directory_(directory), db_(file_of(directory), flags, kPatience) {
+    : directory_(directory), db_(file_of(directory), flags, kBusyPatience) {
   with_patience([&] { db_.exec("PRAGMA journal_mode = WAL"); });
   db_.exec("PRAGMA synchronous = FULL");  // recorded workers survive a power failure
   db_.exec("PRAGMA foreign_keys = ON");
