@@ -8,6 +8,8 @@ get_property(bundled_tests GLOBAL PROPERTY ELINVAR_GPU_TESTS)  # tests of GPUs
 
 if(ELINVAR_BUILD_TOOLS)
   install(PROGRAMS tools/gpu-check DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
+  install(DIRECTORY tools/gpu_check DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL FILES_MATCHING PATTERN *.py)
+  install(PROGRAMS tools/peers/torch_steps.py DESTINATION bin/peers COMPONENT bundle EXCLUDE_FROM_ALL)
   elinvar_install_share(COMPONENT bundle EXCLUDE_FROM_ALL)
   install(TARGETS ${bundled} RUNTIME DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
   set(programs ${bundled})
@@ -30,6 +32,14 @@ if(ELINVAR_BUILD_TOOLS)
     file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${executables} RESOLVED_DEPENDENCIES_VAR libraries
          PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv)\\.so" "^lib(cuda|nvidia|nccl|cublas|cudnn)")
     file(INSTALL ${libraries} DESTINATION "${CMAKE_INSTALL_PREFIX}/lib" FOLLOW_SYMLINK_CHAIN)
+  ]] COMPONENT bundle EXCLUDE_FROM_ALL)
+  # The commit, which results of bin/gpu-check name.
+  install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")\nset(build \"${PROJECT_BINARY_DIR}\")"
+          COMPONENT bundle EXCLUDE_FROM_ALL)
+  install(CODE [[
+    execute_process(COMMAND git -C ${source} rev-parse HEAD OUTPUT_VARIABLE commit ERROR_QUIET)
+    file(WRITE ${build}/commit "${commit}")
+    file(INSTALL ${build}/commit DESTINATION "${CMAKE_INSTALL_PREFIX}/share/elinvar")
   ]] COMPONENT bundle EXCLUDE_FROM_ALL)
 endif()
 

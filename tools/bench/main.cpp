@@ -40,7 +40,6 @@ struct Options {
 
 int finish(const Options& o, const bench::Report& report) {
   check(report.rows().size() > 0, "bench ops: no case has '{}' in its name", o.filter);
-  if (!o.json.empty()) bench::write_json(o.json, report.rows());
   return 0;
 }
 
@@ -105,6 +104,7 @@ int run(int argc, char** argv) {
         "[bench] the emulated GPU's speed means nothing; use --device cpu or cuda");
   if (device.kind == DeviceKind::cuda) {
     bench::Report report(bench::gpu_peak(device), bench::gpu_title(device));
+    if (!o.json.empty()) report.write_to(o.json);
     if (ops->parsed()) bench::run_ops(device, o.filter, o.repeat, report);
     if (models->parsed())
       for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
@@ -130,6 +130,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   bench::Report report(measured, o.threads, name_of(current_isa()));
+  if (!o.json.empty()) report.write_to(o.json);
   if (ops->parsed()) bench::run_ops({}, o.filter, o.repeat, report);
   if (transport->parsed()) bench::run_transport(o.repeat, report);
   if (models->parsed())

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <fstream>
 
 #include "tensor/base/check.h"
 
@@ -18,6 +17,12 @@ Report::Report(const Peak& peak, const std::string& title, nlohmann::json machin
   fmt::print("{}: peak {:.1f} GFLOP/s of fused multiply-adds, {:.1f} GB/s of copying\n\n", title, peak_.gflops,
              peak_.gb_per_s);
   fmt::print("{:<34} {:>10} {:>10} {:>7} {:>9} {:>16}\n", "case", "ms", "GFLOP/s", "peak", "GB/s", "rate");
+}
+
+void Report::write_to(const std::string& path) {
+  path_ = path;
+  file_.open(path);
+  if (!file_) fail("cannot write {}", path);
 }
 
 void Report::add(const std::string& name, double seconds, double gflop, double gbyte, double items,
@@ -38,6 +43,9 @@ void Report::add(const std::string& name, double seconds, double gflop, double g
   if (items > 0.0) row[unit + "_per_s"] = items / seconds;
   for (const auto& [key, value] : more.items()) row[key] = value;
   rows_.push_back(row);
+  if (path_.empty()) return;
+  file_ << row.dump() << std::endl;
+  if (!file_) fail("cannot write {}", path_);
 }
 
 void write_json(const std::string& path, const nlohmann::json& rows) {

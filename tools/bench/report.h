@@ -1,7 +1,9 @@
 #pragma once
 // The output of the benchmarks: a table for people, or a JSON file with one object per row.
-#include <cmath>
 #include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,9 @@ class Report {
  public:
   Report(const Peak& peak, int threads, const std::string& isa);
   Report(const Peak& peak, const std::string& gpu);
+
+  // Also writes each further case to a file, as a line of JSON, when it is added: a later case may fail.
+  void write_to(const std::string& path);
 
   // Adds a case that computed `gflop` (0: not counted) and moved `gbyte` (0: not counted) in `seconds`, with `items` of
   // `unit` per run. `more`: further figures by name, printed after the row.
@@ -26,6 +31,8 @@ class Report {
   Peak peak_;
   nlohmann::json machine_;  // machine fields of each row
   nlohmann::json rows_ = nlohmann::json::array();
+  std::string path_;
+  std::ofstream file_;
 };
 
 // Rounded to two decimals, for tables.

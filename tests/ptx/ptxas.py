@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Holds what ptxas makes of the kernels to registers.sm_90.txt: registers, spills, shared memory and occupancy.
+
+    tests/ptx/ptxas.py [--build build] [--write]
+
+The build runs `ptxas -v` for the PTX of each file and architecture and keeps its output. More spills than the table has
+are a failure, and so is any spill of products of matrices and of fast attention; with the ptxas of the table, so is any
+other difference. Of another ptxas, differences of registers are counted only. --write rewrites the tables of the
+architectures that the build has. An architecture without a table is named and not compared. Exit codes: 0 as in the
+table, 1 not, 2 a wrong call."""
+import argparse
+import pathlib
+import re
+import sys
+
+from mutants import plain_name
+
+REWRITE = "tests/ptx/ptxas.py --write"
+HEAD = """# Registers, spill stores and loads (bytes), static shared memory (bytes), threads of a block, warps of a
+# multiprocessor, file, kernel."""
+NEVER = {"matmul", "attention_fast", "attention_fast_backward"}  # files
+UNBOUNDED = 256  # threads of the launches of kernels without __launch_bounds__
+# Bytes of shared memory and blocks of a multiprocessor (CUDA C++ programming guide, compute capabilities). All have
+# 65536 registers, given to warps in units of 256, and 64 warps; a block takes 1 KiB of shared memory beside its own.
+MULTIPROCESSORS = {"sm_80": (164 << 10, 32), "sm_90": (228 << 10, 32), "sm_100": (228 << 10, 32)}
+
+
+def occupancy(target, registers, shared, threads):
+    """Warps of a multiprocessor that registers and static shared memory allow."""
+    memory, most = MULTIPROCESSORS[target]
+    warps = -(-threads // 32)
+    by_registers = 65536 // (-(-registers * 32 // 256) * 256) // warps
+    return warps * min(most, 64 // warps, by_registers, memory // (shared + 1024))
+
+
+def bounds_of(text):
+    """{kernel: threads of a block} of those that declare it."""
+    found = {}
+    for m in re.finditer(r"\.entry\s+(\w+)\s*\([^)]*\)\s*((?:\.\w+[^\n{]*\s*)*)\{", re.sub(r"//[^\n]*", "", text)):
+        bound = re.search(r"\.maxntid (\d+)(?:, (\d+), (\d+))?", m.group(2))
+        if bound:
+            found[m.group(1)] = int(bound.group(1)) * int(bound.group(2) or 1) * int(bound.group(3) or 1)
+    return found
+
+
+def measured(logs, target):
+    """(version of ptxas, {(file, kernel): (registers, stores, loads, shared, threads, warps)}) of the build's logs."""
+    version, rows = "", {}
+    for log in sorted(logs.glob("*.log")):
+        text = log.read_text()
+        version = re.search(r"V(\d[\d.]*)", text).group(1)
+        bounds = bounds_of(pathlib.Path(text.splitlines()[0]).read_text())
+        for entry in text.split("Compiling entry function '")[1:]:
+            kernel = entry.split("'")[0]
+            spilled = re.search(f"properties for {kernel}" + r"\s+.*, (\d+) bytes spill stores, (\d+) bytes", entry)
+            registers = int(re.search(r"Used (\d+) registers", entry).group(1))
+            shared = int((re.search(r"(\d+) bytes smem", entry) or [0, 0])[1])
+            threads = bounds.get(kernel, UNBOUNDED)
+            rows[log.stem, plain_name(kernel)] = (registers, *map(int, spilled.groups()), shared, threads,
+                                                  occupancy(target, registers, shared, threads))
+    return version, rows
+
+
+def text_of_table(version, rows):
+    lines = [f"# ptxas {version}. {REWRITE} rewrites this file.", HEAD]
+    for (file, kernel), numbers in sorted(rows.items()):
+        lines.append("{:3} {:4} {:4} {:6} {:4} {:2}".format(*numbers) + f" {file} {kernel}")
+    return "\n".join(lines) + "\n"
+
+
+def read_table(path):
+    version, rows = "", {}
+    for line in path.read_text().splitlines():
+        if line.startswith("# ptxas "):
+            version = line.split()[2].rstrip(".")
+        elif not line.startswith("#"):
+            *numbers, file, kernel = line.split()
+            rows[file, kernel] = tuple(map(int, numbers))
+    return version, rows
+
+
+def differences(table_version, table, version, rows):
+    """What is wrong, line by line."""
+    wrong, changed = [], 0
+    for key in sorted(table.keys() | rows.keys()):
+        name = " ".join(key)
+        if key not in rows or key not in table:
+            wrong.append(f"{name}: " + ("no such kernel" if key not in rows else "not in the table"))
+            continue
+        was, now = table[key], rows[key]
+        if now[1] > was[1] or now[2] > was[2]:
+            wrong.append(f"{name}: spills {now[1]} and {now[2]} bytes, in the table {was[1]} and {was[2]}")
+        elif now != was:
+            changed += 1
+            if version == table_version:
+                wrong.append(f"{name}: {now}, in the table {was}")
+    wrong += [f"{' '.join(key)}: spills, which costs the products their speed" for key, now in sorted(rows.items())
+              if key[0] in NEVER and (now[1] or now[2])]
+    return wrong, changed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    folders = sorted(options.build.glob("tests/ptx/ptxas/sm_*"))
+    if not folders:
+        print(f"ptxas.py: {options.build} has no output of ptxas: build ptx_tests first", file=sys.stderr)
+        return 2
+    failed = False
+    for folder in folders:
+        target, path = folder.name, pathlib.Path(__file__).with_name(f"registers.{folder.name}.txt")
+        if target not in MULTIPROCESSORS or not (path.exists() or options.write):
+            print(f"{target}: no table, not compared")
+            continue
+        version, rows = measured(folder, target)
+        if options.write:
+            path.write_text(text_of_table(version, rows))
+        table_version, table = read_table(path)
+        wrong, changed = differences(table_version, table, version, rows)
+        spilled = sum(row[1] + row[2] > 0 for row in rows.values())
+        print(f"{target}: {len(rows)} kernels by ptxas {version}, of which {spilled} spill")
+        if version != table_version:
+            print(f"  the table is of ptxas {table_version}: only spills are compared; {changed} kernels differ beside")
+        print("".join(f"  {line}\n" for line in wrong), end="")
+        failed = failed or bool(wrong)
+    if failed:
+        print(f"If that is what you want, rewrite the tables: {REWRITE}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

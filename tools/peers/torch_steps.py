@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Times training steps of PyTorch on a GPU, for tools/gpu-check: the networks of `bench models` with the same batches,
+optimisers and random data.
+
+    tools/peers/torch_steps.py resnet50|gpt2 [--mode MODE] [--batch 32] [--repeat 10] [--device cuda]
+
+Modes: float32 (TF32 off), bf16 (autocast), and either with ` compiled` (torch.compile). Prints a line of JSON with the
+median rate, `per_second`, of images or tokens."""
+import argparse
+import json
+import statistics
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Unit(nn.Sequential):
+    """A convolution without bias and its batch norm."""
+
+    def __init__(self, cin, cout, size, stride=1):
+        super().__init__(nn.Conv2d(cin, cout, size, stride, size // 2, bias=False), nn.BatchNorm2d(cout))
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, cin, width, stride):
+        super().__init__()
+        self.one, self.two, self.three = Unit(cin, width, 1), Unit(width, width, 3, stride), Unit(width, 4 * width, 1)
+        self.shortcut = Unit(cin, 4 * width, 1, stride) if cin != 4 * width else nn.Identity()
+
+    def forward(self, x):
+        y = self.three(F.relu(self.two(F.relu(self.one(x)))))
+        return F.relu(y + self.shortcut(x))
+
+
+def resnet50():
+    layers, cin = [Unit(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
+    for width, blocks, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for block in range(blocks):
+            layers.append(Bottleneck(cin, width, stride if block == 0 else 1))
+            cin = 4 * width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(cin, 1000))
+
+
+class Decoder(nn.Module):
+    """A pre-norm block of GPT-2."""
+
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
+        self.qkv, self.out = nn.Linear(channels, 3 * channels), nn.Linear(channels, channels)
+        self.up, self.down = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm1(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Gpt2(nn.Module):
+    def __init__(self, layers=12, heads=12, channels=768, vocabulary=50257, context=256):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocabulary, channels), nn.Embedding(context, channels)
+        self.blocks = nn.Sequential(*(Decoder(channels, heads) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(channels), nn.Linear(channels, vocabulary, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.positions.weight[:tokens.shape[1]]
+        return self.head(self.norm(self.blocks(x)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("network", choices=("resnet50", "gpt2"))
+    parser.add_argument("--mode", default="float32", choices=("float32", "float32 compiled", "bf16", "bf16 compiled"))
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--repeat", type=int, default=10)
+    parser.add_argument("--device", default="cuda")
+    options = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.manual_seed(0)
+    device, batch = torch.device(options.device), options.batch
+    if options.network == "resnet50":
+        model = resnet50().to(device, memory_format=torch.channels_last)
+        x = torch.randn(batch, 3, 224, 224, device=device).to(memory_format=torch.channels_last)
+        y, items = torch.randint(1000, (batch,), device=device), batch
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    else:
+        model = Gpt2().to(device)
+        x, y = (torch.randint(50257, (batch, 256), device=device) for _ in range(2))
+        items = x.numel()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01, fused=device.type == "cuda")
+    network = torch.compile(model) if options.mode.endswith("compiled") else model
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, torch.bfloat16, enabled=options.mode.startswith("bf16")):
+            loss = F.cross_entropy(network(x).flatten(0, -2), y.flatten())
+        loss.backward()
+        optimizer.step()
+
+    def seconds():
+        began = time.perf_counter()
+        step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    for _ in range(5):
+        seconds()
+    median = statistics.median(seconds() for _ in range(options.repeat))
+    print(json.dumps({"peer": "PyTorch " + torch.__version__, "network": options.network, "mode": options.mode,
+                      "batch": batch, "step_seconds": median, "per_second": items / median}))
+
+
+if __name__ == "__main__":
+    main()
