@@ -28,41 +28,6 @@ struct ProductSlices {
   bool fours_of_c;  // rows of C, of the bias and of `sums` allow stores of four floats
 };
 
-// The sums of finished chunks, one for each chain. They are used only once in kChunk steps, so they are kept in a
-// thread's local memory; registers are for what each step uses. The compiler, which sees only loops, would choose
-// registers.
-class alignas(16) ChunkSums {
- public:
-  __device__ ChunkSums() {
-#ifdef __CUDACC__
-    asm volatile("" : "+l"(at_));  // hides the address, so that the compiler cannot use registers
-#endif
-    float4* const at = at_;
-#pragma unroll
-    for (int i = 0; i < 16; ++i) at[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  }
-  ChunkSums(const ChunkSums&) = delete;
-  ChunkSums& operator=(const ChunkSums&) = delete;
-
-  // Adds the chains, and clears them. at_ is read again for each four: with it in a register ptxas spills.
-  __device__ void take(Chains& x) {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      Vec<float>* four = &x[i / 2][i % 2 * 4];
-      const float4 sum = at_[i];
-      at_[i] = make_float4((Vec<float>{sum.x} + four[0]).v, (Vec<float>{sum.y} + four[1]).v,
-                           (Vec<float>{sum.z} + four[2]).v, (Vec<float>{sum.w} + four[3]).v);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) four[e] = Vec<float>{0.0f};
-    }
-  }
-  __device__ float4 four(int p, int half) const { return at_[2 * p + half]; }
-
- private:
-  float4 sums_[16];
-  float4* at_ = sums_;
-};
-
 // Maps adjacent blocks to tiles that share rows of A and columns of B: tiles are counted down kPanel of them, then
 // right.
 __device__ inline void place_of_tile(int tile, int down, int across, int& i, int& j) {

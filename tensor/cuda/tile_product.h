@@ -20,16 +20,52 @@ __device__ inline void clear(Chains& x) {
     for (int q = 0; q < 8; ++q) x[p][q] = Vec<float>{0.0f};
 }
 
-// Adds x to `sum` and clears it.
-__device__ inline void move_to(Chains& sum, Chains& x) {
+// Sums of finished chunks and groups, one for each chain. They are used only once in kChunk steps, so they are kept in
+// a thread's local memory; registers are for what each step uses. The compiler, which sees only loops, would choose
+// registers, and spill what each step uses.
+class alignas(16) ChunkSums {
+ public:
+  __device__ ChunkSums() {
+#ifdef __CUDACC__
+    asm volatile("" : "+l"(at_));  // hides the address, so that the compiler cannot use registers
+#endif
+    float4* const at = at_;
 #pragma unroll
-  for (int p = 0; p < 8; ++p)
+    for (int i = 0; i < 16; ++i) at[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  }
+  ChunkSums(const ChunkSums&) = delete;
+  ChunkSums& operator=(const ChunkSums&) = delete;
+
+  // Adds the chains, and clears them. at_ is read again for each four: with it in a register ptxas spills.
+  __device__ void take(Chains& x) {
 #pragma unroll
-    for (int q = 0; q < 8; ++q) {
-      sum[p][q] = sum[p][q] + x[p][q];
-      x[p][q] = Vec<float>{0.0f};
+    for (int i = 0; i < 16; ++i) {
+      Vec<float>* four = &x[i / 2][i % 2 * 4];
+      add(i, make_float4(four[0].v, four[1].v, four[2].v, four[3].v));
+#pragma unroll
+      for (int e = 0; e < 4; ++e) four[e] = Vec<float>{0.0f};
     }
-}
+  }
+  // Adds other sums, and clears them.
+  __device__ void take(ChunkSums& x) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      add(i, x.at_[i]);
+      x.at_[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+  }
+  __device__ float4 four(int p, int half) const { return at_[2 * p + half]; }
+
+ private:
+  __device__ void add(int i, float4 x) {
+    using V = Vec<float>;
+    const float4 sum = at_[i];
+    at_[i] = make_float4((V{sum.x} + V{x.x}).v, (V{sum.y} + V{x.y}).v, (V{sum.z} + V{x.z}).v, (V{sum.w} + V{x.w}).v);
+  }
+
+  float4 sums_[16];
+  float4* at_ = sums_;
+};
 
 // The 8 rows and columns of a thread in a tile: four in either half, so that the 4 x 8 threads of a warp read adjacent
 // terms of a step.

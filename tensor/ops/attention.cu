@@ -24,17 +24,14 @@ using StepTile = TileOfSteps<kSide>;
 
 // The sums of a thread's elements, by rule 8.
 struct Sums {
-  Chains chain, group, total;
-  __device__ Sums() {
-    clear(chain);
-    clear(group);
-    clear(total);
-  }
+  Chains chain;
+  ChunkSums group, total;
+  __device__ Sums() { clear(chain); }
   // Called after `terms` terms; `last` says whether the sum ends here.
   __device__ void close(int terms, bool last) {
     if (terms % static_cast<int>(kChunk) != 0 && !last) return;
-    move_to(group, chain);
-    if (terms % static_cast<int>(kChunk * kGroup) == 0 || last) move_to(total, group);
+    group.take(chain);
+    if (terms % static_cast<int>(kChunk * kGroup) == 0 || last) total.take(group);
   }
 };
 
@@ -100,7 +97,7 @@ struct Block {
   }
   // Writes value(p, sum) to row i0 + row(p) of out, from column c0 on, for rows below `rows`.
   template <class F>
-  __device__ void write(const HeadsView& out, int64_t b, int64_t h, int i0, int rows, int c0, const Chains& sums,
+  __device__ void write(const HeadsView& out, int64_t b, int64_t h, int i0, int rows, int c0, const ChunkSums& sums,
                         F value) const {
     const Mine mine;
 #pragma unroll
@@ -111,9 +108,10 @@ struct Block {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int c = c0 + mine.col(4 * half);
-        float x[4];
+        const float4 four = sums.four(p, half);
+        float x[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-        for (int e = 0; e < 4; ++e) x[e] = value(p, sums[p][4 * half + e]).v;
+        for (int e = 0; e < 4; ++e) x[e] = value(p, V{x[e]}).v;
         store_four(row + c, x, size - c, kWidth == 4);
       }
     }
@@ -309,9 +307,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int unseen = s.causal ? at.first - (tk - tq) : 0;  // queries before this one see none
   const int first = unseen > 0 ? unseen / kSide * kSide : 0;
 
-  Chains dk, dv;
-  clear(dk);
-  clear(dv);
+  ChunkSums dk, dv;
   for (int64_t h = at.h * shared; h < (at.h + 1) * shared; ++h) {
     const auto q = rows_of(a.q, at.b, h), d_o = rows_of(a.d_o, at.b, h);
     const auto q_columns = columns_of(a.q, at.b, h), d_o_columns = columns_of(a.d_o, at.b, h);
@@ -338,8 +334,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       of_k.close(i0 + kSide, last);
       of_v.close(i0 + kSide, last);
     }
-    move_to(dk, of_k.total);
-    move_to(dv, of_v.total);
+    dk.take(of_k.total);
+    dv.take(of_v.total);
   }
   const auto as_it_is = [](int, V sum) { return sum; };
   block.write(a.dk, at.b, at.h, at.first, tk, at.column, dk, as_it_is);

@@ -114,6 +114,13 @@ class GpuCheck(unittest.TestCase):
             self.assertIn(why, self.parts[part]["why"])
         self.assertEqual(self.outcome["driver"], "-")
 
+    def test_a_rehearsal_says_what_needs_a_card(self):
+        self.assertEqual(self.check("--device", "emulated", "--budget", "30", "steps", "nccl", "digests"), 0, self.text)
+        self.assertEqual([(p["name"], p["state"]) for p in self.outcome["parts"]],
+                         [("digests", "passed"), ("steps", "not run"), ("nccl", "not run")])
+        self.assertEqual(self.parts["steps"]["why"], "only a card has rates")
+        self.assertEqual(self.outcome["cut"], [])
+
     def test_wrong_calls(self):
         for words in (["--no-such-option"], ["no-such-part"], ["--device", "tpu"], ["--bin", "/nowhere"]):
             self.assertEqual(self.check(*words), 2, self.text)

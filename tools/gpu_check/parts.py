@@ -13,7 +13,7 @@ NETWORKS = ("resnet20", "gpt", "llama")
 STEPS = (("resnet50", "samples"), ("gpt2", "tokens"))
 BATCH = 32  # of the timed steps
 PEER_MODES = ("float32", "bf16", "bf16 compiled")
-WITH_GPU_TESTS = "tensor_tests autograd_tests nn_tests models_tests data_tests elastic_tests job_tests".split()
+WITH_GPU_TESTS = "tensor_tests nn_tests models_tests data_tests job_tests".split()
 
 
 class NotRun(Exception):
@@ -28,10 +28,6 @@ class Setting:
         self.name = "emulated" if device == "emulated" else "cuda"  # as the programs say
         self.rehearsal = device != "cuda"
         self.on_cpu = {}  # network: (final line, seconds)
-
-    def card_only(self, what):
-        if self.rehearsal:
-            raise NotRun(f"{what} needs a card")
 
 
 def rows(work, setting):
@@ -115,7 +111,6 @@ def bench(work, setting, log, *words):
 
 def products(work, setting):
     """Products, attention and convolutions, compared with cuBLAS and with the peak of the card at its nominal clock."""
-    setting.card_only("a rate")
     cases = ("matmul 4096x4096x4096", "matmul 1024x1024x1024", "attention 4x1024", "conv ")
     work.total = len(cases)
     for case in cases:
@@ -129,7 +124,6 @@ def products(work, setting):
 
 def steps(work, setting):
     """Steps of a ResNet-50 and a GPT-2, portable and in bf16, each with and without graphs."""
-    setting.card_only("a rate")
     cases = [(name, unit, precision) for name, unit in STEPS for precision in ("portable", "bf16")]
     work.total = len(cases)
     for name, unit, precision in cases:
@@ -141,7 +135,6 @@ def steps(work, setting):
 
 def peers(work, setting):
     """The same steps in PyTorch: float32 without TF32, bf16 by autocast, and that compiled."""
-    setting.card_only("PyTorch's rate")
     if importlib.util.find_spec("torch") is None:
         raise NotRun("Python here has no PyTorch")
     cases = [(name, unit, mode) for mode in PEER_MODES for name, unit in STEPS]
@@ -159,7 +152,6 @@ def peers(work, setting):
 
 def nccl(work, setting):
     """A job whose two workers reduce gradients by NCCL on one card, with the bits of one worker."""
-    setting.card_only("NCCL")
     if work.tests([setting.bin / "job_tests"], "GroupJob.OnACard"):
         work.failures.clear()
         raise NotRun("the library of NCCL was not found")
@@ -180,7 +172,6 @@ def tests(work, setting):
 def sanitizer(work, setting):
     """compute-sanitizer on the rows and on products, without the memory cache, whose segments would hide accesses
     beyond a block and to uninitialized memory. A cut run counts as clean so far if no error was reported."""
-    setting.card_only("compute-sanitizer")
     if shutil.which("compute-sanitizer") is None:
         raise NotRun("compute-sanitizer is not installed")
     cases = [(tool, *what) for tool in ("memcheck", "racecheck", "initcheck")
@@ -205,7 +196,8 @@ def sanitizer(work, setting):
         work.done += not cut
 
 
-# Part: (function, share of the seconds that are left, fewest seconds that it starts with).
-PARTS = {"rows": (rows, 0.25, 2), "digests": (digests, 0.3, 2), "graphs": (graphs, 0.3, 2),
-         "products": (products, 0.25, 10), "steps": (steps, 0.3, 20), "peers": (peers, 0.5, 20),
-         "nccl": (nccl, 0.2, 10), "tests": (tests, 0.5, 2), "sanitizer": (sanitizer, 1.0, 20)}
+# Part: (function, share of the seconds that are left, fewest seconds that it starts with, what it needs a card for).
+PARTS = {"rows": (rows, 0.25, 2, ""), "digests": (digests, 0.3, 2, ""), "graphs": (graphs, 0.3, 2, ""),
+         "products": (products, 0.25, 10, "rates"), "steps": (steps, 0.3, 20, "rates"),
+         "peers": (peers, 0.5, 20, "rates"), "nccl": (nccl, 0.2, 10, "NCCL"), "tests": (tests, 0.5, 2, ""),
+         "sanitizer": (sanitizer, 1.0, 20, "compute-sanitizer")}
