@@ -22,13 +22,12 @@ constexpr int64_t kMostKeys = kMostSegments * kRowSegment;
 using Mine = ThreadTile<kSide, kSide>;
 using StepTile = TileOfSteps<kSide>;
 
-// The sums of a thread's elements, by rule 8.
+// The sums of a thread's chains, by rule 8. Chains are variables of their own: in one struct with sums whose address is
+// hidden, the compiler would keep them in memory, too.
 struct Sums {
-  Chains chain;
   ChunkSums group, total;
-  __device__ Sums() { clear(chain); }
-  // Called after `terms` terms; `last` says whether the sum ends here.
-  __device__ void close(int terms, bool last) {
+  // Called after `terms` terms of a chain; `last` says whether the sum ends here.
+  __device__ void close(Chains& chain, int terms, bool last) {
     if (terms % static_cast<int>(kChunk) != 0 && !last) return;
     group.take(chain);
     if (terms % static_cast<int>(kChunk * kGroup) == 0 || last) total.take(group);
@@ -181,6 +180,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) forward_tiles(const __grid_
   for (int c = 0; c < kSide; ++c) lanes.at[c][t] = 0.0f;
   for (int segment = 0; segment < kMostSegments; ++segment) segments[segment][t] = 0.0f;
   __syncthreads();
+  Chains chain;
+  clear(chain);
   Sums o;
   for (int j0 = 0; j0 < keys; j0 += kSide) {
     block.scores(q, at.first, tq, k, j0, tk, x);
@@ -189,9 +190,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) forward_tiles(const __grid_
       x[p][c] = V{e};
     });
     lanes.each(mine, [&](int p, int c, float& lane) { lane = lane + x[p][c].v; });
-    block.add(weights, v, j0, tk, at.column, o.chain);
+    block.add(weights, v, j0, tk, at.column, chain);
     const bool last = j0 + kSide >= keys;
-    o.close(j0 + kSide, last);
+    o.close(chain, j0 + kSide, last);
     if ((j0 + kSide) % static_cast<int>(kRowSegment) != 0 && !last) continue;
     for (int half = kSide / 2; half > 0; half /= 2)  // one thread per row; `add` has the barriers
       for (int c = 0; c < half; ++c) lanes.at[c][t] = lanes.at[c][t] + lanes.at[c + half][t];
@@ -272,6 +273,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
   const int keys = static_cast<int>(s.visible(at.first + kSide < tq ? at.first + kSide - 1 : tq - 1));
 
+  Chains chain;
+  clear(chain);
   Sums dq;
   for (int j0 = 0; j0 < keys; j0 += kSide) {
     Chains x;
@@ -283,8 +286,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     pairs.each(mine, [&](int p, int c, float& pair) {
       pair = j0 + mine.col(c) < visible[p] ? score_gradient(pair, x[p][c], scale, stats[mine.row(p)]) : 0.0f;
     });
-    block.add(pairs, k_columns, j0, tk, at.column, dq.chain);
-    dq.close(j0 + kSide, j0 + kSide >= keys);
+    block.add(pairs, k_columns, j0, tk, at.column, chain);
+    dq.close(chain, j0 + kSide, j0 + kSide >= keys);
   }
   block.write(a.dq, at.b, at.h, at.first, tq, at.column, dq.total, [](int, V sum) { return sum; });
 }
@@ -311,6 +314,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   for (int64_t h = at.h * shared; h < (at.h + 1) * shared; ++h) {
     const auto q = rows_of(a.q, at.b, h), d_o = rows_of(a.d_o, at.b, h);
     const auto q_columns = columns_of(a.q, at.b, h), d_o_columns = columns_of(a.d_o, at.b, h);
+    Chains chain_of_k, chain_of_v;
+    clear(chain_of_k);
+    clear(chain_of_v);
     Sums of_k, of_v;
     for (int i0 = first; i0 < tq; i0 += kSide) {
       __syncthreads();  // the previous statistics are no longer read
@@ -324,15 +330,15 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       pairs.each(mine, [&](int p, int c, float& pair) {
         pair = sees(p, c) ? probability(x[p][c], scale, stats[mine.col(c)]) : 0.0f;
       });
-      block.add(pairs, d_o_columns, i0, tq, at.column, of_v.chain);
+      block.add(pairs, d_o_columns, i0, tq, at.column, chain_of_v);
       block.scores(v, at.first, tk, d_o, i0, tq, x);
       pairs.each(mine, [&](int p, int c, float& pair) {
         pair = sees(p, c) ? score_gradient(pair, x[p][c], scale, stats[mine.col(c)]) : 0.0f;
       });
-      block.add(pairs, q_columns, i0, tq, at.column, of_k.chain);
+      block.add(pairs, q_columns, i0, tq, at.column, chain_of_k);
       const bool last = i0 + kSide >= tq;
-      of_k.close(i0 + kSide, last);
-      of_v.close(i0 + kSide, last);
+      of_k.close(chain_of_k, i0 + kSide, last);
+      of_v.close(chain_of_v, i0 + kSide, last);
     }
     dk.take(of_k.total);
     dv.take(of_v.total);

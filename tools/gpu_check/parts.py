@@ -32,7 +32,7 @@ class Setting:
 
 def rows(work, setting):
     """Each op has equal bits on GPU and CPU."""
-    work.tests([setting.bin / "op_tests"], f"*.{setting.name}", most=6 if setting.rehearsal else None)
+    work.tests([setting.bin / "op_tests"], f"*.{setting.name}", most=24 if setting.rehearsal else None)
     if not work.failures:
         work.figure("rows with equal bits", work.done, f"of {work.total}")
 
@@ -164,7 +164,7 @@ def tests(work, setting):
     name, programs = setting.name, [setting.bin / p for p in WITH_GPU_TESTS if (setting.bin / p).exists()]
     pattern = f"*/{name}:*/{name}/*:*/{name}_*" + (":Device.*" if name == "cuda" else "")
     work.tests([p for p in programs if p.name == "nn_tests"] if setting.rehearsal else programs, pattern,
-               most=2 if setting.rehearsal else None)
+               most=4 if setting.rehearsal else None)
     if not work.failures:
         work.figure("tests that passed", work.done, f"of {work.total}")
 
