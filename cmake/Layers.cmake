@@ -23,21 +23,21 @@ if(ELINVAR_FUZZ)
 endif()
 
 # elinvar_unite(<variable> <name> <sources> ALONE <names>): sets the variable to files that include the sources,
-# ELINVAR_UNITE each. Compilers spend most time on headers and on the templates that all sources use, and so do both once
-# for many sources: those of elastic/ compile in 58 seconds of a processor together, in 127 in eights. (CMake's UNITY_BUILD includes
-# absolute paths, which would prevent a compiler's cache from serving builds in other folders.) Sources whose unnamed
-# namespaces define the same name cannot be combined: rename one, or list its file after ALONE to compile it separately,
-# as for a file with its own compiler options. Every source must still be complete: the presets with sanitizers compile
-# each separately.
+# ELINVAR_UNIT_SOURCES each. Compilers spend most time on headers and on the templates that all sources use, and so do
+# both once for many sources: those of elastic/ compile in 58 seconds of a processor together, in 127 by eights. CMake's
+# UNITY_BUILD includes absolute paths, which would prevent a compiler's cache from serving builds in other folders.
+# Sources whose unnamed namespaces define the same name cannot be combined: rename one, or list its file after ALONE to
+# compile it separately, as for a file with its own compiler options. Every source must still be complete: the presets
+# with sanitizers compile each separately.
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   set(unite 40)
 else()
   set(unite 1)
 endif()
-set(ELINVAR_UNITE ${unite} CACHE STRING "How many sources are compiled as one")
+set(ELINVAR_UNIT_SOURCES ${unite} CACHE STRING "How many sources are compiled as one")
 function(elinvar_unite variable name)
   cmake_parse_arguments(unite "" "" "ALONE" ${ARGN})
-  if(ELINVAR_UNITE LESS 2)
+  if(ELINVAR_UNIT_SOURCES LESS 2)
     set(${variable} ${unite_UNPARSED_ARGUMENTS} PARENT_SCOPE)
     return()
   endif()
@@ -51,7 +51,7 @@ function(elinvar_unite variable name)
       continue()
     endif()
     file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${source})
-    math(EXPR batch "${number} / ${ELINVAR_UNITE}")
+    math(EXPR batch "${number} / ${ELINVAR_UNIT_SOURCES}")
     math(EXPR number "${number} + 1")
     list(APPEND batches ${batch})
     string(APPEND text_${batch} "#include \"${path}\"\n")
