@@ -83,7 +83,7 @@ TEST_P(Bfloat16, FunctionsOfOneTensor) {
 
 TEST_P(Bfloat16, FunctionsOfTwoTensors) {
   const Tensor a = normal({5, 6, 17}, "a"), b = normal({5, 6, 17}, "b"), row = normal({17}, "row"),
-               number = Tensor::scalar(0.3), wide_a = normal({2, 3, 2, 5, 2, 7}, "a"),
+               number = Tensor::scalar(0.3), wide_a = normal({6, 3, 5, 5, 4, 7}, "a"),
                wide_b = normal(wide_a.shape(), "b");
   each_function(pointwise::BinaryFunctions{}, [&]<class Function>() {
     const std::string name = pointwise::kBinaryNames[pointwise::BinaryFunctions::index_of<Function>()];
