@@ -109,19 +109,21 @@ __global__ void add_slices(const __grid_constant__ Factors f, const ProductSlice
               j = static_cast<int>(at - row * f.n);
     float* c = f.row(batch, i);
     if (!c) continue;
-    V total{slices.first > 0 ? c[j] : 0.0f}, group{0.0f};
+    V total{!kChunks && slices.first > 0 ? c[j] : 0.0f}, group{0.0f};
+    int s = 0;
 #pragma unroll 4
-    for (int s = 0; s < slices.count; ++s) {
+    do {
       const V sum{slices.sums[s * all + at]};
+      ++s;
       if constexpr (kChunks) {
         group = group + sum;
-        if ((s + 1) % static_cast<int>(kGroup) != 0 && s + 1 < slices.count) continue;
+        if (s % static_cast<int>(kGroup) != 0 && s < slices.count) continue;
         total = total + group;
         group = V{0.0f};
       } else {
         total = total + sum;
       }
-    }
+    } while (s < slices.count);
     const float* bias = last ? f.bias(batch) : nullptr;
     c[j] = bias ? (total + V{bias[j]}).v : total.v;
   }

@@ -1,4 +1,4 @@
-"""equivalent.txt: the mutants that compute the same as the kernel, with reasons."""
+"""Mutants that compute the same as the kernel: those that a rule recognises, and those in equivalent.txt."""
 import pathlib
 import re
 
@@ -8,10 +8,40 @@ def without_numbers(text):
     return re.sub(r"(%[a-z]+|\$L__BB)\d[\d_]*", r"\1", text)
 
 
+def chooses_division(instructions, number):
+    """Whether nvcc's choice between a division of 32 bits and one of 64 (division.h) is made here. Its other side gives
+    the same quotient for all operands below 2^32, and no test has tensors of so many elements."""
+    return (number > 0 and re.match(r"setp\.eq\.s64 \S+, \S+, 0$", instructions[number])
+            and re.match(r"and\.b64 \S+, \S+, -4294967296$", instructions[number - 1]))
+
+
+def same_choice(mutant, instructions):
+    """"a < b ? a : b" with "<=": for equal operands both are the result. Zeros of different sign are equal, too, so a
+    floating-point operand must be a constant other than zero."""
+    m = re.match(r"setp\.(?:[lg][te]u?)\.(\w+) (%p\d+), (\S+), (\S+)$", mutant.before)
+    if mutant.way != "edge" or not m:
+        return None
+    kind, choice, a, b = m.groups()
+    if kind[0] == "f" and not (re.match(r"0[fd]", b) and int(b[2:], 16) << 1 & (1 << 4 * len(b[2:])) - 1):
+        return None
+    uses = [text for text in instructions if re.search(choice + r"\b", text) and text != mutant.before]
+    if all(re.match(rf"selp\.\w+ \S+, ({re.escape(a)}, {re.escape(b)}|{re.escape(b)}, {re.escape(a)}), {choice}$", text)
+           for text in uses):
+        return "both operands are the result if they are equal"
+    return None
+
+
+def same_shift(mutant, _):
+    """A shift by the width or more is one by the width."""
+    if mutant.way == "off_by_one" and re.match(r"shr\.s(32 \S+, \S+, 31|64 \S+, \S+, 63)$", mutant.before):
+        return "the sign fills the register in both"
+    return None
+
+
 class Listed:
-    """A line has the way, the file, a part of the function's name, a pattern and the reason, separated by " | ". The
-    pattern is instructions in a row, without the numbers of registers, separated by "; "; the one that is changed is
-    marked by ">"."""
+    """A line of equivalent.txt has the way, the file, a part of the function's name, a pattern and the reason, separated
+    by " | "; "*" stands for any file or function. The pattern is instructions in a row, without the numbers of registers,
+    separated by "; "; the one that is changed is marked by ">"."""
 
     def __init__(self, functions):
         self.functions, self.entries = functions, []
@@ -22,6 +52,9 @@ class Listed:
 
     def reason(self, mutant):
         instructions = self.functions[mutant.file][mutant.function].instructions
+        for rule in (same_choice, same_shift):
+            if reason := rule(mutant, instructions):
+                return reason
         for way, file, part, pattern, reason in self.entries:
             first = mutant.number - next(i for i, text in enumerate(pattern) if text[0] == ">")
             if (way == mutant.way and file in ("*", mutant.file) and (part == "*" or part in mutant.function) and first >= 0

@@ -24,7 +24,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from equivalent import Listed
+from equivalent import Listed, chooses_division
 from mutations import WAYS
 from ptx_text import functions_of
 
@@ -145,8 +145,10 @@ def draw(tests, functions, count, seed):
         if function is None or len(function.instructions) != len(known):
             sys.exit(f"mutants: {file} has no {name} with {len(known)} instructions")
         for i, text in enumerate(function.instructions):
+            if not known[i] or chooses_division(function.instructions, i):
+                continue
             for way, change in WAYS.items():
-                if known[i] and change(text) is not None:
+                if change(text) is not None:
                     candidates[way].append((file, name, i, text))
     dice = random.Random(seed)
     mutants = []

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <tuple>
 
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/dropout.h"
@@ -97,12 +98,14 @@ TEST_P(DeviceLoops, PicksAndTheirSums) {
 
 // With equal elements and, in different places of a row, NaN.
 TEST_P(DeviceLoops, Extrema) {
-  Tensor x = make_inputs({{{70, 7, 180}, Input::Kind::index, 4}}, "x")[0].to(DType::f32);
-  for (int64_t i = 0; i < x.numel(); i += 61) x.data<float>()[i] = std::numeric_limits<float>::quiet_NaN();
-  expect_same("extrema", DType::f32, {x}, [](const Tensors& t) {
-    const Extremum most = max(t[0], 1), least = min(t[0], 1);
-    return Tensors{most.value, most.index, least.value, least.index};
-  });
+  for (const int64_t extent : {1, 2, 3, 4, 7}) {
+    Tensor x = make_inputs({{{70, extent, 180}, Input::Kind::index, 4}}, "x")[0].to(DType::f32);
+    for (int64_t i = 0; i < x.numel(); i += 61) x.data<float>()[i] = std::numeric_limits<float>::quiet_NaN();
+    expect_same("extrema", DType::f32, {x}, [](const Tensors& t) {
+      const Extremum most = max(t[0], 1), least = min(t[0], 1);
+      return Tensors{most.value, most.index, least.value, least.index};
+    });
+  }
 }
 
 TEST_P(DeviceLoops, Rotary) {
@@ -120,30 +123,34 @@ TEST_P(DeviceLoops, Dropout) {
 }
 
 TEST_P(DeviceLoops, Pools) {
-  const PoolAxis axis = pool_axis("pool", 30, 5, 1, 2);
+  const PoolAxis h = pool_axis("pool", 30, 3, 1, 1), w = pool_axis("pool", 30, 5, 1, 2);
   Tensor x = normal({1, 30, 30, 14}, "x");
   for (int64_t i = 0; i < x.numel(); i += 199) x.data<float>()[i] = std::numeric_limits<float>::quiet_NaN();
   for (const DType type : kActivations)
     expect_same("pools", type, {x, normal(x.shape(), "dy")}, [&](const Tensors& t) {
       Tensor winner;
-      const Tensor y = max_pool(t[0], axis, axis, &winner);
-      Tensors all{y, winner, max_pool_backward(t[1], winner, axis, axis)};
+      const Tensor y = max_pool(t[0], h, w, &winner);
+      Tensors all{y, winner, max_pool_backward(t[1], winner, h, w)};
       for (const bool present_only : {false, true}) {
-        all.push_back(avg_pool(t[0], axis, axis, present_only));
-        all.push_back(avg_pool_backward(t[1], axis, axis, present_only));
+        all.push_back(avg_pool(t[0], h, w, present_only));
+        all.push_back(avg_pool_backward(t[1], h, w, present_only));
       }
       return all;
     });
 }
 
+// Many channels; many positions, whose sums are added up in two levels.
 TEST_P(DeviceLoops, DepthwiseConvolutions) {
-  const Shape x{1, 9, 9, 512}, w{512, 5, 5, 1};
-  const ConvOptions options{.pad_h = 2, .pad_w = 2, .groups = 512};
-  expect_same("convolution", DType::f32, {normal(x, "x"), normal(w, "w"), normal({512}, "bias"), normal(x, "dy")},
-              [&](const Tensors& t) {
-                return Tensors{conv2d(t[0], t[1], t[2], options), conv2d(t[0], t[1], {}, options),
-                               conv2d_grad_input(t[3], t[1], x, options), conv2d_grad_filter(t[3], t[0], w, options)};
-              });
+  for (const auto& [x, w, pad] : {std::tuple{Shape{1, 9, 9, 512}, Shape{512, 5, 5, 1}, 2},
+                                  std::tuple{Shape{1, 92, 92, 3}, Shape{3, 3, 3, 1}, 1}}) {
+    const ConvOptions options{.pad_h = pad, .pad_w = pad, .groups = x[3]};
+    expect_same("convolution", DType::f32, {normal(x, "x"), normal(w, "w"), normal({x[3]}, "bias"), normal(x, "dy")},
+                [&](const Tensors& t) {
+                  return Tensors{conv2d(t[0], t[1], t[2], options), conv2d(t[0], t[1], {}, options),
+                                 conv2d_grad_input(t[3], t[1], t[0].shape(), options),
+                                 conv2d_grad_filter(t[3], t[0], t[1].shape(), options)};
+                });
+  }
 }
 
 }  // namespace

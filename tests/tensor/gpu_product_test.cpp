@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <set>
 
 #include "tensor/cuda/product_plan.h"
 #include "tensor/ops/attention.h"
@@ -69,6 +70,12 @@ Tensor random_values(const Shape& shape, uint64_t key) {
   return x;
 }
 
+// Every fifth row becomes zero, so that rows of products with it do.
+void clear_rows(Tensor& a, int64_t rows, int64_t row_stride, int64_t terms, int64_t stride) {
+  for (int64_t i = 0; i < rows; i += 5)
+    for (int64_t k = 0; k < terms; ++k) a.data<float>()[i * row_stride + k * stride] = 0.0f;
+}
+
 struct Cut {
   int64_t m, n, k;
   int tile;
@@ -112,16 +119,39 @@ TEST_P(GpuProducts, OfEveryTileAndLayout) {
   struct Size {
     int64_t m, n, k;  // k of several slices
   };
-  constexpr Size kSizes[] = {{68, 68, 2048}, {72, 70, 2048}, {68, 8, 4100}, {72, 6, 4100},
-                             {69, 7, 4101},  {8, 8, 1100},   {12, 6, 1100}, {4, 68, 1100},
-                             {4, 70, 1100},  {4, 8, 9000},   {40, 8, 1100}, {40, 6, 1100}};
+  constexpr Size kSizes[] = {{68, 68, 2048},
+                             {72, 71, 2048},
+                             {68, 8, 4100},
+                             {72, 7, 4100},
+                             {69, 72, 2049},
+                             {69, 39, 4101},
+                             {69, 7, 4101},
+                             {8, 8, 1100},
+                             {12, 6, 1100},
+                             {4, 68, 1100},
+                             {4, 71, 1100},
+                             {4, 8, 9000},
+                             {40, 8, 1100},
+                             {40, 39, 1100},
+                             // columns that end at every place in a four
+                             {72, 5, 20},
+                             {72, 6, 20},
+                             {72, 37, 20},
+                             {72, 38, 20},
+                             {72, 69, 20},
+                             {72, 70, 20},
+                             {72, 5, 1100},
+                             {72, 6, 1100},
+                             {72, 37, 1100},
+                             {72, 38, 1100}};
   for (const Size& size : kSizes)
-    for (const int64_t k : {int64_t{20}, int64_t{600}, size.k})
+    for (const int64_t k : std::set<int64_t>{20, 600, size.k})
       for (const bool a_turned : {false, true})
         for (const bool b_turned : {false, true}) {
           const int64_t m = size.m, n = size.n;
-          const Tensor a = random_values(a_turned ? Shape{k, m} : Shape{m, k}, 1),
-                       b = random_values(b_turned ? Shape{n, k} : Shape{k, n}, 2), bias = random_values({n}, 3);
+          Tensor a = random_values(a_turned ? Shape{k, m} : Shape{m, k}, 1);
+          clear_rows(a, m, a_turned ? 1 : k, k, a_turned ? m : 1);
+          const Tensor b = random_values(b_turned ? Shape{n, k} : Shape{k, n}, 2), bias = random_values({n}, 3);
           const auto product = [&](const Tensor& left, const Tensor& right, const Tensor& added) {
             return matmul(a_turned ? left.transpose(0, 1) : left, b_turned ? right.transpose(0, 1) : right, added);
           };
@@ -235,6 +265,7 @@ TEST_P(GpuProducts, OfScores) {
   for (const Heads& c : {Heads{{1, 70, 2, 80}, {1, 90, 1, 80}, true},    // two panels of columns
                          Heads{{2, 130, 1, 66}, {2, 65, 1, 66}, false},  // not multiples of four
                          Heads{{1, 3, 1, 8}, {1, 9000, 1, 8}, true},     // several segments and groups of keys
+                         Heads{{1, 5, 1, 300}, {1, 6, 1, 300}, true},
                          // groups of queries, and two heads per key head
                          Heads{{1, 8300, 2, 4}, {1, 3, 1, 4}, false}}) {
     const std::string name = to_string(c.q) + " by " + to_string(c.k);
