@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
 
   constexpr bool kWholeFours = kWidth == 4 && !decltype(f.b)::kAlongK;  // columns exist by fours
   const ThreadTile<kRows, kCols> mine;
-  const float* bias = f.bias(batch);
+  const float* bias = slices.sums ? nullptr : f.bias(batch);
 #pragma unroll
   for (int p = 0; p < 8; ++p) {
     const int i = i0 + mine.row(p);
@@ -84,13 +84,10 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
       if (kWholeFours && count <= 0) continue;
       const float4 four = group.four(p, h);
       float x[4] = {four.x, four.y, four.z, four.w};
-      if (!slices.sums) {
+      if (bias) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          V sum = V{0.0f} + V{x[e]};
-          if (bias && (kWholeFours || e < count)) sum = sum + V{bias[j + e]};
-          x[e] = sum.v;
-        }
+        for (int e = 0; e < 4; ++e)
+          if (kWholeFours || e < count) x[e] = (V{x[e]} + V{bias[j + e]}).v;
       }
       if constexpr (kWholeFours) *reinterpret_cast<float4*>(c + j) = make_float4(x[0], x[1], x[2], x[3]);
       else store_four(c + j, x, count, slices.fours_of_c);

@@ -31,6 +31,25 @@ def same_choice(mutant, instructions):
     return None
 
 
+def same_bound(mutant, instructions):
+    """"x < C ? x : C" with the next number after C > 0: for the one number between them, C, both are the result."""
+    m = re.match(r"setp\.ltu?\.f32 (%p\d+), (\S+), (0f[0-7]\w{6}[02468ACE])$", mutant.before)
+    if mutant.way != "last_bit" or not m or int(m.group(3)[2:], 16) == 0:
+        return None
+    choice, x, bound = m.groups()
+    uses = [text for text in instructions if re.search(choice + r"\b", text) and text != mutant.before]
+    if all(re.match(rf"selp\.f32 \S+, {x}, {bound}, {choice}$", text) for text in uses):
+        return "the bound is the result for itself"
+    return None
+
+
+def all_numbers(mutant, _):
+    """DeviceFunctions computes each function of one bfloat16 for all numbers, at each place of an access."""
+    if "14unary_elements" in mutant.function and "NS_4bf16E" in mutant.function and ".f32" in mutant.before:
+        return "the same for all numbers of bfloat16, which a test tries"
+    return None
+
+
 def same_shift(mutant, _):
     """A shift by the width or more is one by the width."""
     if mutant.way == "off_by_one" and re.match(r"shr\.s(32 \S+, \S+, 31|64 \S+, \S+, 63)$", mutant.before):
@@ -52,7 +71,7 @@ class Listed:
 
     def reason(self, mutant):
         instructions = self.functions[mutant.file][mutant.function].instructions
-        for rule in (same_choice, same_shift):
+        for rule in (same_choice, same_bound, same_shift, all_numbers):
             if reason := rule(mutant, instructions):
                 return reason
         for way, file, part, pattern, reason in self.entries:

@@ -28,15 +28,17 @@ from equivalent import Listed, chooses_division
 from mutations import WAYS
 from ptx_text import functions_of
 
-PROGRAMS = {  # as in CMakeLists.txt
-    "op_tests": ("*.cuda", {"ELINVAR_PTX_RACES": "on", "ELINVAR_DEVICE_CACHE": "off",
-                            "ELINVAR_PTX_DIVISION": "both"}),
-    "tensor_tests": ("*/cuda:*/cuda/*:*/cuda_*:Device.*",
-                     {"ELINVAR_PTX_MULTIPROCESSORS": "1", "ELINVAR_PTX_ORDER": "backwards",
-                      "ELINVAR_PTX_DIVISION": "both"}),
-    "nn_tests": ("*/cuda:*/cuda/*:*/cuda_*", {"ELINVAR_PTX_ORDER": "backwards", "ELINVAR_PTX_DIVISION": "both"}),
-    "models_tests": ("*/cuda:*/cuda/*:*/cuda_*-*GptRecomputed", {}),
-}
+ON_CUDA, LARGE = "*/cuda:*/cuda/*:*/cuda_*:Device.*", "Device.*:DeviceFunctions.*:GpuProducts.*:Graphs.*"
+SMALL_GPU = {"ELINVAR_PTX_MULTIPROCESSORS": "1", "ELINVAR_PTX_ORDER": "backwards", "ELINVAR_PTX_DIVISION": "both",
+             "ELINVAR_DEVICE_CACHE": "off"}
+RACES = {"ELINVAR_PTX_RACES": "on"}
+PROGRAMS = [  # as in CMakeLists.txt
+    ("op_tests", "*.cuda", {**RACES, "ELINVAR_DEVICE_CACHE": "off", "ELINVAR_PTX_DIVISION": "both"}),
+    ("tensor_tests", f"{ON_CUDA}-{LARGE}", {**SMALL_GPU, **RACES}),
+    ("tensor_tests", f"{LARGE}-*/emulated", SMALL_GPU),
+    ("nn_tests", ON_CUDA, {"ELINVAR_PTX_ORDER": "backwards", "ELINVAR_PTX_DIVISION": "both"}),
+    ("models_tests", f"{ON_CUDA}-*GptRecomputed", {}),
+]
 
 
 class Test:
@@ -104,7 +106,7 @@ class Results:
 
 def tests_of(bin_folder):
     tests = []
-    for program, (pattern, environment) in PROGRAMS.items():
+    for program, pattern, environment in PROGRAMS:
         listed = subprocess.run([bin_folder / program, "--gtest_list_tests", f"--gtest_filter={pattern}"],
                                 capture_output=True, text=True, check=True).stdout
         suite = ""

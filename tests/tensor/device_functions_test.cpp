@@ -28,14 +28,19 @@ constexpr int64_t kPatterns = 1 << 16, kDense = 1 << 16, kTail = 3;
 
 float uniform(uint64_t key, int64_t i) { return uniform01(philox(key, static_cast<uint32_t>(i), 0, 0, 0).v[0]); }
 
-// All upper halves of a float32's bits, with lower halves that bfloat16 does not have; then numbers within 10 of zero,
-// and a tail that no access of 16 bytes covers.
+// For bfloat16 all numbers, eight times, so that each is at every place in an access of 16 bytes. For float32 those,
+// once as they are and once with lower halves of bits, then numbers within 10 and within 10^5 of zero. Then a tail that
+// no access of 16 bytes covers.
 Tensor arguments(DType type) {
-  const uint32_t step = type == DType::f32 ? 65537 : 65536;
-  Tensor x = Tensor::empty({kPatterns + kDense + kTail});
-  for (int64_t i = 0; i < x.numel(); ++i)
-    x.data<float>()[i] =
-        i < kPatterns ? std::bit_cast<float>(static_cast<uint32_t>(i) * step) : 20 * uniform(1, i) - 10;
+  const bool narrow = type == DType::bf16;
+  const int64_t patterns = (narrow ? 8 : 2) * kPatterns;
+  Tensor x = Tensor::empty({patterns + (narrow ? 0 : kDense) + kTail});
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const auto upper = static_cast<uint32_t>(i + i / kPatterns) << 16;
+    if (narrow || i < patterns)
+      x.data<float>()[i] = std::bit_cast<float>(i < kPatterns || narrow ? upper : upper | upper >> 16);
+    else x.data<float>()[i] = (20 * uniform(1, i) - 10) * (i % 5 == 0 ? 1e4f : 1.0f);
+  }
   return x.to(type);
 }
 
@@ -50,9 +55,10 @@ TEST_P(DeviceFunctions, OfOneTensorAtEveryMagnitude) {
     const auto check = [&]<class Function>() {
       const std::string name = pointwise::kUnaryNames[pointwise::UnaryFunctions::index_of<Function>()];
       const Tensor y = unary<Function>(wide).to(type), dx = unary_backward<Function>(dy, wide).to(type);
+      EXPECT_TRUE(same_bits(unary<Function>(x_there).to(Device{}), y)) << name << " of " << name_of(type);
       // From 1 on, no access of 16 bytes is aligned.
       for (const int64_t first : {int64_t{0}, int64_t{1}}) {
-        const auto part = [first](const Tensor& t) { return t.slice(0, first, t.numel()); };
+        const auto part = [&](const Tensor& t) { return t.slice(0, first, 2 * kPatterns + kTail); };
         EXPECT_TRUE(same_bits(unary<Function>(part(x_there)).to(Device{}), part(y)))
             << name << " of " << name_of(type) << " from " << first;
         EXPECT_TRUE(same_bits(unary_backward<Function>(part(dy_there), part(x_there)).to(Device{}), part(dx)))

@@ -139,7 +139,8 @@ TEST_P(FastProducts, AttentionWithinATolerance) {
                         Case{1, 135, 140, 1, 1, 128, true, 0.0},
                         // heads that end within a pair of elements
                         Case{1, 5, 9, 1, 1, 31, false, 0.0}, Case{1, 40, 70, 1, 1, 63, true, 0.0},
-                        Case{1, 35, 67, 1, 1, 127, true, 0.0}, Case{1, 160, 160, 2, 2, 33, true, 0.0}}) {
+                        Case{1, 35, 67, 1, 1, 127, true, 0.0}, Case{1, 160, 160, 2, 2, 33, true, 0.0},
+                        Case{1, 52, 52, 1, 1, 128, true, 0.0}, Case{1, 53, 54, 1, 1, 64, false, 0.0}}) {
     SCOPED_TRACE(fmt::format("{} queries, {} keys of {} elements", c.tq, c.tk, c.size));
     const Tensor q = normal({c.batch, c.tq, c.heads, c.size}, "q"),
                  k = normal({c.batch, c.tk, c.kv_heads, c.size}, "k"),
