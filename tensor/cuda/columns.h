@@ -82,12 +82,11 @@ struct ColumnTile {
 };
 
 // Returns the root of the first `count` threads' nodes of each column to the threads of leaf 0. All threads of the
-// block call it; its dynamic shared memory must hold a Node for each.
+// block call it; its dynamic shared memory must hold a Node for each, and may not have been used before.
 template <class Node, class Merge>
 __device__ Node block_tree(const ColumnTile& tile, int count, const Node& mine, Merge merge) {
   Node* nodes = dynamic_shared<Node>();
   const int at = static_cast<int>(threadIdx.x), leaf = tile.leaf();
-  __syncthreads();
   nodes[at] = mine;
   __syncthreads();
   for (int s = 1; s < count; s *= 2) {

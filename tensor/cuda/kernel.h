@@ -93,10 +93,23 @@ void launch(Gpu& stream, const char* name, Grid grid, void (*kernel)(Parameters.
 #endif
 }
 
-// Blocks for n items, one per thread, in a grid whose threads take further items `grid_stride()` apart.
-inline int64_t blocks_for(int64_t n, int threads = 256) {
-  constexpr int64_t kMost = 1 << 16;
-  return std::min(kMost, (n + threads - 1) / threads);
+// Returns the number of multiprocessors of the current device. The emulated GPU is small, so that small tensors are cut
+// in all ways.
+inline int multiprocessors() {
+  int count = 4;
+#ifdef __CUDACC__
+  int device = 0;
+  check_launch("multiprocessors", cudaGetDevice(&device));
+  check_launch("multiprocessors", cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+#endif
+  return count;
+}
+
+// Blocks for n items, one per thread, in a grid whose threads take further items `grid_stride()` apart: at most twice
+// the threads that the device runs at once.
+inline int64_t blocks_for(int64_t n) {
+  constexpr int64_t kThreads = Grid{}.threads, kThreadsAtOnce = 2048;
+  return std::min(2 * kThreadsAtOnce / kThreads * multiprocessors(), (n + kThreads - 1) / kThreads);
 }
 
 // Blocks for n rows, one warp each.
@@ -115,11 +128,6 @@ __device__ inline T* dynamic_shared() {
 
 __device__ inline int64_t thread_of_grid() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline int64_t grid_stride() { return int64_t{gridDim.x} * blockDim.x; }
-
-// a / b for nonnegative numbers, by a 32-bit division, which has a fifth of the instructions, if that suffices.
-__device__ inline int64_t quotient(int64_t a, int64_t b) {
-  return (a | b) >> 32 == 0 ? int64_t{static_cast<uint32_t>(a) / static_cast<uint32_t>(b)} : a / b;
-}
 
 // Temporary device memory of a kernel.
 template <class T>

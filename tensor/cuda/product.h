@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
     if (next >= k_end || (next ^ k) >= static_cast<int>(kChunk)) group.take(chain);
   });
 
+  constexpr bool kWholeFours = kWidth == 4 && !decltype(f.b)::kAlongK;  // columns exist by fours
   const ThreadTile<kRows, kCols> mine;
   const float* bias = slices.sums ? nullptr : f.bias(batch);
 #pragma unroll
@@ -80,16 +81,16 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int j = j0 + mine.col(4 * h), count = f.n - j;
+      if (kWholeFours && count <= 0) continue;
       const float4 four = group.four(p, h);
       float x[4] = {four.x, four.y, four.z, four.w};
+      if (bias) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        V sum{x[e]};
-        if (!slices.sums) sum = V{0.0f} + sum;
-        if (bias && e < count) sum = sum + V{bias[j + e]};
-        x[e] = sum.v;
+        for (int e = 0; e < 4; ++e)
+          if (kWholeFours || e < count) x[e] = (V{x[e]} + V{bias[j + e]}).v;
       }
-      store_four(c + j, x, count, slices.fours_of_c);
+      if constexpr (kWholeFours) *reinterpret_cast<float4*>(c + j) = make_float4(x[0], x[1], x[2], x[3]);
+      else store_four(c + j, x, count, slices.fours_of_c);
     }
   }
 }
@@ -100,39 +101,38 @@ __global__ void add_slices(const __grid_constant__ Factors f, const ProductSlice
   using V = Vec<float>;
   const int64_t all = int64_t{f.batch} * f.m * f.n;
   for (int64_t at = thread_of_grid(); at < all; at += grid_stride()) {
-    const int64_t row = quotient(at, f.n);
-    const int batch = static_cast<int>(quotient(row, f.m)), i = static_cast<int>(row - int64_t{batch} * f.m),
+    const int64_t row = at / f.n;
+    const int batch = static_cast<int>(row / f.m), i = static_cast<int>(row - int64_t{batch} * f.m),
               j = static_cast<int>(at - row * f.n);
     float* c = f.row(batch, i);
     if (!c) continue;
-    V total{slices.first > 0 ? c[j] : 0.0f}, group{0.0f};
+    V total{!kChunks && slices.first > 0 ? c[j] : 0.0f}, group{0.0f};
+    int s = 0;
 #pragma unroll 4
-    for (int s = 0; s < slices.count; ++s) {
+    do {
       const V sum{slices.sums[s * all + at]};
+      ++s;
       if constexpr (kChunks) {
         group = group + sum;
-        if ((s + 1) % static_cast<int>(kGroup) != 0 && s + 1 < slices.count) continue;
+        if (s % static_cast<int>(kGroup) != 0 && s < slices.count) continue;
         total = total + group;
         group = V{0.0f};
       } else {
         total = total + sum;
       }
-    }
+    } while (s < slices.count);
     const float* bias = last ? f.bias(batch) : nullptr;
     c[j] = bias ? (total + V{bias[j]}).v : total.v;
   }
 }
 
-// The emulated GPU is small, so that small products are cut in all ways.
 inline GpuExtent gpu_extent() {
-  GpuExtent gpu{.multiprocessors = 4, .scratch = 64 << 10};
 #ifdef __CUDACC__
-  int device = 0;
-  check_launch("multiprocessors", cudaGetDevice(&device));
-  check_launch("multiprocessors", cudaDeviceGetAttribute(&gpu.multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  gpu.scratch = 256 << 20;
+  constexpr int64_t kScratch = 256 << 20;
+#else
+  constexpr int64_t kScratch = 64 << 10;  // so that small products are cut in all ways
 #endif
-  return gpu;
+  return {.multiprocessors = multiprocessors(), .scratch = kScratch};
 }
 
 // Refuses extents too large for the kernels' int arithmetic.
@@ -147,7 +147,7 @@ template <class Factors>
 void multiply(Gpu& stream, const char* name, const Factors& f) {
   if (f.m == 0 || f.n == 0 || f.batch == 0) return;
   const ProductPlan plan = plan_product(f.m, f.n, f.k, f.batch, gpu_extent());
-  const bool fours = f.in_fours();
+  const bool fours = f.in_fours() && (f.b.kAlongK || f.fours_of_c());
   const auto launch_tiles = [&]<int kTile, int kWidth>(const ProductSlices& slices) {
     constexpr ProductTile kShape = kProductTiles[kTile];
     const int64_t tiles = int64_t{(f.m + kShape.rows - 1) / kShape.rows} * ((f.n + kShape.cols - 1) / kShape.cols);

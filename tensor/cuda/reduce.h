@@ -20,43 +20,50 @@ __device__ T reduce_lanes(T low, T high) {
   return T{0} + x;
 }
 
-// All threads of a warp call it, and each gets the sum. step(acc, i) returns acc with element i added. At most
-// kRowSegment^3 elements, more than memory holds.
+// All threads of a warp call it, and each gets the sum of the elements [begin, end) of a row, at most kRowSegment.
+// step(acc, i) returns acc with element i added.
+template <class T, class Step>
+__device__ T warp_segment_reduce(int64_t begin, int64_t end, Step step) {
+  T low{0}, high{0};
+  int64_t i = begin + static_cast<int64_t>(threadIdx.x % 32);
+#pragma unroll 4  // overlaps loads of several terms
+  for (; i + 32 < end; i += kRowLanes) {
+    low = step(low, i);
+    high = step(high, i + 32);
+  }
+  if (i < end) low = step(low, i);
+  return __shfl_sync(kWholeWarp, reduce_lanes(low, high), 0);
+}
+
+// The same for a row of n elements: at most kRowSegment^3, more than memory holds.
 template <class T, class Step>
 __device__ T warp_row_reduce(int64_t n, Step step) {
   const int t = static_cast<int>(threadIdx.x % 32);
-  const auto segment = [&](int64_t begin, int64_t end) {
+  // The sums of segments are a row again, and so are the sums of kRowSegment of them: lane l takes l, l + 64, ...
+  struct Lanes {
     T low{0}, high{0};
-    int64_t i = begin + t;
-#pragma unroll 4  // overlaps loads of several terms
-    for (; i + 32 < end; i += kRowLanes) {
-      low = step(low, i);
-      high = step(high, i + 32);
-    }
-    if (i < end) low = step(low, i);
-    return __shfl_sync(kWholeWarp, reduce_lanes(low, high), 0);
-  };
-  if (n <= kRowSegment) return segment(0, n);
-  // The segments' sums are a row again: lane l takes sums l, l + 64, ... of at most kRowSegment.
-  const auto reduce = [&](int64_t count, auto sum_at) {
-    T low{0}, high{0};
-    for (int64_t i = 0; i < count; ++i) {
-      const T sum = sum_at(i);
+    __device__ void take(int64_t i, T sum, int thread) {
       const int lane = static_cast<int>(i % kRowLanes);
-      if (lane == t) low = low + sum;
-      if (lane == t + 32) high = high + sum;
+      if (lane == thread) low = low + sum;
+      if (lane == thread + 32) high = high + sum;
     }
-    return __shfl_sync(kWholeWarp, reduce_lanes(low, high), 0);
+    __device__ T sum() const { return __shfl_sync(kWholeWarp, reduce_lanes(low, high), 0); }
   };
-  const int64_t segments = segments_of(n), rows = segments_of(segments);
-  const auto row_of_segments = [&](int64_t row) {
-    const int64_t first = row * kRowSegment, left = segments - first;
-    return reduce(left < kRowSegment ? left : kRowSegment, [&](int64_t i) {
-      const int64_t begin = (first + i) * kRowSegment, end = begin + kRowSegment;
-      return segment(begin, end < n ? end : n);
-    });
-  };
-  return rows == 1 ? row_of_segments(0) : reduce(rows, row_of_segments);
+  const int64_t segments = segments_of(n);
+  Lanes row, rows;
+  for (int64_t i = 0;; ++i) {
+    const int64_t begin = i * kRowSegment, end = begin + kRowSegment;
+    const T sum = warp_segment_reduce<T>(begin, end < n ? end : n, step);
+    if (segments <= 1) return sum;
+    row.take(i, sum, t);
+    const bool last = i + 1 == segments;
+    if (!last && (i + 1) % kRowSegment != 0) continue;
+    const T sum_of_row = row.sum();
+    if (segments <= kRowSegment) return sum_of_row;
+    rows.take(i / kRowSegment, sum_of_row, t);
+    if (last) return rows.sum();
+    row = {};
+  }
 }
 
 template <class T, class Term>

@@ -24,7 +24,7 @@ struct StridedElements {
   __device__ void offsets(int64_t element, int64_t (&at)[kOperands]) const {
     for (int k = 0; k < kOperands; ++k) at[k] = 0;
     for (int d = ndim - 1; d >= 0; --d) {
-      const int64_t rest = quotient(element, extents[d]), i = element - rest * extents[d];
+      const int64_t rest = element / extents[d], i = element - rest * extents[d];
       element = rest;
       for (int k = 0; k < kOperands; ++k) at[k] += i * strides[k][d];
     }

@@ -97,7 +97,8 @@ struct SkipNothing {
 };
 
 // Runs the steps of [k, k_end) that are not skipped, and calls after(k, next) when those of k are done. All threads of
-// a block call it. It sees their earlier writes to shared memory; after it, shared memory may be overwritten.
+// a block call it. It sees their earlier writes to shared memory; after it and a barrier, shared memory may be
+// overwritten.
 template <int kRows, int kCols, class A, class B, class Skip, class After>
 __device__ void multiply_steps(A& a, B& b, int k, int k_end, const Skip& skip, Chains& chain, After after) {
   using V = Vec<float>;
@@ -134,7 +135,6 @@ __device__ void multiply_steps(A& a, B& b, int k, int k_end, const Skip& skip, C
     after(k, next);
     k = next;
   }
-  __syncthreads();
 }
 
 // Stores four neighbours, of which `count` exist. `aligned` states that they begin at a multiple of 16 bytes.

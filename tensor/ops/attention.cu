@@ -84,6 +84,7 @@ struct Block {
     clear(out);
     Streamed<Loader> a{Loader(x, 0, i0, x_rows, 0, size), left}, b{Loader(y, 0, j0, y_rows, 0, size), right};
     multiply_steps<kSide, kSide>(a, b, 0, size, SkipNothing{}, out, [](int, int) {});
+    __syncthreads();
   }
   // sums += pairs times y, over the rows [k0, k0 + kSide) of y, for the columns of y from c0 on.
   __device__ void add(const PairTile& pairs, const MatrixOperand<false>& y, int k0, int y_rows, int c0,
@@ -93,6 +94,7 @@ struct Block {
     Resident a{pairs, k0};
     Streamed<Loader> b{Loader(y, 0, c0, size, k0, end), right};
     multiply_steps<kSide, kSide>(a, b, k0, end, SkipNothing{}, sums, [](int, int) {});
+    __syncthreads();
   }
   // Writes value(p, sum) to row i0 + row(p) of out, from column c0 on, for rows below `rows`.
   template <class F>

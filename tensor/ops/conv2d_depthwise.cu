@@ -12,10 +12,10 @@ using V = Vec<float>;
 struct Place {
   int n, h, w, c;
   __device__ Place(int64_t at, int64_t height, int64_t width, int64_t channels) {
-    const int64_t pixel = quotient(at, channels), row = quotient(pixel, width);
+    const int64_t pixel = at / channels, row = pixel / width;
     c = static_cast<int>(at - pixel * channels);
     w = static_cast<int>(pixel - row * width);
-    n = static_cast<int>(quotient(row, height));
+    n = static_cast<int>(row / height);
     h = static_cast<int>(row - n * height);
   }
 };

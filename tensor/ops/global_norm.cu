@@ -16,7 +16,7 @@ __global__ void square_sum_segments(Many<SquareSumsArgs> all) {
   if (first >= a.n) return;
   const float* x = a.x.as<float>() + first;
   const double sum =
-      warp_row_reduce<double>(a.n - first < kRowSegment ? a.n - first : kRowSegment, [&](double acc, int64_t i) {
+      warp_segment_reduce<double>(0, a.n - first < kRowSegment ? a.n - first : kRowSegment, [&](double acc, int64_t i) {
         const Vec<double> g{static_cast<double>(x[i])};
         return fma(g, g, Vec<double>{acc}).v;
       });

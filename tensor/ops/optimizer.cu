@@ -76,8 +76,8 @@ __global__ void lamb_segments(LambArgs a) {
     const Vec<double> wide{static_cast<double>(x)};
     return fma(wide, wide, Vec<double>{acc}).v;
   };
-  const double of_p = warp_row_reduce<double>(n, [&](double acc, int64_t i) { return add_square(acc, p[i]); });
-  const double of_u = warp_row_reduce<double>(n, [&](double acc, int64_t i) {
+  const double of_p = warp_segment_reduce<double>(0, n, [&](double acc, int64_t i) { return add_square(acc, p[i]); });
+  const double of_u = warp_segment_reduce<double>(0, n, [&](double acc, int64_t i) {
     V vm{m[i]}, vv{v[i]};
     const V u = update.moments(V{g[i]}, V{p[i]}, vm, vv);
     m[i] = vm.v;

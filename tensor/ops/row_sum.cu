@@ -6,20 +6,20 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-// Returns the sum of n elements from `first` on; one warp calls it.
-__device__ float sum_of(const RowSumArgs& a, int64_t first, int64_t n) {
+// Returns the sum of n elements from `first` on, by reduce(step); one warp calls it.
+template <class Reduce>
+__device__ float sum_of(const RowSumArgs& a, int64_t first, Reduce reduce) {
   const float* x = a.x.as<float>() + first;
-  const auto x_at = [&](int64_t i) { return x[i]; };
-  if (!a.factor.data) return warp_row_sum<float>(n, x_at);
+  if (!a.factor.data) return reduce([&](float acc, int64_t i) { return acc + x[i]; });
   const float* factor = a.factor.as<float>() + first;
-  return warp_row_dot<float>(n, x_at, [&](int64_t i) { return factor[i]; });
+  return reduce([&](float acc, int64_t i) { return fma(Vec<float>{x[i]}, Vec<float>{factor[i]}, Vec<float>{acc}).v; });
 }
 
 // One warp per row.
 __global__ void row_sums(RowSumArgs a) {
   const int64_t row = thread_of_grid() / 32;
   if (row >= a.rows) return;
-  const float sum = sum_of(a, row * a.cols, a.cols);
+  const float sum = sum_of(a, row * a.cols, [&](auto step) { return warp_row_reduce<float>(a.cols, step); });
   if (threadIdx.x % 32 == 0) a.sum.as<float>()[row] = sum / static_cast<float>(a.divisor);
 }
 
@@ -28,7 +28,9 @@ __global__ void segment_sums(RowSumArgs a, int64_t segments) {
   const int64_t i = thread_of_grid() / 32;
   if (i >= a.rows * segments) return;
   const int64_t first = i % segments * kRowSegment, left = a.cols - first;
-  const float sum = sum_of(a, i / segments * a.cols + first, left < kRowSegment ? left : kRowSegment);
+  const float sum = sum_of(a, i / segments * a.cols + first, [&](auto step) {
+    return warp_segment_reduce<float>(0, left < kRowSegment ? left : kRowSegment, step);
+  });
   if (threadIdx.x % 32 == 0) a.partial.as<float>()[i] = sum;
 }
 

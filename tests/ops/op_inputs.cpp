@@ -63,6 +63,10 @@ Tensor make(const Input& input, const std::string& name, Values values) {
     return x;
   }
   Tensor x = Tensor::empty(input.shape);
+  if (values == Values::zeros) {
+    for (float& v : x.span<float>()) v = (words.next() & 1u) ? -0.0f : 0.0f;
+    return x;
+  }
   if (input.kind == Kind::distinct) {  // a shuffled, evenly spaced ladder over about [-2, 2), exact in float32
     std::vector<int64_t> order(static_cast<size_t>(n));
     std::iota(order.begin(), order.end(), -n / 2);

@@ -7,8 +7,9 @@
 namespace elinvar::test {
 
 // `adversarial` makes normal and positive inputs of subnormals, signed zeros (normal only), huge and tiny magnitudes
-// among ordinary ones; products of two of them and their sums stay finite.
-enum class Values { ordinary, adversarial };
+// among ordinary ones; products of two of them and their sums stay finite. With `zeros` all floating inputs are zeros
+// of either sign.
+enum class Values { ordinary, adversarial, zeros };
 
 // Floating inputs are float32, indices int64, masks uint8.
 Tensors make_inputs(const Inputs& inputs, const std::string& name, Values values = Values::ordinary);

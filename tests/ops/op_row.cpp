@@ -174,6 +174,8 @@ void check_device(const OpRow& row) {
     expect_same(outcome, reference);
   };
   compare(row.inputs, make_inputs(row.inputs, row.name), "ordinary inputs");
+  compare(row.inputs, make_inputs(row.inputs, row.name + "/adversarial", Values::adversarial), "adversarial inputs");
+  compare(row.inputs, make_inputs(row.inputs, row.name + "/zeros", Values::zeros), "zeros");
   if (::testing::Test::HasFailure() || row.large.empty()) return;
   compare(row.large, make_inputs(row.large, row.name + "/large"), "large inputs");
 }

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <span>
 #include <string_view>
 
+#include "tests/ptx/division.h"
 #include "tests/ptx/failure.h"
+#include "tests/ptx/mutant.h"
 
 namespace elinvar::ptx {
 namespace {
@@ -68,11 +71,19 @@ Decoder::Decoder(const ModuleNames& module, const ModuleText& text, const Functi
 
 std::shared_ptr<Function> Decoder::decode() {
   read_head();
-  for (const Statement& s : statements(source_)) {
+  std::vector<Statement> all = statements(source_);
+  apply_mutant(function_->file, function_->name, all);
+  for (size_t k = 0; k < all.size(); ++k) {
+    const Statement& s = all[k];
     try {
-      if (s.is_label()) labels_[s.text] = static_cast<int>(function_->code.size());
-      else if (s.is_directive()) declare(s.text);
-      else add(s);
+      if (s.is_label()) {
+        labels_[s.text] = static_cast<int>(function_->code.size());
+      } else if (s.is_directive()) {
+        declare(s.text);
+      } else {
+        add(s);
+        divide_both_ways(function_->code.back(), std::span(all).subspan(k));
+      }
     } catch (const std::exception& e) {
       throw PtxError(text_.file + ".ptx:" + std::to_string(s.line) + ": " + function_->name + ": " + s.text + ": " +
                      e.what());

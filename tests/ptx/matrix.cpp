@@ -1,5 +1,6 @@
 // Products of matrices on tensor cores, and the loads of their factors. A warp holds a matrix in fragments: lane 4 g +
 // t has elements of row g and columns 2 t and 2 t + 1.
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -37,13 +38,13 @@ void load_matrices(Warp& warp, const Instruction& i, Lanes lanes) {
   }
 }
 
-// D = A B + C with A of 16 x 16 and B of 16 x 8 bfloat16 numbers, summed in float64 and rounded once. A GPU keeps fewer
-// bits of the terms; NVIDIA does not specify which.
+// D = A B + C with A of 16 x 16 and B of 16 x 8 bfloat16 numbers. NVIDIA does not specify which bits of the terms a GPU
+// keeps. Here they are added one by one, rounded to float32, as on the emulated GPU (tensor/cuda/tensor_core.h).
 void multiply(Warp& warp, const Instruction& i, Lanes lanes) {
   expect_whole_warp(lanes);
-  double a[16][16], b[16][8], c[16][8];
+  float a[16][16], b[16][8], c[16][8];
   const auto half = [&](size_t source, size_t lane, size_t k) {
-    return double{float_of_bf16(warp.row<uint32_t>(i.source[source])[lane] >> (16 * k) & 0xffff)};
+    return float_of_bf16(warp.row<uint32_t>(i.source[source])[lane] >> (16 * k) & 0xffff);
   };
   for (size_t lane = 0; lane < kLanes; ++lane) {
     const size_t g = lane / 4, t = 2 * (lane % 4);
@@ -56,11 +57,11 @@ void multiply(Warp& warp, const Instruction& i, Lanes lanes) {
   }
   for (size_t row = 0; row < 16; ++row)
     for (size_t k = 0; k < 16; ++k)
-      for (size_t column = 0; column < 8; ++column) c[row][column] += a[row][k] * b[k][column];
+      for (size_t column = 0; column < 8; ++column) c[row][column] = std::fma(a[row][k], b[k][column], c[row][column]);
   for (size_t part = 0; part < 4; ++part) {
     float* const to = warp.row<float>(i.result[part]);
     for (size_t lane = 0; lane < kLanes; ++lane)
-      to[lane] = canonical(static_cast<float>(c[lane / 4 + part / 2 * 8][2 * (lane % 4) + part % 2]));
+      to[lane] = canonical(c[lane / 4 + part / 2 * 8][2 * (lane % 4) + part % 2]);
   }
 }
 

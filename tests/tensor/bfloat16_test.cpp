@@ -83,7 +83,7 @@ TEST_P(Bfloat16, FunctionsOfOneTensor) {
 
 TEST_P(Bfloat16, FunctionsOfTwoTensors) {
   const Tensor a = normal({5, 6, 17}, "a"), b = normal({5, 6, 17}, "b"), row = normal({17}, "row"),
-               number = Tensor::scalar(0.3), wide_a = normal({2, 3, 2, 5, 2, 7}, "a"),
+               number = Tensor::scalar(0.3), wide_a = normal({6, 3, 5, 5, 4, 7}, "a"),
                wide_b = normal(wide_a.shape(), "b");
   each_function(pointwise::BinaryFunctions{}, [&]<class Function>() {
     const std::string name = pointwise::kBinaryNames[pointwise::BinaryFunctions::index_of<Function>()];
@@ -163,19 +163,22 @@ TEST_P(Bfloat16, NormsOfRows) {
           RowNormGradients g = row_norm_backward(kind, t[3].clone(), t[0], t[1], saved, true, true);
           return Tensors{g.dx, g.dgamma, g.dbeta};
         });
-      narrow.push_back(4);
-      // With a residual's gradient added: the sum of two gradients, each of x's type.
-      if (narrow_x)
-        expect_rounded(
-            "gradient and sum", {x, gamma, beta, dy, normal({rows, cols}, "sum")}, narrow, {kNarrow},
-            [&](const Tensors& t) {
-              const RowNormResult saved = layer_norm(t[0], t[1], t[2], 1e-5);
-              const auto dx = [&](const Tensor& sum) {
-                return row_norm_backward(RowNorm::layer, t[3].clone(), t[0], t[1], saved, true, true, sum).dx;
-              };
-              if (t[0].dtype() == kNarrow) return Tensors{dx(t[4].clone())};
-              return Tensors{add(dx({}).to(kNarrow).to(kWide), t[4])};
-            });
+      if (narrow_x) narrow.push_back(4);
+      // With a residual's gradient added: the sum of two gradients, each of x's type. With and without weights.
+      for (const RowNorm kind : {RowNorm::layer, RowNorm::rms})
+        expect_rounded("gradient and sum", {x, gamma, beta, dy, normal({rows, cols}, "sum")}, narrow,
+                       {type, type, type}, [&](const Tensors& t) {
+                         const RowNormResult saved =
+                             kind == RowNorm::layer ? layer_norm(t[0], t[1], t[2], 1e-5) : rms_norm(t[0], t[1], 1e-5);
+                         const auto dx = [&](const Tensor& weights, const Tensor& sum) {
+                           return row_norm_backward(kind, t[3].clone(), t[0], weights, saved, true, false, sum).dx;
+                         };
+                         const auto both = [&](const Tensor& weights) {
+                           if (t[0].device() == device_) return dx(weights, t[4].clone());
+                           return add(narrow_x ? dx(weights, {}).to(kNarrow).to(kWide) : dx(weights, {}), t[4]);
+                         };
+                         return Tensors{both(t[1]), both({}), dx({}, {})};
+                       });
     }
   }
   const Tensor x = there(normal({2, 8}, "x"));

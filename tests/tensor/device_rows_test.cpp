@@ -15,6 +15,7 @@
 #include "tensor/ops/pool.h"
 #include "tensor/ops/row_sum.h"
 #include "tensor/ops/softmax.h"
+#include "tensor/ops/top1_correct.h"
 #include "tests/ops/op_inputs.h"
 #include "tests/support/bits.h"
 #include "tests/support/other_devices.h"
@@ -84,7 +85,8 @@ TEST_P(DeviceRows, Losses) {
       if (n > 3)
         expect_same("loss", {normal({3, n}, "x"), targets, Tensor::scalar(0.7)}, [&](const Tensors& t) {
           const CrossEntropyResult r = cross_entropy(t[0], t[1], smoothing, -100);
-          return Tensors{r.loss, r.m, r.r, cross_entropy_backward(t[2], t[0].clone(), r, smoothing, -100)};
+          return Tensors{r.loss, r.m, r.r, cross_entropy_backward(t[2], t[0].clone(), r, smoothing, -100),
+                         top1_correct(t[0], t[1], -100)};
         });
 }
 
@@ -145,6 +147,25 @@ TEST_P(DeviceRows, HugeAngles) {
   Tensor x = normal({300}, "x");
   for (int64_t i = 0; i < x.numel(); i += 3) x.data<float>()[i] *= 1e20f;
   expect_same("angles", {x}, [](const Tensors& t) { return Tensors{sin(t[0]), cos(t[0])}; });
+}
+
+// Sums of many leaves, and masks of sums x a + b whose sign depends on their one rounding: b is the rounded product.
+TEST_P(DeviceRows, BatchNormOfManyRows) {
+  const int64_t rows = 9000, channels = 20;
+  const Tensor x = normal({rows, channels}, "x"), y = normal({rows, channels}, "y"),
+               dy = normal({rows, channels}, "dy"), gamma = normal({channels}, "gamma"),
+               beta = normal({channels}, "beta");
+  const BatchStatistics s = batch_statistics(x);
+  BatchNormFactors f = batch_norm_factors(s.mean, s.var, gamma, beta, 1e-5);
+  for (int64_t c = 0; c < channels; ++c)
+    f.b.data<float>()[c] = -(f.a.data<float>()[c] * x.data<float>()[c % 8 * channels + c]);
+  for (const ReluMask mask : {ReluMask::none, ReluMask::from_x, ReluMask::from_y})
+    expect_same("sums", {x, y, dy, f.mean, f.inv, f.a, f.b}, [&](const Tensors& t) {
+      const BatchNormFactors of{.mean = t[3], .inv = t[4], .a = t[5], .b = t[6]};
+      const BatchNormSums sums = batch_norm_sums(t[2].clone(), t[0], t[1], of, mask, true);
+      return Tensors{sums.sum_g, sums.sum_gx, batch_norm_gradient(t[2].clone(), t[0], t[1], of, &sums, mask),
+                     batch_norm_gradient(t[2].clone(), t[0], t[1], of, nullptr, mask)};
+    });
 }
 
 // The mask is the result's, which a residual needs.

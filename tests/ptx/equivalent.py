@@ -1,0 +1,83 @@
+"""Mutants that compute the same as the kernel: those that a rule recognises, and those in equivalent.txt."""
+import pathlib
+import re
+
+
+def without_numbers(text):
+    """Registers and labels without their numbers, which change with every change of a kernel."""
+    return re.sub(r"(%[a-z]+|\$L__BB)\d[\d_]*", r"\1", text)
+
+
+def chooses_division(instructions, number):
+    """Whether nvcc's choice between a division of 32 bits and one of 64 (division.h) is made here. Its other side gives
+    the same quotient for all operands below 2^32, and no test has tensors of so many elements."""
+    return (number > 0 and re.match(r"setp\.eq\.s64 \S+, \S+, 0$", instructions[number])
+            and re.match(r"and\.b64 \S+, \S+, -4294967296$", instructions[number - 1]))
+
+
+def same_choice(mutant, instructions):
+    """"a < b ? a : b" with "<=": for equal operands both are the result. Zeros of different sign are equal, too, so a
+    floating-point operand must be a constant other than zero."""
+    m = re.match(r"setp\.(?:[lg][te]u?)\.(\w+) (%p\d+), (\S+), (\S+)$", mutant.before)
+    if mutant.way != "edge" or not m:
+        return None
+    kind, choice, a, b = m.groups()
+    if kind[0] == "f" and not (re.match(r"0[fd]", b) and int(b[2:], 16) << 1 & (1 << 4 * len(b[2:])) - 1):
+        return None
+    uses = [text for text in instructions if re.search(choice + r"\b", text) and text != mutant.before]
+    if all(re.match(rf"selp\.\w+ \S+, ({re.escape(a)}, {re.escape(b)}|{re.escape(b)}, {re.escape(a)}), {choice}$", text)
+           for text in uses):
+        return "both operands are the result if they are equal"
+    return None
+
+
+def same_bound(mutant, instructions):
+    """"x < C ? x : C" with the next number after C > 0: for the one number between them, C, both are the result."""
+    m = re.match(r"setp\.ltu?\.f32 (%p\d+), (\S+), (0f[0-7]\w{6}[02468ACE])$", mutant.before)
+    if mutant.way != "last_bit" or not m or int(m.group(3)[2:], 16) == 0:
+        return None
+    choice, x, bound = m.groups()
+    uses = [text for text in instructions if re.search(choice + r"\b", text) and text != mutant.before]
+    if all(re.match(rf"selp\.f32 \S+, {x}, {bound}, {choice}$", text) for text in uses):
+        return "the bound is the result for itself"
+    return None
+
+
+def all_numbers(mutant, _):
+    """DeviceFunctions computes each function of one bfloat16 for all numbers, at each place of an access."""
+    if "14unary_elements" in mutant.function and "NS_4bf16E" in mutant.function and ".f32" in mutant.before:
+        return "the same for all numbers of bfloat16, which a test tries"
+    return None
+
+
+def same_shift(mutant, _):
+    """A shift by the width or more is one by the width."""
+    if mutant.way == "off_by_one" and re.match(r"shr\.s(32 \S+, \S+, 31|64 \S+, \S+, 63)$", mutant.before):
+        return "the sign fills the register in both"
+    return None
+
+
+class Listed:
+    """A line of equivalent.txt has the way, the file, a part of the function's name, a pattern and the reason, separated
+    by " | "; "*" stands for any file or function. The pattern is instructions in a row, without the numbers of registers,
+    separated by "; "; the one that is changed is marked by ">"."""
+
+    def __init__(self, functions):
+        self.functions, self.entries = functions, []
+        for line in pathlib.Path(__file__).with_name("equivalent.txt").read_text().splitlines():
+            if line and not line.startswith("#"):
+                way, file, part, pattern, reason = line.split(" | ")
+                self.entries.append((way, file, part, pattern.split("; "), reason))
+
+    def reason(self, mutant):
+        instructions = self.functions[mutant.file][mutant.function].instructions
+        for rule in (same_choice, same_bound, same_shift, all_numbers):
+            if reason := rule(mutant, instructions):
+                return reason
+        for way, file, part, pattern, reason in self.entries:
+            first = mutant.number - next(i for i, text in enumerate(pattern) if text[0] == ">")
+            if (way == mutant.way and file in ("*", mutant.file) and (part == "*" or part in mutant.function) and first >= 0
+                    and [without_numbers(text) for text in instructions[first:first + len(pattern)]]
+                    == [text.lstrip(">") for text in pattern]):
+                return reason
+        return None

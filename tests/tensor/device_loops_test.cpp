@@ -1,0 +1,157 @@
+// Ops on a GPU whose threads take several elements each: on one with a single multiprocessor, which runs at most 4096
+// threads for an op, a thread has three or four elements of these results, as many as compilers unroll loops for.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <tuple>
+
+#include "tensor/ops/conv2d.h"
+#include "tensor/ops/dropout.h"
+#include "tensor/ops/embedding.h"
+#include "tensor/ops/extrema.h"
+#include "tensor/ops/gather.h"
+#include "tensor/ops/pointwise.h"
+#include "tensor/ops/pool.h"
+#include "tensor/ops/rotary.h"
+#include "tests/ops/op_inputs.h"
+#include "tests/support/bits.h"
+#include "tests/support/other_devices.h"
+
+namespace elinvar::test {
+namespace {
+
+class DeviceLoops : public ::testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override {
+    if (!is_here(device_)) GTEST_SKIP() << "this machine has no GPU";
+  }
+  // Compares the results of `op` for inputs of this type on the GPU with the CPU's for the same values in float32.
+  void expect_same(const std::string& name, DType type, const Tensors& inputs,
+                   const std::function<Tensors(const Tensors&)>& op) const {
+    Tensors here, sent;
+    for (const Tensor& t : inputs) {
+      here.push_back(t.to(type).to(DType::f32));
+      sent.push_back(t.to(type).to(device_));
+    }
+    const Tensors expected = op(here), got = op(sent);
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(same_bits(got[i].to(Device{}), expected[i].to(got[i].dtype())))
+          << name << " of " << name_of(type) << ", result " << i;
+  }
+  const Device device_ = GetParam();
+};
+INSTANTIATE_TEST_SUITE_P(, DeviceLoops, ::testing::ValuesIn(devices_of_the_build()),
+                         [](const auto& param) { return std::string(name_of(param.param.kind)); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceLoops);
+
+constexpr DType kActivations[] = {DType::f32, DType::bf16};
+
+constexpr int64_t kMany = 100003;
+
+// From the second element on, no access of 16 bytes is aligned.
+TEST_P(DeviceLoops, FunctionsOfTwoTensors) {
+  const Tensors whole =
+      make_inputs({{{kMany}, Input::Kind::index, 7}, {{kMany}, Input::Kind::index, 4}}, "whole");  // minus 1
+  const Tensor a = normal({kMany}, "a"), b = normal({kMany}, "b");
+  const auto check = [&](const Tensor& x, const Tensor& y, auto op, const std::string& name) {
+    const bool narrow = y.dtype() == DType::bf16;
+    const Tensor x_there = x.to(device_), y_there = y.to(device_);
+    const Tensor expected = narrow ? op(x.to(DType::f32), y.to(DType::f32)).to(x.dtype()) : op(x, y);
+    for (const int64_t first : {int64_t{0}, int64_t{1}}) {
+      const auto part = [first](const Tensor& t) { return t.slice(0, first, kMany); };
+      EXPECT_TRUE(same_bits(op(part(x_there), part(y_there)).to(Device{}), part(expected)))
+          << name << " of " << name_of(x.dtype()) << " and " << name_of(y.dtype()) << " from " << first;
+    }
+  };
+  const auto check_types = [&]<class Function>() {
+    const auto op = [](const Tensor& x, const Tensor& y) { return binary<Function>(x, y); };
+    const std::string name = pointwise::kBinaryNames[pointwise::BinaryFunctions::index_of<Function>()];
+    check(a, b, op, name);
+    check(a, b.to(DType::bf16), op, name);
+    check(a.to(DType::bf16), b.to(DType::bf16), op, name);
+    for (const DType type : {DType::i32, DType::i64}) check(whole[0].to(type), sub(whole[1].to(type), 1), op, name);
+  };
+  [&]<class... Functions>(pointwise::List<Functions...>) {
+    (check_types.template operator()<Functions>(), ...);
+  }(pointwise::BinaryFunctions{});
+}
+
+TEST_P(DeviceLoops, Roundings) {
+  const Tensor x = normal({kMany}, "x"), narrow = x.to(DType::bf16), x_there = x.to(device_),
+               narrow_there = narrow.to(device_);
+  EXPECT_TRUE(same_bits(x_there.to(DType::bf16).to(Device{}), narrow));
+  EXPECT_TRUE(same_bits(narrow_there.to(DType::f32).to(Device{}), narrow.to(DType::f32)));
+}
+
+TEST_P(DeviceLoops, PicksAndTheirSums) {
+  const Tensors index = make_inputs({{{5, 43, 64}, Input::Kind::index, 40}, {{190}, Input::Kind::index, 180}}, "index");
+  expect_same("gather", DType::f32, {normal({5, 40, 64}, "x"), normal({5, 43, 64}, "dy")}, [&](const Tensors& t) {
+    return Tensors{gather(t[0], 1, index[0]), gather_backward(t[1], 1, index[0], 40)};
+  });
+  expect_same("embedding", DType::f32, {normal({180, 70}, "x"), normal({190, 70}, "dy")}, [&](const Tensors& t) {
+    return Tensors{embedding(t[0], index[1]), embedding_backward(t[1], index[1], 180)};
+  });
+}
+
+// With equal elements and, in different places of a row, NaN.
+TEST_P(DeviceLoops, Extrema) {
+  for (const int64_t extent : {1, 2, 3, 4, 7}) {
+    Tensor x = make_inputs({{{70, extent, 180}, Input::Kind::index, 4}}, "x")[0].to(DType::f32);
+    for (int64_t i = 0; i < x.numel(); i += 61) x.data<float>()[i] = std::numeric_limits<float>::quiet_NaN();
+    expect_same("extrema", DType::f32, {x}, [](const Tensors& t) {
+      const Extremum most = max(t[0], 1), least = min(t[0], 1);
+      return Tensors{most.value, most.index, least.value, least.index};
+    });
+  }
+}
+
+TEST_P(DeviceLoops, Rotary) {
+  for (const DType type : kActivations)
+    expect_same("rotary", type, {normal({1, 50, 4, 126}, "x")}, [](const Tensors& t) {
+      const RotaryAngles angles = rotary_angles(50, 63, {}, 2, DType::f32, t[0].device());
+      return Tensors{rotary(t[0], angles, false), rotary(t[0], angles, true)};
+    });
+}
+
+TEST_P(DeviceLoops, Dropout) {
+  for (const DType type : kActivations)
+    expect_same("dropout", type, {normal({50021}, "x")},
+                [](const Tensors& t) { return Tensors{dropout(t[0], 0.3, {.seed = 5, .step = 2})}; });
+}
+
+TEST_P(DeviceLoops, Pools) {
+  const PoolAxis h = pool_axis("pool", 30, 3, 1, 1), w = pool_axis("pool", 30, 5, 1, 2);
+  Tensor x = normal({1, 30, 30, 14}, "x");
+  for (int64_t i = 0; i < x.numel(); i += 199) x.data<float>()[i] = std::numeric_limits<float>::quiet_NaN();
+  for (const DType type : kActivations)
+    expect_same("pools", type, {x, normal(x.shape(), "dy")}, [&](const Tensors& t) {
+      Tensor winner;
+      const Tensor y = max_pool(t[0], h, w, &winner);
+      Tensors all{y, winner, max_pool_backward(t[1], winner, h, w)};
+      for (const bool present_only : {false, true}) {
+        all.push_back(avg_pool(t[0], h, w, present_only));
+        all.push_back(avg_pool_backward(t[1], h, w, present_only));
+      }
+      return all;
+    });
+}
+
+// Many channels; many positions, whose sums are added up in two levels.
+TEST_P(DeviceLoops, DepthwiseConvolutions) {
+  for (const auto& [x, w, pad] : {std::tuple{Shape{1, 24, 24, 512}, Shape{512, 5, 5, 1}, 2},
+                                  std::tuple{Shape{1, 92, 92, 3}, Shape{3, 3, 3, 1}, 1}}) {
+    const ConvOptions options{.pad_h = pad, .pad_w = pad, .groups = x[3]};
+    expect_same("convolution", DType::f32, {normal(x, "x"), normal(w, "w"), normal({x[3]}, "bias"), normal(x, "dy")},
+                [&](const Tensors& t) {
+                  return Tensors{conv2d(t[0], t[1], t[2], options), conv2d(t[0], t[1], {}, options),
+                                 conv2d_grad_input(t[3], t[1], t[0].shape(), options),
+                                 conv2d_grad_filter(t[3], t[0], t[1].shape(), options)};
+                });
+  }
+}
+
+}  // namespace
+}  // namespace elinvar::test
