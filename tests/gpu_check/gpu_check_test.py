@@ -91,12 +91,12 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(len(self.parts["sanitizer"]["failures"]), 6)
 
     def test_a_small_budget_cuts(self):
-        began = time.monotonic()
-        self.assertEqual(self.check("--budget", "9", fault="slow rows"), 3, self.text)
-        self.assertLess(time.monotonic() - began, 20)
+        began = time.monotonic()  # rows have 6 seconds, steps fewer than they need
+        self.assertEqual(self.check("--budget", "24", fault="slow rows"), 3, self.text)
+        self.assertLess(time.monotonic() - began, 120)
         rows = self.parts["rows"]
         self.assertEqual((rows["state"], rows["done"], rows["total"]), ("cut", 2, 5))
-        self.assertRegex(rows["why"], "^cut after [2-9] s, 2 of 5 done$")
+        self.assertRegex(rows["why"], r"^cut after \d+ s, 2 of 5 done$")
         self.assertEqual(self.table()[0][5], rows["why"] + " |")
         self.assertEqual(self.parts["steps"]["state"], "not run")
         self.assertIn("s left is", self.parts["steps"]["why"])

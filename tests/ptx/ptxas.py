@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 
-from mutants import plain_name
+from ptx_text import plain_name
 
 REWRITE = "tests/ptx/ptxas.py --write"
 HEAD = """# Registers, spill stores and loads (bytes), static shared memory (bytes), threads of a block, warps of a
