@@ -45,10 +45,16 @@ CudaStream::GpuStream(int index, bool recording) : index_(index), recording_(rec
   cudaStream_t stream = nullptr;
   require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
   handle_ = stream;
+  // Uses of a free segment by other queues come before what is queued here (side_queue.h, transfer.h), so this waits
+  // for the stream alone: while a graph is recorded, which another thread may do, CUDA lets nobody wait for the device.
+  // Graphs run on another stream than they are recorded on, and their memory is given back when none is left.
   cache_ = std::make_shared<DeviceCache>(DeviceCache::Source{
       .take = take,
       .give = [](void* segment) { static_cast<void>(cudaFree(segment)); },
-      .settle = [] { require(cudaDeviceSynchronize(), "waiting for the device"); },  // copies have other streams
+      .settle =
+          [stream, recording] {
+            require(recording ? cudaDeviceSynchronize() : cudaStreamSynchronize(stream), "waiting for the device");
+          },
       .keeps = recording});
 }
 

@@ -82,6 +82,56 @@ TEST_P(Transfer, CopiesThatNobodyWaitsForHarmNobody) {
   }
 }
 
+// A block of page-locked memory that is released while a copy reads it is not written to before that is done.
+TEST_P(Transfer, PageLockedMemoryIsNotReusedWhileItIsInTransit) {
+  std::vector<Tensor> sent, copied;
+  for (int i = 0; i < 20; ++i) {
+    const Tensor plain = numbers(5000, static_cast<float>(i));
+    Tensor locked = page_locked({5000}, DType::f32, device_);
+    std::copy_n(plain.data<float>(), 5000, static_cast<float*>(locked.raw()));
+    sent.push_back(Upload(locked, device_).take());
+    copied.push_back(plain.to(device_));
+  }
+  for (int i = 0; i < 20; ++i)
+    for (const auto* there : {&sent, &copied})
+      EXPECT_TRUE(same_bits((*there)[static_cast<size_t>(i)].to(Device{}), numbers(5000, static_cast<float>(i)))) << i;
+}
+
+// What is queued reads memory that is released meanwhile, and that the copy gets.
+TEST_P(Transfer, AnUploadDoesNotOverwriteWhatEarlierCallsRead) {
+  Tensor x = numbers(100'000, 0.0f).to(device_);
+  const Tensor doubled = mul(x, 2.0);
+  x = {};
+  const Tensor there = Upload(numbers(100'000, 7.0f), device_).take();
+  EXPECT_TRUE(same_bits(there.to(Device{}), numbers(100'000, 7.0f)));
+  EXPECT_TRUE(same_bits(doubled.to(Device{}), mul(numbers(100'000, 0.0f), 2.0)));
+}
+
+// What is called later gets the memory of a dropped upload, and runs after the copy.
+TEST_P(Transfer, ADroppedUploadDoesNotOverwriteWhatLaterCallsWrite) {
+  const Tensor x = numbers(100'000, 0.0f).to(device_);
+  { const Upload dropped(numbers(100'000, 7.0f), device_); }
+  const Tensor doubled = mul(x, 2.0);
+  const Tensor expected = mul(numbers(100'000, 0.0f), 2.0);
+  EXPECT_TRUE(same_bits(doubled.to(Device{}), expected));
+  const Tensor last = Upload(numbers(100'000, 5.0f), device_).take();  // the copy before it is done by then
+  EXPECT_TRUE(same_bits(last.to(Device{}), numbers(100'000, 5.0f)));
+  EXPECT_TRUE(same_bits(doubled.to(Device{}), expected));
+}
+
+// The memory of a dropped download is page-locked, too, and the copy may still be writing to it.
+TEST_P(Transfer, ADroppedDownloadWritesToNobodysMemory) {
+  for (int i = 0; i < 20; ++i) {
+    const Tensor x = numbers(5000, static_cast<float>(i)).to(device_);
+    { const Download dropped(mul(x, 2.0)); }
+    Tensor locked = page_locked({5000}, DType::f32, device_);
+    const Tensor plain = numbers(5000, static_cast<float>(-i));
+    std::copy_n(plain.data<float>(), 5000, static_cast<float*>(locked.raw()));
+    EXPECT_TRUE(same_bits(add(x, 1.0).to(Device{}), numbers(5000, static_cast<float>(i + 1))));
+    EXPECT_TRUE(same_bits(locked, plain)) << i;
+  }
+}
+
 TEST_P(Transfer, ManySmallTensorsKeepApart) {
   std::vector<Upload> sent;
   for (int i = 0; i < 200; ++i) sent.emplace_back(numbers(i % 17, static_cast<float>(i)), device_);

@@ -1,12 +1,11 @@
-// The side queues of the emulated device, which are as late as a GPU may be: pending work runs when work that waits for
-// it is called. Code that does not wait, or frees memory in use there, gets wrong results.
+// The side queues of the emulated device. Their work is scheduled (scheduler.h), by default as late as on a GPU: when
+// work that waits for it is called. Code that does not wait, or frees memory in use there, gets wrong results.
 #include "tests/emulation/side_queue.h"
 
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "tensor/side_queue.h"
+#include "tests/emulation/scheduler.h"
 
 namespace elinvar {
 namespace emulation {
@@ -14,27 +13,7 @@ namespace {
 
 struct Queue {
   EmulatedStream stream{0};
-  std::mutex running, mutex;
-  std::vector<std::function<void()>> calls = {};
-
-  // Afterwards, work that another thread has begun is also done.
-  void run() {
-    const std::lock_guard one_at_a_time(running);
-    std::vector<std::function<void()>> now;
-    {
-      const std::lock_guard lock(mutex);
-      now.swap(calls);
-    }
-    SideQueueOff off;
-    for (const auto& call : now) call();
-  }
-
- private:
-  // Calls in this scope run at once.
-  struct SideQueueOff {
-    EmulatedStream* const before = std::exchange(recorded_on<Emulated>(), nullptr);
-    ~SideQueueOff() { recorded_on<Emulated>() = before; }
-  };
+  Scheduler::Stream work{.device = -1};  // no device of CUDA's
 };
 
 Queue& queue(SideQueue::Of what) {
@@ -54,13 +33,12 @@ bool put_off(std::function<void()>& work) {
   if (recorded_on<Emulated>() == nullptr) return false;
   Queue* const late = queue_of(recorded_on<Emulated>());
   if (late == nullptr) return false;
-  const std::lock_guard lock(late->mutex);
-  late->calls.push_back(std::move(work));
+  Scheduler::instance().queue(late->work, std::move(work));
   return true;
 }
 
 void catch_up(const EmulatedStream& stream) {
-  if (Queue* const late = queue_of(&stream)) late->run();
+  if (Queue* const late = queue_of(&stream)) Scheduler::instance().synchronize(late->work);
 }
 
 std::shared_ptr<void> kept_for(const EmulatedStream& stream, std::shared_ptr<void> block) {
@@ -68,8 +46,8 @@ std::shared_ptr<void> kept_for(const EmulatedStream& stream, std::shared_ptr<voi
   if (late == nullptr) return block;
   void* const begin = block.get();
   return {begin, [late, block = std::move(block)](void*) {
-            const std::lock_guard lock(late->mutex);
-            if (!late->calls.empty()) late->calls.push_back([block] {});
+            Scheduler& scheduler = Scheduler::instance();
+            if (!scheduler.idle(late->work)) scheduler.queue(late->work, [block] {});
           }};
 }
 
@@ -80,9 +58,16 @@ EmulatedStream& side_stream(int, SideQueue::Of what) {
   return emulation::queue(what).stream;
 }
 
+// The device's own stream has nothing pending.
 template <>
-void order(EmulatedStream& first, EmulatedStream&, const Mark& since) {
-  if (!since) emulation::catch_up(first);
+void order(EmulatedStream& first, EmulatedStream& next, const Mark& since) {
+  using emulation::Scheduler;
+  emulation::Queue *const before = emulation::queue_of(&first), *const after = emulation::queue_of(&next);
+  if (since || before == nullptr) return;
+  if (after == nullptr) return emulation::catch_up(first);
+  const auto event = std::make_shared<Scheduler::Recorded>();
+  Scheduler::instance().record(event, before->work);
+  Scheduler::instance().wait(after->work, event);
 }
 
 }  // namespace elinvar

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <optional>
+#include <thread>
 
 #include "tensor/device_cache.h"
 #include "tensor/ops/copy.h"
@@ -160,6 +161,22 @@ TEST_P(Graphs, WhatCannotBeRecordedIsNamed) {
               Graph(device_, {.tensors = {here, here}}, [](Given) {});
             }).find("one tensor"),
             std::string::npos);
+}
+
+// Another thread that is short of memory meanwhile may not wait for the whole device, which would end the recording.
+TEST_P(Graphs, AnotherThreadMayGiveBackMemoryWhileAGraphIsRecorded) {
+  Tensor y;
+  Graph graph(device_, {.tensors = {there("x")}}, [&](Given given) {
+    y = add(given[0], 1.0);
+    std::jthread([&] {
+      on(device_, [](auto& stream) {
+        if constexpr (requires { stream.give_back(); }) stream.give_back();
+      });
+    });
+    y = mul(y, 2.0);
+  });
+  graph.replay({.tensors = {there("x")}});
+  EXPECT_TRUE(same_bits(y.to(Device{}), mul(add(normal({3, 50}, "x"), 1.0), 2.0)));
 }
 
 template <class B>

@@ -29,6 +29,8 @@ int devices() { return number("ELINVAR_PTX_DEVICES", 1); }
 
 cudaError_t noted(cudaError_t error) { return last_error = error; }
 
+int chosen_device() { return chosen; }
+
 void die(const char* what) {
   std::fprintf(stderr, "PTX: %s\n", what);
   std::fflush(stderr);
@@ -52,8 +54,6 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "invalid configuration argument";
     case cudaErrorInvalidDevice:
       return "invalid device ordinal";
-    case cudaErrorStreamCaptureUnsupported:
-      return "operation not permitted when stream is capturing";
     default:
       return "an error that the interpreter does not name";
   }
@@ -71,7 +71,6 @@ cudaError_t cudaSetDevice(int device) {
   chosen = device;
   return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   if (attribute != cudaDevAttrMultiProcessorCount) die("an attribute of the device that the interpreter does not know");
   *value = number("ELINVAR_PTX_MULTIPROCESSORS", 132);
