@@ -82,7 +82,7 @@ TEST_P(Transfer, CopiesThatNobodyWaitsForHarmNobody) {
   }
 }
 
-// A block of page-locked memory that is released while a copy reads it is not written to before that is done.
+// Nobody gets a released block of page-locked memory before the copy that reads it is done.
 TEST_P(Transfer, PageLockedMemoryIsNotReusedWhileItIsInTransit) {
   std::vector<Tensor> sent, copied;
   for (int i = 0; i < 20; ++i) {
@@ -97,7 +97,8 @@ TEST_P(Transfer, PageLockedMemoryIsNotReusedWhileItIsInTransit) {
       EXPECT_TRUE(same_bits((*there)[static_cast<size_t>(i)].to(Device{}), numbers(5000, static_cast<float>(i)))) << i;
 }
 
-// What is queued reads memory that is released meanwhile, and that the copy gets.
+// A kernel is queued that reads a tensor. The tensor is released, and an upload reuses its memory: it must not
+// overwrite what the kernel still reads.
 TEST_P(Transfer, AnUploadDoesNotOverwriteWhatEarlierCallsRead) {
   Tensor x = numbers(100'000, 0.0f).to(device_);
   const Tensor doubled = mul(x, 2.0);
@@ -107,7 +108,7 @@ TEST_P(Transfer, AnUploadDoesNotOverwriteWhatEarlierCallsRead) {
   EXPECT_TRUE(same_bits(doubled.to(Device{}), mul(numbers(100'000, 0.0f), 2.0)));
 }
 
-// What is called later gets the memory of a dropped upload, and runs after the copy.
+// A kernel that reuses the memory of a dropped upload runs after the copy, which would otherwise overwrite its result.
 TEST_P(Transfer, ADroppedUploadDoesNotOverwriteWhatLaterCallsWrite) {
   const Tensor x = numbers(100'000, 0.0f).to(device_);
   { const Upload dropped(numbers(100'000, 7.0f), device_); }
@@ -119,7 +120,7 @@ TEST_P(Transfer, ADroppedUploadDoesNotOverwriteWhatLaterCallsWrite) {
   EXPECT_TRUE(same_bits(doubled.to(Device{}), expected));
 }
 
-// The memory of a dropped download is page-locked, too, and the copy may still be writing to it.
+// A copy may still write to the page-locked memory of a dropped download: nobody gets this memory before it is done.
 TEST_P(Transfer, ADroppedDownloadWritesToNobodysMemory) {
   for (int i = 0; i < 20; ++i) {
     const Tensor x = numbers(5000, static_cast<float>(i)).to(device_);

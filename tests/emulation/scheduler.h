@@ -17,7 +17,7 @@
 
 namespace elinvar::emulation {
 
-// The environment variable ELINVAR_SCHEDULE chooses that of a process; without it work is late.
+// The environment variable ELINVAR_SCHEDULE sets the schedule of a process; the default is late.
 struct Schedule {
   enum class Kind {
     eager,   // work runs when it is queued
@@ -64,7 +64,7 @@ class Scheduler {
   void use(const Schedule& schedule);  // changes the schedule; nothing may be pending
 
   void queue(Stream& stream, Work work);
-  // With `external`, the event is recorded by each launch of the graph that the stream records.
+  // With `external` on a stream that records a graph, each launch of the graph records the event.
   void record(const Event& event, Stream& stream, bool external = false);
   // Later work on the stream waits for the event. If the event is part of a graph that is being recorded, the stream is
   // recorded, too, from now on.

@@ -10,8 +10,8 @@
 //   layout      inputs that are transposed views give the same bits as contiguous ones, int32 indices the same as
 //               int64
 //   replay      each op that is called, repeated alone from what a recorder receives about it, gives the same bits
-//   emulated    the kernels for GPUs, run by the CPU (tests/emulation/), give the same bits, also on the large inputs,
-//               on adversarial ones and on zeros of either sign
+//   emulated    the CPU runs the kernels for GPUs (tests/emulation/) and gets the same bits, also on large and
+//               adversarial inputs and on zeros of either sign
 //   cuda        a GPU gives the same bits, if the build has a toolkit; skipped if the machine has no GPU
 //   zero_fill   `zero_filled`, a route to the same result with additional terms that are zero (NUMERICS.md, rule 7),
 //               gives the same bits on adversarial inputs: subnormals, signed zeros, huge and tiny magnitudes

@@ -164,7 +164,7 @@ TEST_P(Bfloat16, NormsOfRows) {
           return Tensors{g.dx, g.dgamma, g.dbeta};
         });
       if (narrow_x) narrow.push_back(4);
-      // With a residual's gradient added: the sum of two gradients, each of x's type. With and without weights.
+      // The gradient of a residual branch is added: both terms have x's type. Tested with and without weights.
       for (const RowNorm kind : {RowNorm::layer, RowNorm::rms})
         expect_rounded("gradient and sum", {x, gamma, beta, dy, normal({rows, cols}, "sum")}, narrow,
                        {type, type, type}, [&](const Tensors& t) {

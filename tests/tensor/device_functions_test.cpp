@@ -28,9 +28,9 @@ constexpr int64_t kPatterns = 1 << 16, kDense = 1 << 16, kTail = 3;
 
 float uniform(uint64_t key, int64_t i) { return uniform01(philox(key, static_cast<uint32_t>(i), 0, 0, 0).v[0]); }
 
-// For bfloat16 all numbers, eight times, so that each is at every place in an access of 16 bytes. For float32 those,
-// once as they are and once with lower halves of bits, then numbers within 10 and within 10^5 of zero. Then a tail that
-// no access of 16 bytes covers.
+// Returns all bfloat16 numbers eight times, so that each is at every place in an access of 16 bytes. For float32 it
+// returns them once as they are and once with the upper half repeated below, then numbers within 10 and 10^5 of zero.
+// The last elements are a tail that no access of 16 bytes covers.
 Tensor arguments(DType type) {
   const bool narrow = type == DType::bf16;
   const int64_t patterns = (narrow ? 8 : 2) * kPatterns;

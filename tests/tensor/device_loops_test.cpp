@@ -96,7 +96,7 @@ TEST_P(DeviceLoops, PicksAndTheirSums) {
   });
 }
 
-// With equal elements and, in different places of a row, NaN.
+// The rows have equal elements, and NaN in different places.
 TEST_P(DeviceLoops, Extrema) {
   for (const int64_t extent : {1, 2, 3, 4, 7}) {
     Tensor x = make_inputs({{{70, extent, 180}, Input::Kind::index, 4}}, "x")[0].to(DType::f32);
