@@ -54,6 +54,24 @@ class alignas(16) ChunkSums {
       x.at_[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
   }
+  // Puts chains away, and returns them: a second sum does not take registers while another one is computed.
+  __device__ void put(const Chains& x) {
+    float4* const at = at_;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const Vec<float>* four = &x[i / 2][i % 2 * 4];
+      at[i] = make_float4(four[0].v, four[1].v, four[2].v, four[3].v);
+    }
+  }
+  __device__ void get(Chains& x) const {
+    const float4* const at = at_;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float4 four = at[i];
+      Vec<float>* to = &x[i / 2][i % 2 * 4];
+      to[0].v = four.x, to[1].v = four.y, to[2].v = four.z, to[3].v = four.w;
+    }
+  }
   __device__ float4 four(int p, int half) const { return at_[2 * p + half]; }
 
  private:
