@@ -21,14 +21,6 @@ struct alignas(16) TileOfSteps {
   float at[kDepth][kRow];
 };
 
-// Returns x, and hides from the compiler how it was computed: it is kept in one register, as a whole.
-__device__ inline int whole(int x) {
-#ifdef __CUDACC__
-  asm("" : "+r"(x));
-#endif
-  return x;
-}
-
 // Matrices of a batch: term (i, k) is at data[batch * of_batch + i * of_i + k * of_k].
 template <bool kTermsAlongK>
 struct MatrixOperand {
@@ -64,8 +56,8 @@ class TileLoader {
  public:
   using Tile = TileOfSteps<kSide>;
 
-  __device__ TileLoader(const Operand& operand, int batch, int first, int lines, int k, int k_end)
-      : operand_(operand), left_(k_end - k - offset()), to_(whole(offset() * Tile::kRow + line_of(0))), place_(operand.place(batch, k + offset())) {
+  __device__ TileLoader(const Operand& operand, int batch, int first, int lines, int k)
+      : operand_(operand), to_(offset() * Tile::kRow + line_of(0)), place_(operand.place(batch, k + offset())) {
 #pragma unroll
     for (int p = 0; p < kLines; ++p) {
       exists_[p] = first + line_of(p) < lines;
@@ -73,16 +65,15 @@ class TileLoader {
     }
   }
 
-  // Starts to load the tile that begins `by` steps after the last one, at first after k. Steps past the end are zero
-  // and not read, so that callers need no branch, behind which the compiler would delay the loads.
-  __device__ void load(int by) {
+  // Starts to load the tile that begins `by` steps after the last one, at first after k, of which `steps` steps exist.
+  // Others are zero and not read, so that callers need no branch, behind which the compiler would delay the loads.
+  __device__ void load(int by, int steps) {
     operand_.advance(line_, place_, by);
-    left_ -= by;
 #pragma unroll
     for (int l = 0; l < kLines; ++l) {
       typename Operand::Line line[1] = {line_[l]};
       typename Operand::Place place = place_;
-      int left = exists_[l] ? left_ : 0;
+      int left = exists_[l] ? steps - offset() : 0;
 #pragma unroll
       for (int p = l; p < kPieces; p += kLines) {
         if constexpr (kWidth == 4) {
@@ -143,8 +134,7 @@ class TileLoader {
   }
 
   const Operand& operand_;
-  int left_;  // steps from place_ to the end
-  int to_;    // where the first piece is stored in a tile
+  int to_;  // where the first piece is stored in a tile
   typename Operand::Place place_;
   typename Operand::Line line_[kLines];
   bool exists_[kLines];

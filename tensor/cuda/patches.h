@@ -281,7 +281,7 @@ struct FilterOfOutputs {
     for (; p.o >= filters; p.o -= filters) ++p.tap;
   }
   __device__ bool has(const Line&, const Place&) const { return true; }
-  __device__ const float* at(const Line& line, const Place& p) const { 
+  __device__ const float* at(const Line& line, const Place& p) const {
     return line + int64_t{p.o * taps + p.tap} * channels;
   }
   bool in_fours() const { return channels % 4 == 0 && reinterpret_cast<uintptr_t>(w) % 16 == 0; }

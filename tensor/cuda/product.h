@@ -65,8 +65,7 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
 
   __shared__ TileOfProduct tile;  // for after the loop, which needs all registers
 
-  const auto [i_first, j_first, batch_of_terms, slice_of_terms] =
-      TileOfProduct::of_block<kRows, kCols>(f, slices);
+  const auto [i_first, j_first, batch_of_terms, slice_of_terms] = TileOfProduct::of_block<kRows, kCols>(f, slices);
   if (threadIdx.x == 0) tile = {i_first, j_first, batch_of_terms, slice_of_terms};
   const int k_begin = slice_of_terms * slices.length;
   const int k_end = f.k - k_begin < slices.length ? f.k : k_begin + slices.length;
@@ -74,8 +73,8 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
   Chains chain;
   clear(chain);
   ChunkSums group;
-  Streamed<LoadA> a{LoadA(f.a, batch_of_terms, i_first, f.m, k_begin, k_end), a_tiles};
-  Streamed<LoadB> b{LoadB(f.b, batch_of_terms, j_first, f.n, k_begin, k_end), b_tiles};
+  Streamed<LoadA> a{LoadA(f.a, batch_of_terms, i_first, f.m, k_begin), a_tiles};
+  Streamed<LoadB> b{LoadB(f.b, batch_of_terms, j_first, f.n, k_begin), b_tiles};
   static_assert((kChunk & (kChunk - 1)) == 0, "steps of two chunks differ in a bit above those of a chunk");
   multiply_steps<kRows, kCols>(a, b, k_begin, k_end, f.skip(batch_of_terms), chain, [&](int k, int next) {
     if (next >= k_end || (next ^ k) >= static_cast<int>(kChunk)) group.take(chain);

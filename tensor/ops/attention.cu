@@ -58,7 +58,7 @@ struct alignas(16) PairTile {
 struct Resident {
   const PairTile& pairs;
   int first;  // step of the first column
-  __device__ void load(int) {}
+  __device__ void load(int, int) {}
   __device__ void store(int) {}
   __device__ const float* row(int, int k, int d) const { return pairs.at[k - first + d]; }
 };
@@ -82,7 +82,7 @@ struct Block {
                          int y_rows, Chains& out) const {
     using Loader = TileLoader<MatrixOperand<true>, kSide, kThreads, kWidth>;
     clear(out);
-    Streamed<Loader> a{Loader(x, 0, i0, x_rows, 0, size), left}, b{Loader(y, 0, j0, y_rows, 0, size), right};
+    Streamed<Loader> a{Loader(x, 0, i0, x_rows, 0), left}, b{Loader(y, 0, j0, y_rows, 0), right};
     multiply_steps<kSide, kSide>(a, b, 0, size, SkipNothing{}, out, [](int, int) {});
     __syncthreads();
   }
@@ -92,7 +92,7 @@ struct Block {
     using Loader = TileLoader<MatrixOperand<false>, kSide, kThreads, kWidth>;
     const int end = y_rows - k0 < kSide ? y_rows : k0 + kSide;
     Resident a{pairs, k0};
-    Streamed<Loader> b{Loader(y, 0, c0, size, k0, end), right};
+    Streamed<Loader> b{Loader(y, 0, c0, size, k0), right};
     multiply_steps<kSide, kSide>(a, b, k0, end, SkipNothing{}, sums, [](int, int) {});
     __syncthreads();
   }
