@@ -17,7 +17,8 @@ constexpr int kDepth = 8;  // steps of k per tile
 
 template <int kSide>
 struct alignas(16) TileOfSteps {
-  float at[kDepth][kSide + 4];  // padded by four, so that transposed stores have no bank conflicts
+  static constexpr int kRow = kSide + 4;  // padded by four, so that transposed stores have no bank conflicts
+  float at[kDepth][kRow];
 };
 
 // Matrices of a batch: term (i, k) is at data[batch * of_batch + i * of_i + k * of_k].
@@ -55,8 +56,8 @@ class TileLoader {
  public:
   using Tile = TileOfSteps<kSide>;
 
-  __device__ TileLoader(const Operand& operand, int batch, int first, int lines, int k, int k_end)
-      : operand_(operand), left_(k_end - k - offset()), place_(operand.place(batch, k + offset())) {
+  __device__ TileLoader(const Operand& operand, int batch, int first, int lines, int k)
+      : operand_(operand), to_(offset() * Tile::kRow + line_of(0)), place_(operand.place(batch, k + offset())) {
 #pragma unroll
     for (int p = 0; p < kLines; ++p) {
       exists_[p] = first + line_of(p) < lines;
@@ -64,16 +65,15 @@ class TileLoader {
     }
   }
 
-  // Starts to load the tile that begins `by` steps after the last one, at first after k. Steps past the end are zero
-  // and not read, so that callers need no branch, behind which the compiler would delay the loads.
-  __device__ void load(int by) {
+  // Starts to load the tile that begins `by` steps after the last one, at first after k, of which `steps` steps exist.
+  // Others are zero and not read, so that callers need no branch, behind which the compiler would delay the loads.
+  __device__ void load(int by, int steps) {
     operand_.advance(line_, place_, by);
-    left_ -= by;
 #pragma unroll
     for (int l = 0; l < kLines; ++l) {
       typename Operand::Line line[1] = {line_[l]};
       typename Operand::Place place = place_;
-      int left = exists_[l] ? left_ : 0;
+      int left = exists_[l] ? steps - offset() : 0;
 #pragma unroll
       for (int p = l; p < kPieces; p += kLines) {
         if constexpr (kWidth == 4) {
@@ -94,14 +94,15 @@ class TileLoader {
   __device__ void store(Tile& tile) const {
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
-      const int i = line_of(p), k = offset() + (kLines > 1 ? 0 : p * kNextPiece);
+      constexpr int kNext = kLines > 1 ? kThreads / 2 : kNextPiece * Tile::kRow;
+      float* const to = &tile.at[0][0] + (to_ + p * kNext);
       if constexpr (kPieceAlongK) {
-        tile.at[k][i] = piece_[p].x;
-        tile.at[k + 1][i] = piece_[p].y;
-        tile.at[k + 2][i] = piece_[p].z;
-        tile.at[k + 3][i] = piece_[p].w;
+        to[0] = piece_[p].x;
+        to[Tile::kRow] = piece_[p].y;
+        to[2 * Tile::kRow] = piece_[p].z;
+        to[3 * Tile::kRow] = piece_[p].w;
       } else {
-        *reinterpret_cast<float4*>(&tile.at[k][i]) = piece_[p];
+        *reinterpret_cast<float4*>(to) = piece_[p];
       }
     }
   }
@@ -133,7 +134,7 @@ class TileLoader {
   }
 
   const Operand& operand_;
-  int left_;  // steps from place_ to the end
+  int to_;  // where the first piece is stored in a tile
   typename Operand::Place place_;
   typename Operand::Line line_[kLines];
   bool exists_[kLines];

@@ -1,6 +1,7 @@
 #pragma once
 // Images as operands of a product (operand.h). A convolution's terms are elements of images, found from a position of
 // the result and a tap with its channel (NUMERICS.md, rule 10). Neither needs a division from one step to the next.
+// Addresses are computed from 32-bit coordinates where they are used: products have no registers for 64-bit offsets.
 #include "tensor/cuda/operand.h"
 #include "tensor/ops/conv2d.h"
 
@@ -9,20 +10,29 @@ namespace elinvar::HWY_NAMESPACE {
 // A coordinate outside every image, which it stays when others are added.
 constexpr int kNowhere = 1 << 29;
 
+// Returns the address of element c of a pixel. `bytes` is the size of a pixel.
+__device__ inline const float* in_pixel(const float* x, int c, int pixel, uint32_t bytes) {
+  return reinterpret_cast<const float*>(reinterpret_cast<const char*>(x + c) +
+                                        uint64_t{static_cast<uint32_t>(pixel)} * bytes);
+}
+
 // x at position (n, oh, ow) and tap (kh, kw, c): a factor of the forward pass and of the gradient of the filter.
 struct Patches {
   struct Position {
-    int h, w;        // of the first tap
-    int64_t offset;  // of element (n, h, w, 0)
+    int h, w;   // of the first tap
+    int image;  // index of pixel (n, 0, 0)
   };
   struct Tap {
-    int h, w, c;  // relative to the first tap
-    int64_t offset;
+    int h, w;  // relative to the first tap
+    int c;     // of all channels
   };
   const float* x;
   int height, width, all_channels, channels;  // of an image, and of a group
   int out_height, out_width, kernel_width;
   int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+  // Products of these, which would take registers.
+  int pixels, span_h, span_w, end_h, end_w, kernel_span_w;
+  uint32_t pixel_bytes;
 
   Patches(const ConvGeometry& g, const float* data)
       : x(data),
@@ -38,42 +48,44 @@ struct Patches {
         pad_h(static_cast<int>(g.pad_h)),
         pad_w(static_cast<int>(g.pad_w)),
         dilation_h(static_cast<int>(g.dilation_h)),
-        dilation_w(static_cast<int>(g.dilation_w)) {}
+        dilation_w(static_cast<int>(g.dilation_w)),
+        pixels(height * width),
+        span_h(out_height * stride_h),
+        span_w(out_width * stride_w),
+        end_h(span_h - pad_h),
+        end_w(span_w - pad_w),
+        kernel_span_w(kernel_width * dilation_w),
+        pixel_bytes(4 * static_cast<uint32_t>(all_channels)) {}
 
   __device__ Position position(int i) const {
     const int row = i / out_width, n = row / out_height;
     const int h = (row - n * out_height) * stride_h - pad_h, w = (i - row * out_width) * stride_w - pad_w;
-    return {h, w, ((int64_t{n} * height + h) * width + w) * all_channels};
+    return {h, w, n * pixels};
   }
   __device__ void advance(Position& p, int by) const {
     p.w += by * stride_w;
-    p.offset += int64_t{by} * stride_w * all_channels;
-    while (p.w >= out_width * stride_w - pad_w) {
-      p.w -= out_width * stride_w;
+    while (p.w >= end_w) {
+      p.w -= span_w;
       p.h += stride_h;
-      p.offset += int64_t{stride_h * width - out_width * stride_w} * all_channels;
-      if (p.h < out_height * stride_h - pad_h) continue;
-      p.h -= out_height * stride_h;
-      p.offset += int64_t{height - out_height * stride_h} * width * all_channels;
+      if (p.h < end_h) continue;
+      p.h -= span_h;
+      p.image += pixels;
     }
   }
 
-  __device__ Tap tap(int k) const {
+  __device__ Tap tap(int group, int k) const {
     const int at = k / channels, h = at / kernel_width * dilation_h, w = at % kernel_width * dilation_w;
-    const int c = k - at * channels;
-    return {h, w, c, int64_t{h * width + w} * all_channels + c};
+    return {h, w, group * channels + (k - at * channels)};
   }
-  __device__ void advance(Tap& t, int by) const {
+  // `end` is the end of the group's channels.
+  __device__ void advance(Tap& t, int end, int by) const {
     t.c += by;
-    t.offset += by;
-    while (t.c >= channels) {
+    while (t.c >= end) {
       t.c -= channels;
       t.w += dilation_w;
-      t.offset += dilation_w * all_channels - channels;
-      if (t.w < kernel_width * dilation_w) continue;
+      if (t.w < kernel_span_w) continue;
       t.w = 0;
       t.h += dilation_h;
-      t.offset += int64_t{dilation_h * width - kernel_width * dilation_w} * all_channels;
     }
   }
 
@@ -81,7 +93,9 @@ struct Patches {
     return static_cast<unsigned>(p.h + t.h) < static_cast<unsigned>(height) &&
            static_cast<unsigned>(p.w + t.w) < static_cast<unsigned>(width);
   }
-  __device__ const float* at(const Position& p, const Tap& t) const { return x + (p.offset + t.offset); }
+  __device__ const float* at(const Position& p, const Tap& t) const {
+    return in_pixel(x, t.c, p.image + (p.h + t.h) * width + (p.w + t.w), pixel_bytes);
+  }
   bool in_fours() const {
     return channels % 4 == 0 && all_channels % 4 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
   }
@@ -91,21 +105,20 @@ struct Patches {
 struct PatchesOfPositions {
   static constexpr bool kAlongK = true;
   using Line = Patches::Position;
-  using Place = Patches::Tap;
+  struct Place {
+    Patches::Tap tap;
+    int end;  // of the group's channels
+  };
   Patches patches;
 
-  __device__ Line line(int group, int i, int) const {
-    Line line = patches.position(i);
-    line.offset += group * patches.channels;
-    return line;
-  }
-  __device__ Place place(int, int k) const { return patches.tap(k); }
+  __device__ Line line(int, int i, int) const { return patches.position(i); }
+  __device__ Place place(int group, int k) const { return {patches.tap(group, k), (group + 1) * patches.channels}; }
   template <int kLines>
   __device__ void advance(Line (&)[kLines], Place& t, int by) const {
-    patches.advance(t, by);
+    patches.advance(t.tap, t.end, by);
   }
-  __device__ bool has(const Line& p, const Place& t) const { return patches.has(p, t); }
-  __device__ const float* at(const Line& p, const Place& t) const { return patches.at(p, t); }
+  __device__ bool has(const Line& p, const Place& t) const { return patches.has(p, t.tap); }
+  __device__ const float* at(const Line& p, const Place& t) const { return patches.at(p, t.tap); }
 };
 
 // The operand of the gradient of the filter: a line for each tap and channel.
@@ -115,11 +128,7 @@ struct PatchesOfTaps {
   using Place = Patches::Position;
   Patches patches;
 
-  __device__ Line line(int group, int j, int) const {
-    Line line = patches.tap(j);
-    line.offset += group * patches.channels;
-    return line;
-  }
+  __device__ Line line(int group, int j, int) const { return patches.tap(group, j); }
   __device__ Place place(int, int k) const { return patches.position(k); }
   template <int kLines>
   __device__ void advance(Line (&)[kLines], Place& p, int by) const {
@@ -136,13 +145,13 @@ struct PatchesOfTaps {
 struct Outputs {
   static constexpr bool kAlongK = true;
   struct Line {
-    int h, w;  // in strides
-    int64_t offset;
+    int h, w;   // in strides
+    int image;  // index of pixel (n, 0, 0) of dy
   };
   struct Place {
-    int h, w, o, kh, kw;  // h, w: in strides, relative to the line's
-    int phase_h, phase_w;
-    int64_t offset;
+    int h, w;    // in strides, relative to the line's
+    int o, end;  // of all filters, and of the group's
+    int tap, batch;
   };
   const float* dy;
   int height, width;           // of the input
@@ -188,30 +197,30 @@ struct Outputs {
     return h * stride_h == down && w * stride_w == right;
   }
 
-  __device__ Line line(int batch, int i, int) const {
+  __device__ Line line(int, int i, int) const {
     const int row = i / lines_wide, n = row / lines_high, h = row - n * lines_high, w = i - row * lines_wide;
-    return {h, w, ((int64_t{n} * out_height + h) * out_width + w) * all_filters + batch / phases() * filters};
+    return {h, w, n * out_height * out_width};
   }
   __device__ Place place(int batch, int k) const {
-    const int tap = k / filters;
-    Place p{0, 0, k - tap * filters, tap / kernel_width, tap % kernel_width, phase_h(batch), phase_w(batch), 0};
+    const int tap = k / filters, first = batch / phases() * filters;
+    Place p{0, 0, first + (k - tap * filters), first + filters, tap, batch};
     find(p);
     return p;
   }
   template <int kLines>
   __device__ void advance(Line (&)[kLines], Place& p, int by) const {
     p.o += by;
-    p.offset += by;
-    if (p.o < filters) return;
-    for (; p.o >= filters; p.o -= filters)
-      if (++p.kw == kernel_width) p.kw = 0, ++p.kh;
+    if (p.o < p.end) return;
+    for (; p.o >= p.end; p.o -= filters) ++p.tap;
     find(p);
   }
   __device__ bool has(const Line& line, const Place& p) const {
     return static_cast<unsigned>(line.h + p.h) < static_cast<unsigned>(out_height) &&
            static_cast<unsigned>(line.w + p.w) < static_cast<unsigned>(out_width);
   }
-  __device__ const float* at(const Line& line, const Place& p) const { return dy + (line.offset + p.offset); }
+  __device__ const float* at(const Line& line, const Place& p) const {
+    return in_pixel(dy, p.o, line.image + (line.h + p.h) * out_width + (line.w + p.w), 4u * all_filters);
+  }
 
   // Skips steps whose terms all belong to taps that the phase does not see.
   struct Skip {
@@ -244,8 +253,8 @@ struct Outputs {
 
  private:
   __device__ void find(Place& p) const {
-    if (!sees(p.phase_h, p.phase_w, p.kh, p.kw, p.h, p.w)) p.h = p.w = kNowhere;
-    p.offset = (int64_t{p.h} * out_width + p.w) * all_filters + p.o;
+    if (!sees(phase_h(p.batch), phase_w(p.batch), p.tap / kernel_width, p.tap % kernel_width, p.h, p.w))
+      p.h = p.w = kNowhere;
   }
 };
 
@@ -254,8 +263,7 @@ struct FilterOfOutputs {
   static constexpr bool kAlongK = false;
   using Line = const float*;
   struct Place {
-    int o;
-    int64_t offset;
+    int o, tap;
   };
   const float* w;
   int channels, filters, taps, phases;
@@ -264,17 +272,18 @@ struct FilterOfOutputs {
     return w + int64_t{batch / phases} * filters * taps * channels + j;
   }
   __device__ Place place(int, int k) const {
-    const int tap = k / filters, o = k - tap * filters;
-    return {o, (int64_t{o} * taps + tap) * channels};
+    const int tap = k / filters;
+    return {k - tap * filters, tap};
   }
   template <int kLines>
   __device__ void advance(Line (&)[kLines], Place& p, int by) const {
     p.o += by;
-    p.offset += int64_t{by} * taps * channels;
-    for (; p.o >= filters; p.o -= filters) p.offset += channels - int64_t{filters} * taps * channels;
+    for (; p.o >= filters; p.o -= filters) ++p.tap;
   }
   __device__ bool has(const Line&, const Place&) const { return true; }
-  __device__ const float* at(const Line& line, const Place& p) const { return line + p.offset; }
+  __device__ const float* at(const Line& line, const Place& p) const {
+    return line + int64_t{p.o * taps + p.tap} * channels;
+  }
   bool in_fours() const { return channels % 4 == 0 && reinterpret_cast<uintptr_t>(w) % 16 == 0; }
 };
 

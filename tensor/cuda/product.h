@@ -38,6 +38,21 @@ __device__ inline void place_of_tile(int tile, int down, int across, int& i, int
   i = panel * kPanel + in_panel - j * high;
 }
 
+// What a block computes.
+struct TileOfProduct {
+  int i, j, batch, slice;  // the first row and column
+  template <int kRows, int kCols, class Factors>
+  __device__ static TileOfProduct of_block(const Factors& f, const ProductSlices& slices) {
+    const int down = (f.m + kRows - 1) / kRows, across = (f.n + kCols - 1) / kCols;
+    const int block = static_cast<int>(blockIdx.x), rest = block / (down * across);
+    TileOfProduct to;
+    place_of_tile(block - rest * (down * across), down, across, to.i, to.j);
+    to.i *= kRows, to.j *= kCols;
+    to.batch = rest % f.batch, to.slice = slices.first + rest / f.batch;
+    return to;
+  }
+};
+
 template <class Factors, int kRows, int kCols, int kWidth>
 __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
     product_tiles(const __grid_constant__ Factors f, const ProductSlices slices) {
@@ -48,26 +63,25 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
   __shared__ typename LoadA::Tile a_tiles[2];
   __shared__ typename LoadB::Tile b_tiles[2];
 
-  const int down = (f.m + kRows - 1) / kRows, across = (f.n + kCols - 1) / kCols;
-  const int tile = static_cast<int>(blockIdx.x) % (down * across),
-            rest = static_cast<int>(blockIdx.x) / (down * across);
-  const int batch = rest % f.batch, slice = slices.first + rest / f.batch;
-  int i0, j0;
-  place_of_tile(tile, down, across, i0, j0);
-  i0 *= kRows, j0 *= kCols;
-  const int k_begin = slice * slices.length;
+  __shared__ TileOfProduct tile;  // for after the loop, which needs all registers
+
+  const auto [i_first, j_first, batch_of_terms, slice_of_terms] = TileOfProduct::of_block<kRows, kCols>(f, slices);
+  if (threadIdx.x == 0) tile = {i_first, j_first, batch_of_terms, slice_of_terms};
+  const int k_begin = slice_of_terms * slices.length;
   const int k_end = f.k - k_begin < slices.length ? f.k : k_begin + slices.length;
 
   Chains chain;
   clear(chain);
   ChunkSums group;
-  Streamed<LoadA> a{LoadA(f.a, batch, i0, f.m, k_begin, k_end), a_tiles};
-  Streamed<LoadB> b{LoadB(f.b, batch, j0, f.n, k_begin, k_end), b_tiles};
+  Streamed<LoadA> a{LoadA(f.a, batch_of_terms, i_first, f.m, k_begin), a_tiles};
+  Streamed<LoadB> b{LoadB(f.b, batch_of_terms, j_first, f.n, k_begin), b_tiles};
   static_assert((kChunk & (kChunk - 1)) == 0, "steps of two chunks differ in a bit above those of a chunk");
-  multiply_steps<kRows, kCols>(a, b, k_begin, k_end, f.skip(batch), chain, [&](int k, int next) {
+  multiply_steps<kRows, kCols>(a, b, k_begin, k_end, f.skip(batch_of_terms), chain, [&](int k, int next) {
     if (next >= k_end || (next ^ k) >= static_cast<int>(kChunk)) group.take(chain);
   });
 
+  __syncthreads();
+  const auto [i0, j0, batch, slice] = tile;
   constexpr bool kWholeFours = kWidth == 4 && !decltype(f.b)::kAlongK;  // columns exist by fours
   const ThreadTile<kRows, kCols> mine;
   const float* bias = slices.sums ? nullptr : f.bias(batch);

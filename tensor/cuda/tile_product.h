@@ -3,9 +3,9 @@
 // steps at a time from shared memory. While these are multiplied, the terms of the next steps are loaded to registers.
 //
 // A and B are sides of a product:
-//   void load(int by);                              // starts to load the steps that begin `by` after the last ones
-//   void store(int at);                             // stores them to buffer 0 or 1
-//   const float* row(int at, int k, int d) const;   // step k + d, of buffer `at`, by lines
+//   void load(int by, int steps);  // starts to load the steps that begin `by` after the last ones, of which `steps`
+//   exist void store(int at);                             // stores them to buffer 0 or 1 const float* row(int at, int
+//   k, int d) const;   // step k + d, of buffer `at`, by lines
 #include "tensor/cuda/operand.h"
 #include "tensor/simd-inl.h"
 
@@ -54,6 +54,24 @@ class alignas(16) ChunkSums {
       x.at_[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
   }
+  // Puts chains away, and returns them: a second sum does not take registers while another one is computed.
+  __device__ void put(const Chains& x) {
+    float4* const at = at_;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const Vec<float>* four = &x[i / 2][i % 2 * 4];
+      at[i] = make_float4(four[0].v, four[1].v, four[2].v, four[3].v);
+    }
+  }
+  __device__ void get(Chains& x) const {
+    const float4* const at = at_;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float4 four = at[i];
+      Vec<float>* to = &x[i / 2][i % 2 * 4];
+      to[0].v = four.x, to[1].v = four.y, to[2].v = four.z, to[3].v = four.w;
+    }
+  }
   __device__ float4 four(int p, int half) const { return at_[2 * p + half]; }
 
  private:
@@ -87,7 +105,7 @@ struct Streamed {
   using Tile = typename Loader::Tile;
   Loader loader;
   Tile* tiles;  // two
-  __device__ void load(int by) { loader.load(by); }
+  __device__ void load(int by, int steps) { loader.load(by, steps); }
   __device__ void store(int at) { loader.store(tiles[at]); }
   __device__ const float* row(int at, int, int d) const { return tiles[at].at[d]; }
 };
@@ -104,15 +122,15 @@ __device__ void multiply_steps(A& a, B& b, int k, int k_end, const Skip& skip, C
   using V = Vec<float>;
   const ThreadTile<kRows, kCols> mine;
   const int first = skip.next(k);
-  a.load(first - k);
-  b.load(first - k);
+  a.load(first - k, k_end - first);
+  b.load(first - k, k_end - first);
   a.store(0);
   b.store(0);
   k = first;
   for (int at = 0; k < k_end; at ^= 1) {
     const int next = skip.next(k + kDepth);
-    a.load(next - k);
-    b.load(next - k);
+    a.load(next - k, k_end - next);
+    b.load(next - k, k_end - next);
     __syncthreads();  // `at` is complete, the other buffer is no longer read, and no compiler delays the loads
 #pragma unroll
     for (int d = 0; d < kDepth; ++d) {

@@ -58,7 +58,7 @@ struct alignas(16) PairTile {
 struct Resident {
   const PairTile& pairs;
   int first;  // step of the first column
-  __device__ void load(int) {}
+  __device__ void load(int, int) {}
   __device__ void store(int) {}
   __device__ const float* row(int, int k, int d) const { return pairs.at[k - first + d]; }
 };
@@ -82,7 +82,7 @@ struct Block {
                          int y_rows, Chains& out) const {
     using Loader = TileLoader<MatrixOperand<true>, kSide, kThreads, kWidth>;
     clear(out);
-    Streamed<Loader> a{Loader(x, 0, i0, x_rows, 0, size), left}, b{Loader(y, 0, j0, y_rows, 0, size), right};
+    Streamed<Loader> a{Loader(x, 0, i0, x_rows, 0), left}, b{Loader(y, 0, j0, y_rows, 0), right};
     multiply_steps<kSide, kSide>(a, b, 0, size, SkipNothing{}, out, [](int, int) {});
     __syncthreads();
   }
@@ -92,7 +92,7 @@ struct Block {
     using Loader = TileLoader<MatrixOperand<false>, kSide, kThreads, kWidth>;
     const int end = y_rows - k0 < kSide ? y_rows : k0 + kSide;
     Resident a{pairs, k0};
-    Streamed<Loader> b{Loader(y, 0, c0, size, k0, end), right};
+    Streamed<Loader> b{Loader(y, 0, c0, size, k0), right};
     multiply_steps<kSide, kSide>(a, b, k0, end, SkipNothing{}, sums, [](int, int) {});
     __syncthreads();
   }
@@ -316,9 +316,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   for (int64_t h = at.h * shared; h < (at.h + 1) * shared; ++h) {
     const auto q = rows_of(a.q, at.b, h), d_o = rows_of(a.d_o, at.b, h);
     const auto q_columns = columns_of(a.q, at.b, h), d_o_columns = columns_of(a.d_o, at.b, h);
-    Chains chain_of_k, chain_of_v;
-    clear(chain_of_k);
+    Chains chain_of_v;
     clear(chain_of_v);
+    ChunkSums chain_of_k;  // put away, as scores need the registers
     Sums of_k, of_v;
     for (int i0 = first; i0 < tq; i0 += kSide) {
       __syncthreads();  // the previous statistics are no longer read
@@ -337,9 +337,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       pairs.each(mine, [&](int p, int c, float& pair) {
         pair = sees(p, c) ? score_gradient(pair, x[p][c], scale, stats[mine.col(c)]) : 0.0f;
       });
-      block.add(pairs, q_columns, i0, tq, at.column, chain_of_k);
       const bool last = i0 + kSide >= tq;
-      of_k.close(chain_of_k, i0 + kSide, last);
+      chain_of_k.get(x);
+      block.add(pairs, q_columns, i0, tq, at.column, x);
+      of_k.close(x, i0 + kSide, last);
+      chain_of_k.put(x);
       of_v.close(chain_of_v, i0 + kSide, last);
     }
     dk.take(of_k.total);
