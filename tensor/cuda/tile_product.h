@@ -3,9 +3,9 @@
 // steps at a time from shared memory. While these are multiplied, the terms of the next steps are loaded to registers.
 //
 // A and B are sides of a product:
-//   void load(int by, int steps);  // starts to load the steps that begin `by` after the last ones, of which `steps`
-//   exist void store(int at);                             // stores them to buffer 0 or 1 const float* row(int at, int
-//   k, int d) const;   // step k + d, of buffer `at`, by lines
+//   void load(int by, int steps);   // starts to load those that begin `by` after the last ones; `steps` of them exist
+//   void store(int at);             // stores them to buffer 0 or 1
+//   const float* row(int at, int k, int d) const;   // step k + d, of buffer `at`, by lines
 #include "tensor/cuda/operand.h"
 #include "tensor/simd-inl.h"
 
