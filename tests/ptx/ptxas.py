@@ -1,17 +1,23 @@
 #!/usr/bin/env python3
-"""Holds what ptxas makes of the kernels to registers.sm_90.txt: registers, spills, shared memory and occupancy.
+"""Holds what ptxas makes of the kernels to registers.sm_90.txt and its like: registers, spills, shared memory, occupancy.
 
-    tests/ptx/ptxas.py [--build build] [--write]
+    tests/ptx/ptxas.py [--build build] [--ptxas PROGRAM] [--write] [--compile sm_80,sm_100]
 
-The build runs `ptxas -v` for the PTX of each file and architecture and keeps its output. More spills than the table has
-are a failure, and for sm_90 so is any spill of products of matrices, of convolutions and of attention; with the ptxas
-of the table, so is any other difference. Of another ptxas, differences of registers are counted only. --write
-rewrites the tables of the architectures that the build has. An architecture without a table is named and not compared.
+The build keeps what ptxas reports while it compiles the kernels. More spills than the table has are a failure, and so is
+any spill of products of matrices, convolutions and attention for sm_90; with the ptxas of the table, so is any other
+difference. Of another ptxas, differences of registers are counted only. --write rewrites the tables of the architectures
+that the build has. An architecture without a table is named and not compared. --compile takes other architectures than
+the build's, for which it compiles the kernels, which takes minutes.
 Exit codes: 0 as in the table, 1 not, 2 a wrong call."""
 import argparse
+import json
+import os
 import pathlib
 import re
+import shlex
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from ptx_text import plain_name
 
@@ -43,22 +49,52 @@ def bounds_of(text):
     return found
 
 
-def measured(logs, target):
-    """(version of ptxas, {(file, kernel): (registers, stores, loads, shared, threads, warps)}) of the build's logs."""
-    version, rows = "", {}
-    for log in sorted(logs.glob("*.log")):
-        text = log.read_text()
-        version = re.search(r"V(\d[\d.]*)", text).group(1)
-        bounds = bounds_of(pathlib.Path(text.splitlines()[0]).read_text())
-        for entry in text.split("Compiling entry function '")[1:]:
-            kernel = entry.split("'")[0]
+def measured(reports, bounds):
+    """{target: {(file, kernel): (registers, stores, loads, shared, threads, warps)}}, of {file: report of ptxas -v}."""
+    targets = {}
+    for file, report in reports.items():
+        for entry in report.split("Compiling entry function '")[1:]:
+            kernel, target = re.match(r"(\w+)' for '(\w+)'", entry).groups()
             spilled = re.search(f"properties for {kernel}" + r"\s+.*, (\d+) bytes spill stores, (\d+) bytes", entry)
             registers = int(re.search(r"Used (\d+) registers", entry).group(1))
             shared = int((re.search(r"(\d+) bytes smem", entry) or [0, 0])[1])
-            threads = bounds.get(kernel, UNBOUNDED)
-            rows[log.stem, plain_name(kernel)] = (registers, *map(int, spilled.groups()), shared, threads,
-                                                  occupancy(target, registers, shared, threads))
-    return version, rows
+            name = plain_name(kernel)
+            threads = bounds.get((file, name), UNBOUNDED)
+            targets.setdefault(target, {})[file, name] = (registers, *map(int, spilled.groups()), shared, threads,
+                                                          occupancy(target, registers, shared, threads))
+    return targets
+
+
+def bounds_of_build(build):
+    """{(file, kernel): threads of a block}, which are the same for every architecture."""
+    found = {}
+    for path in build.glob("tests/CMakeFiles/elinvar_ptx_*.dir/**/*.ptx"):
+        found.update({(path.stem, plain_name(kernel)): threads
+                      for kernel, threads in bounds_of(path.read_text()).items()})
+    return found
+
+
+def reports_of_build(build):
+    folder = build / "tensor/CMakeFiles/elinvar_tensor.dir/ops"
+    return {path.name.split(".")[0]: path.read_text() for path in sorted(folder.glob("*.cu.o.ptxas"))}
+
+
+def reports_for(target, build):
+    """Reports of the kernels, compiled for another architecture by the commands of the build."""
+    def compiled(entry):
+        command = [word for word in shlex.split(entry["command"]) if not word.startswith("--generate-code")]
+        command[command.index("-o") + 1] = os.devnull
+        command[command.index("-c")] = "-cubin"
+        run = subprocess.run([*command, f"-arch={target}", "-Xptxas=-v"], cwd=entry["directory"], text=True,
+                             capture_output=True)
+        if run.returncode:
+            raise SystemExit(f"{run.stderr}ptxas.py: {entry['file']} does not compile for {target}")
+        return pathlib.Path(entry["file"]).stem, run.stderr
+
+    entries = [entry for entry in json.loads((build / "compile_commands.json").read_text())
+               if "elinvar_tensor.dir/ops/" in entry["command"] and entry["file"].endswith(".cu")]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(pool.map(compiled, entries))
 
 
 def text_of_table(version, rows):
@@ -102,19 +138,31 @@ def differences(table_version, table, version, rows, target="sm_90"):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    parser.add_argument("--ptxas", default="ptxas", help="the program, for its version")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--compile", default="", metavar="sm_80,..")
     options = parser.parse_args()
-    folders = sorted(options.build.glob("tests/ptx/ptxas/sm_*"))
-    if not folders:
-        print(f"ptxas.py: {options.build} has no output of ptxas: build ptx_tests first", file=sys.stderr)
+    others = [target for target in options.compile.split(",") if target]
+    unknown = [target for target in others if target not in MULTIPROCESSORS]
+    if unknown:
+        print(f"ptxas.py: {unknown[0]} is none of {', '.join(MULTIPROCESSORS)}", file=sys.stderr)
         return 2
+    reports = [reports_of_build(options.build)]
+    if not reports[0]:
+        print(f"ptxas.py: {options.build} has no reports of ptxas: build elinvar_tensor with tests first", file=sys.stderr)
+        return 2
+    version = re.search(r"V(\d[\d.]*)", subprocess.run([options.ptxas, "--version"], text=True, check=True,
+                                                       stdout=subprocess.PIPE).stdout).group(1)
+    bounds = bounds_of_build(options.build)
+    found = {}
+    for report in [*reports, *(reports_for(target, options.build) for target in others)]:
+        found.update(measured(report, bounds))
     failed = False
-    for folder in folders:
-        target, path = folder.name, pathlib.Path(__file__).with_name(f"registers.{folder.name}.txt")
-        if target not in MULTIPROCESSORS or not (path.exists() or options.write):
+    for target, rows in found.items():
+        path = pathlib.Path(__file__).with_name(f"registers.{target}.txt")
+        if not (path.exists() or options.write):
             print(f"{target}: no table, not compared")
             continue
-        version, rows = measured(folder, target)
         if options.write:
             path.write_text(text_of_table(version, rows))
         table_version, table = read_table(path)

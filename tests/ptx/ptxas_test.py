@@ -7,8 +7,7 @@ import unittest
 import inner_loops
 import ptxas
 
-REPORT = """Cuda compilation tools, release 13.0, V13.0.88
-ptxas info    : Compiling entry function '_Z4tilePf' for 'sm_90'
+REPORT = """ptxas info    : Compiling entry function '_Z4tilePf' for 'sm_90'
 ptxas info    : Function properties for _Z4helpf
     8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
 ptxas info    : Function properties for _Z4tilePf
@@ -42,14 +41,18 @@ KEY = ("kernel", "_Z4tilePf")
 class Registers(unittest.TestCase):
     def test_the_report_and_the_bounds_are_read(self):
         with tempfile.TemporaryDirectory() as folder:
-            ptx = pathlib.Path(folder) / "kernel.ptx"
+            ptx = pathlib.Path(folder) / "tests/CMakeFiles/elinvar_ptx_90.dir/ops/kernel.ptx"
+            ptx.parent.mkdir(parents=True)
             ptx.write_text(PTX)
-            (pathlib.Path(folder) / "kernel.log").write_text(f"{ptx}\n{REPORT}")
-            version, rows = ptxas.measured(pathlib.Path(folder), "sm_90")
-            self.assertEqual((version, rows), ("13.0.88", {KEY: (130, 16, 24, 16896, 128, 12)}))
+            bounds = ptxas.bounds_of_build(pathlib.Path(folder))
+            targets = ptxas.measured({"kernel": REPORT + REPORT.replace("sm_90", "sm_80").replace("130 reg", "128 reg")},
+                                     bounds)
+            rows = targets["sm_90"]
+            self.assertEqual(rows, {KEY: (130, 16, 24, 16896, 128, 12)})
+            self.assertEqual(targets["sm_80"], {KEY: (128, 16, 24, 16896, 128, 16)})
             table = pathlib.Path(folder) / "table.txt"
-            table.write_text(ptxas.text_of_table(version, rows))
-            self.assertEqual(ptxas.read_table(table), (version, rows))
+            table.write_text(ptxas.text_of_table("13.0.88", rows))
+            self.assertEqual(ptxas.read_table(table), ("13.0.88", rows))
 
     def test_what_limits_occupancy(self):
         self.assertEqual(ptxas.occupancy("sm_90", 32, 0, 256), 64)  # the number of warps
