@@ -57,10 +57,27 @@ def same_shift(mutant, _):
     return None
 
 
+def smaller_heads(mutant, instructions):
+    """fast_attention.h: heads of at most half of kSize elements take the kernel of a smaller kSize, so columns of the
+    first half are always within the head."""
+    size = re.search(r"4fast.*ILi(64|128)E", mutant.function)
+    if mutant.way != "edge" or not size or not re.match(r"setp\.(le|gt)\.s64 ", mutant.before):
+        return None
+    for text in instructions[mutant.number:mutant.number + 8]:
+        if store := re.match(r"st\.global\.u(?:16|32) \[%rd\d+(?:\+(\d+))?\]", text):
+            column = int(store.group(1) or 0) // 16 * 8  # the first of eight, each of two bytes
+            return "heads are longer, or take another kernel" if column + 8 <= int(size.group(1)) // 2 else None
+    return None
+
+
+def matches(pattern, text):
+    return text.startswith(pattern[:-2]) if pattern.endswith("..") else text == pattern
+
+
 class Listed:
     """A line of equivalent.txt has the way, the file, a part of the function's name, a pattern and the reason, separated
     by " | "; "*" stands for any file or function. The pattern is instructions in a row, without the numbers of registers,
-    separated by "; "; the one that is changed is marked by ">"."""
+    separated by "; "; the one that is changed is marked by ">". ".." at the end of an instruction stands for any rest."""
 
     def __init__(self, functions):
         self.functions, self.entries = functions, []
@@ -71,13 +88,14 @@ class Listed:
 
     def reason(self, mutant):
         instructions = self.functions[mutant.file][mutant.function].instructions
-        for rule in (same_choice, same_bound, same_shift, all_numbers):
+        for rule in (same_choice, same_bound, same_shift, all_numbers, smaller_heads):
             if reason := rule(mutant, instructions):
                 return reason
         for way, file, part, pattern, reason in self.entries:
             first = mutant.number - next(i for i, text in enumerate(pattern) if text[0] == ">")
             if (way == mutant.way and file in ("*", mutant.file) and (part == "*" or part in mutant.function) and first >= 0
-                    and [without_numbers(text) for text in instructions[first:first + len(pattern)]]
-                    == [text.lstrip(">") for text in pattern]):
+                    and len(instructions) >= first + len(pattern)
+                    and all(matches(part_of.lstrip(">"), without_numbers(text))
+                            for part_of, text in zip(pattern, instructions[first:]))):
                 return reason
         return None

@@ -7,6 +7,8 @@
 #include <string>
 #include <tuple>
 
+#include "tensor/ops/batch_norm.h"
+#include "tensor/ops/column_sum.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/dropout.h"
 #include "tensor/ops/embedding.h"
@@ -134,6 +136,25 @@ TEST_P(DeviceLoops, Pools) {
       for (const bool present_only : {false, true}) {
         all.push_back(avg_pool(t[0], h, w, present_only));
         all.push_back(avg_pool_backward(t[1], h, w, present_only));
+      }
+      return all;
+    });
+}
+
+// Sums over so many rows that a block adds up those of other blocks, by several threads.
+TEST_P(DeviceLoops, ColumnsOfManyRows) {
+  const int64_t rows = 9000, channels = 20;
+  const Tensor x = normal({rows, channels}, "x"), mean = normal({channels}, "mean"), a = normal({channels}, "a"),
+               b = normal({channels}, "b");
+  for (const DType type : kActivations)
+    expect_same("columns", type, {x, normal(x.shape(), "y"), normal(x.shape(), "dy")}, [&](const Tensors& t) {
+      const Device device = t[0].device();
+      const BatchNormFactors f{.mean = mean.to(device), .inv = a.to(device), .a = a.to(device), .b = b.to(device)};
+      const BatchStatistics s = batch_statistics(t[0]);
+      Tensors all{column_sum(t[0]), s.mean, s.var};
+      for (const ReluMask mask : {ReluMask::none, ReluMask::from_x, ReluMask::from_y}) {
+        const BatchNormSums sums = batch_norm_sums(t[2].clone(), t[0], t[1], f, mask, true);
+        all.insert(all.end(), {sums.sum_g, sums.sum_gx});
       }
       return all;
     });

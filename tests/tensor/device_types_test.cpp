@@ -77,6 +77,8 @@ TEST_P(DeviceTypes, CopiesConvert) {
       const Tensor flat = x.reshape({x.numel()}).slice(0, 1, x.numel() - 1);
       const Tensor flat_there = there(x).reshape({x.numel()}).slice(0, 1, x.numel() - 1);
       EXPECT_TRUE(same_bits(flat_there.to(to).to(Device{}), flat.to(to))) << name << ", not aligned";
+      const auto one_dimension = [](const Tensor& t) { return t.reshape({t.numel() / 7, 7}).select(1, 2); };
+      EXPECT_TRUE(same_bits(one_dimension(there(x)).to(to).to(Device{}), one_dimension(x).to(to))) << name;
       Tensor same = Tensor::zeros(x.shape(), to), same_there = there(same);
       copy(x, same);
       copy(there(x), same_there);
@@ -96,6 +98,10 @@ TEST_P(DeviceTypes, Fills) {
     fill(view, 3.0);
     fill(view_there, 3.0);
     EXPECT_TRUE(same_bits(x_there.to(Device{}), x)) << name_of(type);
+    Tensor line = x.reshape({1440, 42}).select(1, 3), line_there = x_there.reshape({1440, 42}).select(1, 3);
+    fill(line, 4.0);
+    fill(line_there, 4.0);
+    EXPECT_TRUE(same_bits(x_there.to(Device{}), x)) << name_of(type) << ", one dimension";
     EXPECT_TRUE(same_bits(Tensor::full({1027}, 5.0, type, device_).to(Device{}), Tensor::full({1027}, 5.0, type)));
   }
 }
