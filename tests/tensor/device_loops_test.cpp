@@ -172,6 +172,10 @@ TEST_P(DeviceLoops, DepthwiseConvolutions) {
                                  conv2d_grad_filter(t[3], t[0], t[1].shape(), options)};
                 });
   }
+  // Without images there are no positions.
+  expect_same("no images", DType::f32, {Tensor::zeros({0, 4, 4, 6})}, [&](const Tensors& t) {
+    return Tensors{conv2d_grad_filter(t[0], t[0], {6, 3, 3, 1}, {.pad_h = 1, .pad_w = 1, .groups = 6})};
+  });
 }
 
 }  // namespace
