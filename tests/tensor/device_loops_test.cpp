@@ -151,7 +151,7 @@ TEST_P(DeviceLoops, ColumnsOfManyRows) {
       const Device device = t[0].device();
       const BatchNormFactors f{.mean = mean.to(device), .inv = a.to(device), .a = a.to(device), .b = b.to(device)};
       const BatchStatistics s = batch_statistics(t[0]);
-      Tensors all{column_sum(t[0]), s.mean, s.var};
+      Tensors all{column_sum(t[0].reshape({1, rows, channels})), s.mean, s.var};
       for (const ReluMask mask : {ReluMask::none, ReluMask::from_x, ReluMask::from_y}) {
         const BatchNormSums sums = batch_norm_sums(t[2].clone(), t[0], t[1], f, mask, true);
         all.insert(all.end(), {sums.sum_g, sums.sum_gx});
