@@ -91,6 +91,29 @@ def exact_exp(mutant, instructions):
     return None
 
 
+LOG_LOW = "0f35BFBE8E"  # the lower part of ln 2 in log
+
+
+def exact_log(mutant, instructions):
+    """Of sums of softmax, which are 1 or more: log was computed for all of them."""
+    m = re.match(r"fma\.rn\.f32 \S+, (\S+), (\S+), \S+$", mutant.before)
+    if mutant.way != "unfused" or mutant.file not in ("softmax", "cross_entropy") or not m:
+        return None
+    if any(re.match(rf"mov\.f32 {re.escape(x)}, {LOG_LOW}$", text) for x in m.groups() for text in instructions):
+        return "log has the same bits for all float32 from 1 to 2^32"
+    return None
+
+
+def same_lanes(mutant, instructions):
+    """The largest of lanes l, l ^ 16, .., l ^ 1, which is the same with l ^ 17 for l ^ 16, and so on. In softmax a zero of
+    another sign changes no result; fast attention has no such choice, and adds up four lanes in pairs that are equal."""
+    m = re.match(r"shfl\.sync\.bfly\.b32 \S+, \S+, (%r\d+), ", mutant.before)
+    if mutant.way != "other_lane" or not m or not ("12softmax_rows" in mutant.function or "12fast_queries" in mutant.function):
+        return None
+    constant = next((t for t in instructions if t.startswith(f"mov.u32 {m.group(1)}, ")), "0").split(" ")[-1]
+    return "the same lanes" if constant.isdigit() and int(constant) > 1 else None
+
+
 def matches(pattern, text):
     return text.startswith(pattern[:-2]) if pattern.endswith("..") else text == pattern
 
@@ -109,7 +132,7 @@ class Listed:
 
     def reason(self, mutant):
         instructions = self.functions[mutant.file][mutant.function].instructions
-        for rule in (same_choice, same_bound, same_shift, all_numbers, smaller_heads, exact_exp):
+        for rule in (same_choice, same_bound, same_shift, all_numbers, smaller_heads, exact_exp, exact_log, same_lanes):
             if reason := rule(mutant, instructions):
                 return reason
         for way, file, part, pattern, reason in self.entries:

@@ -29,7 +29,7 @@ from mutations import WAYS
 from ptx_text import functions_of
 
 ON_CUDA, EDGES = "*/cuda:*/cuda/*:*/cuda_*:Device.*", "GpuEdges.*"
-LARGE = "Device.*:DeviceFunctions.*:GpuProducts.*:GpuAttention.*:Graphs.*"
+LARGE = "Device.*:DeviceFunctions.*:GpuProducts.*:Graphs.*"
 SMALL_GPU = {"ELINVAR_PTX_MULTIPROCESSORS": "1", "ELINVAR_PTX_ORDER": "backwards", "ELINVAR_PTX_DIVISION": "both",
              "ELINVAR_DEVICE_CACHE": "off"}
 RACES = {"ELINVAR_PTX_RACES": "on"}

@@ -163,6 +163,15 @@ TEST_P(DeviceTypes, FunctionsOfTwoTensors) {
   }
 }
 
+// Any bits.
+Tensor noise(int64_t count, DType type) {
+  Tensor x = Tensor::empty({count}, type);
+  auto* const bytes = static_cast<unsigned char*>(x.raw());
+  for (int64_t i = 0; i < x.bytes(); ++i)
+    bytes[i] = static_cast<unsigned char>(philox(9, static_cast<uint32_t>(i), 0, 0, 0).v[0]);
+  return x;
+}
+
 // Every branch of XXH3 has its own lengths; NaNs of any bits count as one.
 TEST_P(DeviceTypes, Digests) {
   for (const DType type : kTypes) {
@@ -170,8 +179,11 @@ TEST_P(DeviceTypes, Digests) {
     for (const int64_t bytes : {1,   2,   3,   4,   7,   8,   9,    16,   24,   40,   64,    72,           100,
                                 128, 136, 168, 200, 240, 248, 1024, 1032, 1088, 5000, 40000, (1 << 20) + 8}) {
       const int64_t count = (bytes + size_of(type) - 1) / size_of(type);
-      here.push_back(values({count}, 3, type));
-      on_device.push_back(there(here.back()));
+      for (const Tensor& x : {values({count}, 3, type), values({count + 1}, 3, type).slice(0, 1, count + 1).clone(),
+                              noise(count, type)}) {
+        here.push_back(x);
+        on_device.push_back(there(x));
+      }
     }
     const std::vector<TensorDigest> expected = digest_tree(here), got = digest_tree(on_device);
     for (size_t i = 0; i < here.size(); ++i)
