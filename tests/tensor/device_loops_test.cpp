@@ -174,7 +174,7 @@ TEST_P(DeviceLoops, DepthwiseConvolutions) {
   }
   // Without images there are no positions.
   expect_same("no images", DType::f32, {Tensor::zeros({0, 5, 5, 800})}, [&](const Tensors& t) {
-    return Tensors{conv2d_grad_filter(t[0], t[0], {800, 5, 5, 1}, {.groups = 800})};
+    return Tensors{conv2d_grad_filter(t[0], t[0], {800, 5, 5, 1}, {.pad_h = 2, .pad_w = 2, .groups = 800})};
   });
 }
 
