@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <numeric>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "data/dataset.h"
@@ -131,6 +134,21 @@ TEST_P(Transfer, ADroppedDownloadWritesToNobodysMemory) {
     EXPECT_TRUE(same_bits(add(x, 1.0).to(Device{}), numbers(5000, static_cast<float>(i + 1))));
     EXPECT_TRUE(same_bits(locked, plain)) << i;
   }
+}
+
+// synchronize() waits for what the stream waits for, too.
+TEST_P(Transfer, SynchronizingWaitsForQueuedWork) {
+  on(device_, [&](auto& stream) {
+    if constexpr (!std::is_same_v<decltype(stream), CpuStream&>) {
+      const Tensor doubled = mul(numbers(100'000, 0.0f).to(device_), 2.0);
+      Tensor here = page_locked({100'000}, DType::f32, device_);
+      std::unique_ptr<CopyUnderWay> copy = begin_download(stream, here.raw(), std::as_const(doubled).raw(),
+                                                          static_cast<size_t>(doubled.bytes()), Mark());
+      copy->before_the_rest();
+      stream.synchronize();
+      EXPECT_TRUE(same_bits(here, mul(numbers(100'000, 0.0f), 2.0)));
+    }
+  });
 }
 
 TEST_P(Transfer, ManySmallTensorsKeepApart) {

@@ -57,10 +57,71 @@ def same_shift(mutant, _):
     return None
 
 
+def smaller_heads(mutant, instructions):
+    """fast_attention.h: heads of at most half of kSize elements take the kernel of a smaller kSize, so columns of the
+    first half are always within the head."""
+    size = re.search(r"4fast.*ILi(64|128)E", mutant.function)
+    if mutant.way != "edge" or not size or not re.match(r"setp\.(le|gt)\.s64 ", mutant.before):
+        return None
+    for text in instructions[mutant.number:mutant.number + 8]:
+        if store := re.match(r"st\.global\.u(?:16|32) \[%rd\d+(?:\+(\d+))?\]", text):
+            column = int(store.group(1) or 0) // 16 * 8  # the first of eight, each of two bytes
+            return "heads are longer, or take another kernel" if column + 8 <= int(size.group(1)) // 2 else None
+    return None
+
+
+# exp of math-inl.h was computed for all float32 with each of these changed: no result differs. The same does not hold
+# for expm1, tanh and erf, which contain the same constants.
+EXP_LOW, EXP_LAST = "0f3102E308", "0f394E2FCC"  # the lower part of ln 2, the coefficient of the highest power
+ONLY_EXP = re.compile(r"unary_elementsINS0_8formulas(3Exp|7Sigmoid|4Silu|8Softplus|4Mish)E"
+                      r"|gradient_elementsINS0_8formulas(3Erf|4Silu|8Softplus|4Mish|3Elu)E")
+
+
+def exact_exp(mutant, instructions):
+    if not (mutant.file in ("attention", "softmax", "cross_entropy") or ONLY_EXP.search(mutant.function)):
+        return None
+    constant = {m.group(1): m.group(2) for m in
+                (re.match(r"mov\.f32 (%f\d+), (0f\w+)$", text) for text in instructions) if m}
+    if mutant.way == "last_bit":
+        if mutant.before.split(", ")[-1] in (EXP_LOW, EXP_LAST):
+            return "exp has the same bits for all float32"
+    if mutant.way == "unfused" and (m := re.match(r"fma\.rn\.f32 \S+, (\S+), (\S+), \S+$", mutant.before)):
+        if {constant.get(x, x) for x in m.groups()} & {EXP_LOW, EXP_LAST}:
+            return "exp has the same bits for all float32"
+    return None
+
+
+LOG_LOW = "0f35BFBE8E"  # the lower part of ln 2 in log
+
+
+def exact_log(mutant, instructions):
+    """Of sums of softmax, which are 1 or more: log was computed for all of them."""
+    m = re.match(r"fma\.rn\.f32 \S+, (\S+), (\S+), \S+$", mutant.before)
+    if mutant.way != "unfused" or mutant.file not in ("softmax", "cross_entropy") or not m:
+        return None
+    if any(re.match(rf"mov\.f32 {re.escape(x)}, {LOG_LOW}$", text) for x in m.groups() for text in instructions):
+        return "log has the same bits for all float32 from 1 to 2^32"
+    return None
+
+
+def same_lanes(mutant, instructions):
+    """The largest of lanes l, l ^ 16, .., l ^ 1, which is the same with l ^ 17 for l ^ 16, and so on. In softmax a zero of
+    another sign changes no result; fast attention has no such choice, and adds up four lanes in pairs that are equal."""
+    m = re.match(r"shfl\.sync\.bfly\.b32 \S+, \S+, (%r\d+), ", mutant.before)
+    if mutant.way != "other_lane" or not m or not ("12softmax_rows" in mutant.function or "12fast_queries" in mutant.function):
+        return None
+    constant = next((t for t in instructions if t.startswith(f"mov.u32 {m.group(1)}, ")), "0").split(" ")[-1]
+    return "the same lanes" if constant.isdigit() and int(constant) > 1 else None
+
+
+def matches(pattern, text):
+    return text.startswith(pattern[:-2]) if pattern.endswith("..") else text == pattern
+
+
 class Listed:
     """A line of equivalent.txt has the way, the file, a part of the function's name, a pattern and the reason, separated
     by " | "; "*" stands for any file or function. The pattern is instructions in a row, without the numbers of registers,
-    separated by "; "; the one that is changed is marked by ">"."""
+    separated by "; "; the one that is changed is marked by ">". ".." at the end of an instruction stands for any rest."""
 
     def __init__(self, functions):
         self.functions, self.entries = functions, []
@@ -71,13 +132,14 @@ class Listed:
 
     def reason(self, mutant):
         instructions = self.functions[mutant.file][mutant.function].instructions
-        for rule in (same_choice, same_bound, same_shift, all_numbers):
+        for rule in (same_choice, same_bound, same_shift, all_numbers, smaller_heads, exact_exp, exact_log, same_lanes):
             if reason := rule(mutant, instructions):
                 return reason
         for way, file, part, pattern, reason in self.entries:
             first = mutant.number - next(i for i, text in enumerate(pattern) if text[0] == ">")
             if (way == mutant.way and file in ("*", mutant.file) and (part == "*" or part in mutant.function) and first >= 0
-                    and [without_numbers(text) for text in instructions[first:first + len(pattern)]]
-                    == [text.lstrip(">") for text in pattern]):
+                    and len(instructions) >= first + len(pattern)
+                    and all(matches(part_of.lstrip(">"), without_numbers(text))
+                            for part_of, text in zip(pattern, instructions[first:]))):
                 return reason
         return None

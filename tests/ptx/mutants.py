@@ -28,14 +28,16 @@ from equivalent import Listed, chooses_division
 from mutations import WAYS
 from ptx_text import functions_of
 
-ON_CUDA, LARGE = "*/cuda:*/cuda/*:*/cuda_*:Device.*", "Device.*:DeviceFunctions.*:GpuProducts.*:Graphs.*"
+ON_CUDA, EDGES = "*/cuda:*/cuda/*:*/cuda_*:Device.*", "GpuEdges.*"
+LARGE = "Device.*:DeviceFunctions.*:GpuProducts.*:Graphs.*"
 SMALL_GPU = {"ELINVAR_PTX_MULTIPROCESSORS": "1", "ELINVAR_PTX_ORDER": "backwards", "ELINVAR_PTX_DIVISION": "both",
              "ELINVAR_DEVICE_CACHE": "off"}
 RACES = {"ELINVAR_PTX_RACES": "on"}
 PROGRAMS = [  # as in CMakeLists.txt
     ("op_tests", "*.cuda", {**RACES, "ELINVAR_DEVICE_CACHE": "off", "ELINVAR_PTX_DIVISION": "both"}),
-    ("tensor_tests", f"{ON_CUDA}-{LARGE}", {**SMALL_GPU, **RACES}),
+    ("tensor_tests", f"{ON_CUDA}-{LARGE}:{EDGES}", {**SMALL_GPU, **RACES}),
     ("tensor_tests", f"{LARGE}-*/emulated", SMALL_GPU),
+    ("tensor_tests", f"{EDGES}-*/emulated", {"ELINVAR_PTX_MULTIPROCESSORS": "1", "ELINVAR_DEVICE_CACHE": "off"}),
     ("nn_tests", ON_CUDA, {"ELINVAR_PTX_ORDER": "backwards", "ELINVAR_PTX_DIVISION": "both"}),
     ("models_tests", f"{ON_CUDA}-*GptRecomputed", {}),
 ]

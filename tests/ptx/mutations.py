@@ -44,8 +44,9 @@ def without_barrier(text):
 
 
 def other_lane(text):
-    m = re.match(r"(shfl\.sync\.(?:bfly|down|up|idx)\.b32 \S+, \S+, )(\d+)(, .*)$", text)
-    return f"{m.group(1)}{int(m.group(2)) ^ 1}{m.group(3)}" if m else None
+    m = re.match(r"(shfl\.sync\.(?:bfly|down|up|idx)\.b32 \S+, \S+, )(\S+)(, .*)$", text)
+    return (f".reg .b32 %mutant_b32; xor.b32 %mutant_b32, {m.group(2)}, 1; {m.group(1)}%mutant_b32{m.group(3)}"
+            if m else None)
 
 
 def off_by_one(text):

@@ -7,6 +7,8 @@
 #include <string>
 #include <tuple>
 
+#include "tensor/ops/batch_norm.h"
+#include "tensor/ops/column_sum.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/dropout.h"
 #include "tensor/ops/embedding.h"
@@ -139,6 +141,25 @@ TEST_P(DeviceLoops, Pools) {
     });
 }
 
+// Sums over so many rows that a block adds up those of other blocks, by three threads.
+TEST_P(DeviceLoops, ColumnsOfManyRows) {
+  const int64_t rows = 17000, channels = 20;
+  const Tensor x = normal({rows, channels}, "x"), mean = normal({channels}, "mean"), a = normal({channels}, "a"),
+               b = normal({channels}, "b");
+  for (const DType type : kActivations)
+    expect_same("columns", type, {x, normal(x.shape(), "y"), normal(x.shape(), "dy")}, [&](const Tensors& t) {
+      const Device device = t[0].device();
+      const BatchNormFactors f{.mean = mean.to(device), .inv = a.to(device), .a = a.to(device), .b = b.to(device)};
+      const BatchStatistics s = batch_statistics(t[0]);
+      Tensors all{column_sum(t[0].reshape({1, rows, channels})), s.mean, s.var};
+      for (const ReluMask mask : {ReluMask::none, ReluMask::from_x, ReluMask::from_y}) {
+        const BatchNormSums sums = batch_norm_sums(t[2].clone(), t[0], t[1], f, mask, true);
+        all.insert(all.end(), {sums.sum_g, sums.sum_gx});
+      }
+      return all;
+    });
+}
+
 // Many channels; many positions, whose sums are added up in two levels.
 TEST_P(DeviceLoops, DepthwiseConvolutions) {
   for (const auto& [x, w, pad] : {std::tuple{Shape{1, 24, 24, 512}, Shape{512, 5, 5, 1}, 2},
@@ -151,6 +172,10 @@ TEST_P(DeviceLoops, DepthwiseConvolutions) {
                                  conv2d_grad_filter(t[3], t[0], t[1].shape(), options)};
                 });
   }
+  // Without images there are no positions.
+  expect_same("no images", DType::f32, {Tensor::zeros({0, 5, 5, 800})}, [&](const Tensors& t) {
+    return Tensors{conv2d_grad_filter(t[0], t[0], {800, 5, 5, 1}, {.pad_h = 2, .pad_w = 2, .groups = 800})};
+  });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensor/digest_tree.h"
@@ -77,6 +78,10 @@ TEST_P(DeviceTypes, CopiesConvert) {
       const Tensor flat = x.reshape({x.numel()}).slice(0, 1, x.numel() - 1);
       const Tensor flat_there = there(x).reshape({x.numel()}).slice(0, 1, x.numel() - 1);
       EXPECT_TRUE(same_bits(flat_there.to(to).to(Device{}), flat.to(to))) << name << ", not aligned";
+      const auto one_dimension = [](const Tensor& t) { return t.reshape({t.numel() / 7, 7}).select(1, 2); };
+      EXPECT_TRUE(same_bits(one_dimension(there(x)).to(to).to(Device{}), one_dimension(x).to(to))) << name;
+      const auto three_dimensions = [](const Tensor& t) { return strided(t.reshape({15, 21, 49})); };
+      EXPECT_TRUE(same_bits(three_dimensions(there(x)).to(to).to(Device{}), three_dimensions(x).to(to))) << name;
       Tensor same = Tensor::zeros(x.shape(), to), same_there = there(same);
       copy(x, same);
       copy(there(x), same_there);
@@ -96,14 +101,30 @@ TEST_P(DeviceTypes, Fills) {
     fill(view, 3.0);
     fill(view_there, 3.0);
     EXPECT_TRUE(same_bits(x_there.to(Device{}), x)) << name_of(type);
+    Tensor line = x.reshape({720, 42}).select(1, 3), line_there = x_there.reshape({720, 42}).select(1, 3);
+    fill(line, 4.0);
+    fill(line_there, 4.0);
+    EXPECT_TRUE(same_bits(x_there.to(Device{}), x)) << name_of(type) << ", one dimension";
+    Tensor box = x.reshape({24, 140, 9}), box_there = x_there.reshape({24, 140, 9});
+    Tensor part = box.slice(1, 3, 100).slice(2, 1, 8), part_there = box_there.slice(1, 3, 100).slice(2, 1, 8);
+    fill(part, 6.0);
+    fill(part_there, 6.0);
+    EXPECT_TRUE(same_bits(x_there.to(Device{}), x)) << name_of(type) << ", three dimensions";
     EXPECT_TRUE(same_bits(Tensor::full({1027}, 5.0, type, device_).to(Device{}), Tensor::full({1027}, 5.0, type)));
   }
 }
 
+// All pairs of a type and one of these shapes: loops over dimensions are unrolled.
+std::vector<std::pair<DType, Shape>> types_and_shapes(const Shape& many, const Shape& few) {
+  std::vector<std::pair<DType, Shape>> all;
+  for (const DType type : kTypes)
+    for (const Shape& shape : {many, few}) all.emplace_back(type, shape);
+  return all;
+}
+
 TEST_P(DeviceTypes, ComparisonsAndChoices) {
-  for (const DType type : kTypes) {
-    const Tensor a = values({7, 5, 5, 5, 3, 5}, 1, type), b = values({7, 5, 5, 5, 3, 5}, 2, type),
-                 row = values({5}, 3, type);
+  for (const auto& [type, shape] : types_and_shapes({7, 5, 5, 5, 3, 5}, {7, 6, 5})) {
+    const Tensor a = values(shape, 1, type), b = values(shape, 2, type), row = values({5}, 3, type);
     const Tensor a_there = there(a), b_there = there(b), row_there = there(row);
     for (const auto relation : {equal, not_equal, less, less_equal}) {
       EXPECT_TRUE(same_bits(relation(a_there, b_there).to(Device{}), relation(a, b))) << name_of(type);
@@ -112,7 +133,7 @@ TEST_P(DeviceTypes, ComparisonsAndChoices) {
           << name_of(type);
       EXPECT_TRUE(same_bits(relation(a_there, row_there).to(Device{}), relation(a, row))) << name_of(type);
     }
-    const Tensor mask = less(whole({7, 5, 5, 5, 3, 5}, 4, DType::i32), whole({7, 5, 5, 5, 3, 5}, 5, DType::i32));
+    const Tensor mask = less(whole(shape, 4, DType::i32), whole(shape, 5, DType::i32));
     EXPECT_TRUE(same_bits(where(there(mask), a_there, row_there).to(Device{}), where(mask, a, row))) << name_of(type);
     EXPECT_TRUE(same_bits(where(strided(there(mask)), strided(a_there), strided(b_there)).to(Device{}),
                           where(strided(mask), strided(a), strided(b))))
@@ -122,10 +143,10 @@ TEST_P(DeviceTypes, ComparisonsAndChoices) {
 }
 
 TEST_P(DeviceTypes, FunctionsOfTwoTensors) {
-  for (const DType type : {DType::f32, DType::i32, DType::i64}) {
-    const Tensor a = sub(whole({5, 5, 5, 5, 3, 7}, 1, type), Tensor::full({5, 5, 5, 5, 3, 7}, 3, type)),
-                 b = add(whole({5, 5, 5, 5, 3, 7}, 2, type), Tensor::full({5, 5, 5, 5, 3, 7}, 1, type)),
-                 row = b.slice(0, 0, 1);
+  for (const auto& [type, shape] : types_and_shapes({5, 5, 5, 5, 3, 7}, {5, 6, 7})) {
+    if (type != DType::f32 && type != DType::i32 && type != DType::i64) continue;
+    const Tensor a = sub(whole(shape, 1, type), Tensor::full(shape, 3, type)),
+                 b = add(whole(shape, 2, type), Tensor::full(shape, 1, type)), row = b.slice(0, 0, 1);
     const Tensor a_there = there(a), b_there = there(b), row_there = there(row);
     const auto check = [&](const char* name, auto op) {
       EXPECT_TRUE(same_bits(op(a_there, b_there).to(Device{}), op(a, b))) << name;
@@ -142,6 +163,15 @@ TEST_P(DeviceTypes, FunctionsOfTwoTensors) {
   }
 }
 
+// Any bits.
+Tensor noise(int64_t count, DType type) {
+  Tensor x = Tensor::empty({count}, type);
+  auto* const bytes = static_cast<unsigned char*>(x.raw());
+  for (int64_t i = 0; i < x.bytes(); ++i)
+    bytes[i] = static_cast<unsigned char>(philox(9, static_cast<uint32_t>(i), 0, 0, 0).v[0]);
+  return x;
+}
+
 // Every branch of XXH3 has its own lengths; NaNs of any bits count as one.
 TEST_P(DeviceTypes, Digests) {
   for (const DType type : kTypes) {
@@ -149,8 +179,11 @@ TEST_P(DeviceTypes, Digests) {
     for (const int64_t bytes : {1,   2,   3,   4,   7,   8,   9,    16,   24,   40,   64,    72,           100,
                                 128, 136, 168, 200, 240, 248, 1024, 1032, 1088, 5000, 40000, (1 << 20) + 8}) {
       const int64_t count = (bytes + size_of(type) - 1) / size_of(type);
-      here.push_back(values({count}, 3, type));
-      on_device.push_back(there(here.back()));
+      for (const Tensor& x : {values({count}, 3, type), values({count + 1}, 3, type).slice(0, 1, count + 1).clone(),
+                              noise(count, type)}) {
+        here.push_back(x);
+        on_device.push_back(there(x));
+      }
     }
     const std::vector<TensorDigest> expected = digest_tree(here), got = digest_tree(on_device);
     for (size_t i = 0; i < here.size(); ++i)

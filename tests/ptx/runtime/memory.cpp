@@ -4,10 +4,14 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
+#include "tests/ptx/runtime/page_locked.h"
 #include "tests/ptx/runtime/queue.h"
 
 using elinvar::ptx::die;
@@ -26,6 +30,19 @@ cudaError_t release(void* block) {
   return cudaSuccess;
 }
 
+// The blocks of page-locked memory, and the most bytes that they may have.
+struct PageLockedBlocks {
+  std::mutex mutex;
+  std::map<void*, size_t> bytes;
+  size_t held = 0, most = SIZE_MAX;
+
+  // Never destroyed: tensors in static storage may outlive any order of destruction.
+  static PageLockedBlocks& instance() {
+    static auto* all = new PageLockedBlocks;
+    return *all;
+  }
+};
+
 bool known(const void* begin, size_t bytes) { return Memory::instance().contains(begin, bytes); }
 
 void copy(void* to, const void* from, size_t bytes) {
@@ -36,6 +53,18 @@ void copy(void* to, const void* from, size_t bytes) {
 
 }  // namespace
 
+void elinvar::ptx::limit_page_locked(size_t most) {
+  PageLockedBlocks& all = PageLockedBlocks::instance();
+  const std::lock_guard lock(all.mutex);
+  all.most = most;
+}
+
+size_t elinvar::ptx::page_locked_bytes() {
+  PageLockedBlocks& all = PageLockedBlocks::instance();
+  const std::lock_guard lock(all.mutex);
+  return all.held;
+}
+
 extern "C" {
 
 cudaError_t cudaMalloc(void** block, size_t bytes) { return allocate(block, bytes); }
@@ -44,8 +73,26 @@ cudaError_t cudaFree(void* block) {
   if (block != nullptr) elinvar::ptx::scheduled([](elinvar::ptx::Scheduler& scheduler) { scheduler.finish(); });
   return release(block);
 }
-cudaError_t cudaHostAlloc(void** block, size_t bytes, unsigned) { return allocate(block, bytes); }
-cudaError_t cudaFreeHost(void* block) { return release(block); }
+cudaError_t cudaHostAlloc(void** block, size_t bytes, unsigned) {
+  PageLockedBlocks& all = PageLockedBlocks::instance();
+  const std::lock_guard lock(all.mutex);
+  if (bytes > all.most || all.held > all.most - bytes) return noted(cudaErrorMemoryAllocation);
+  const cudaError_t answer = allocate(block, bytes);
+  if (answer == cudaSuccess) {
+    all.bytes[*block] = bytes;
+    all.held += bytes;
+  }
+  return answer;
+}
+cudaError_t cudaFreeHost(void* block) {
+  PageLockedBlocks& all = PageLockedBlocks::instance();
+  const std::lock_guard lock(all.mutex);
+  if (const auto found = all.bytes.find(block); found != all.bytes.end()) {
+    all.held -= found->second;
+    all.bytes.erase(found);
+  }
+  return release(block);
+}
 
 // Page-locked memory is read and written when the copy runs. Other memory of the host is read before the call returns
 // if it is the source, and the call waits for the copy if it is the destination.

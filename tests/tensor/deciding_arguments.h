@@ -1,0 +1,193 @@
+#pragma once
+// Numbers for which the last bit of a coefficient, or of an intermediate result, decides a bit of the result. They were
+// found by a search: a function of tensor/math-inl.h or pointwise_functions.inc was computed with each constant changed
+// by one unit in the last place, or with one fma rounded twice, for millions of numbers until some results differed
+// (those of exp and log: for all numbers). Most are where the argument of a polynomial is largest. Tests compare what a
+// GPU makes of them with the CPU.
+
+namespace elinvar::test {
+
+// Of exp; all negative.
+inline constexpr float kDecidingScores[] = {
+    -0x1.b16346p+0f, -0x1.3417b8p+1f,  -0x1.cf6b2ep+2f, -0x1.6a81aap+3f, -0x1.40f4fap+3f, -0x1.1e3746p+2f,
+    -0x1.38df1ap+1f, -0x1.32a24ep+1f,  -0x1.4cf518p+3f, -0x1.75c43cp+3f, -0x1.42bf0cp+3f, -0x1.0d7b7p+0f,
+    -0x1.e9a1e8p+1f, -0x1.212d7ap+2f,  -0x1.c8231p-2f,  -0x1.0ef1fap+0f, -0x1.90860ap+1f, -0x1.9a57dap+3f,
+    -0x1.472a5ep+4f, -0x1.01d9ccp+5f,  -0x1.49f026p+5f, -0x1.8163cep+5f, -0x1.be6306p+5f, -0x1.e533fcp+5f,
+    -0x1.325efep+6f, -0x1.b41f38p-12f, -0x1.755aa8p-6f, -0x1.e44d5ap-1f, -0x1.880734p-7f, -0x1.c4f774p-5f,
+    -0x1.2094d4p-4f, -0x1.447532p-4f,  -0x1.62963ep-4f, -0x1.7b32acp-4f, -0x1.8f9bdcp-4f, -0x1.2bfa9ep-2f,
+    -0x1.8ff96cp-5f, -0x1.5422fp-3f,   -0x1.8c0988p-3f, -0x1.adc872p-3f, -0x1.cf9154p-3f, -0x1.e54566p-3f,
+    -0x1.f7d944p-3f, -0x1.0806aep-2f,  -0x1.c15c4ep-4f, -0x1.371a3ap-2f, -0x1.6f54aep-2f, -0x1.fcc674p-1f,
+    -0x1.3bde3cp+1f, -0x1.facf92p+2f,  -0x1.30ff86p+4f, -0x1.38f8fcp+5f, -0x1.8e8d32p-3f, -0x1.cb4712p-3f,
+    -0x1.40310ep-2f, -0x1.67b892p-2f,  -0x1.3e2524p+3f, -0x1.7addbap+5f, -0x1.cf092cp+5f, -0x1.1acdd6p+4f,
+    -0x1.472a5cp+4f, -0x1.7386e2p+4f,  -0x1.9fe368p+4f, -0x1.a834c2p+5f, -0x1.d49148p+5f, -0x1.411438p-2f,
+    -0x1.70256p-2f,  -0x1.b4e4bap-2f,  -0x1.b3293ep+0f, -0x1.beed88p+0f, -0x1.90e8dcp+1f, -0x1.d3d4c6p-4f,
+    -0x1.2f01bcp-2f, -0x1.670988p-2f,  -0x1.f92402p-1f, -0x1.2c87f6p+1f, -0x1.9f55d4p+2f, -0x1.4732d8p+4f,
+    -0x1.7048a2p+5f, -0x1.4a3d54p-4f,  -0x1.9f0d76p-3f, -0x1.d6d88cp-3f, -0x1.fb3fbp-3f,  -0x1.19bca2p-2f,
+    -0x1.317f7cp-2f, -0x1.423b2ap-2f,  -0x1.50ddc2p-2f, -0x1.b1ed8ap-7f, -0x1.f6cdc6p-5f, -0x1.660144p-4f,
+    -0x1.97c7f8p-4f, -0x1.b5e538p-4f,  -0x1.cb5804p-4f, -0x1.de09a4p-4f, -0x1.edf61ap-4f, -0x1.d088acp-11f,
+    -0x1.70dfc8p-7f, -0x1.e8c85cp-7f,  -0x1.33067ep-6f, -0x1.6e40d8p-6f, -0x1.515f04p-2f, -0x1.d36354p+0f,
+    -0x1.9a8edep+3f};
+
+// Of exp, as a difference of two bfloat16 numbers.
+struct DecidingDifference {
+  float score, largest;
+};
+inline constexpr DecidingDifference kDecidingDifferences[] = {
+    {-0x1.cap+2f, -0x1.04p-2f},  {-0x1.3cp+3f, -0x1.fep+1f}, {-0x1.dp+1f, 0x1.9p+0f},     {-0x1.74p+2f, 0x1.bap-6f},
+    {-0x1.76p+2f, -0x1.18p-8f},  {-0x1.24p-4f, 0x1.14p-2f},  {-0x1.9ap+2f, -0x1.0cp-1f},  {-0x1.72p+2f, -0x1.dcp+0f},
+    {-0x1.2cp-11f, 0x1.5ap-2f},  {0x1.42p-2f, 0x1.04p+1f},   {-0x1.74p+1f, -0x1.fep-2f},  {-0x1.0cp-4f, 0x1.f4p-1f},
+    {-0x1.a2p+0f, -0x1.38p+0f},  {-0x1.8p+0f, 0x1.08p-2f},   {-0x1.86p+0f, 0x1.5cp-3f},   {-0x1.fp-9f, -0x1.dep-19f},
+    {-0x1.58p-8f, -0x1.58p-19f}, {-0x1.b4p-8f, 0x1.5ap-19f}, {-0x1.66p-5f, 0x1.82p-19f},  {-0x1.88p-5f, -0x1.22p-20f},
+    {-0x1.98p-5f, -0x1.b8p-18f}, {-0x1.06p-3f, 0x1.64p-20f}, {-0x1.48p-3f, 0x1.7ep-18f},  {-0x1.54p-3f, 0x1.06p-17f},
+    {-0x1p-2f, 0x1.24p-14f},     {-0x1.14p-2f, 0x1.76p-13f}, {-0x1.a4p+0f, -0x1.a2p-14f}, {-0x1.fap-3f, -0x1.2cp-15f},
+    {-0x1.4ap-2f, 0x1.eap-9f},   {-0x1.5ap-2f, 0x1.2cp-11f}, {-0x1.b4p-4f, -0x1.78p-16f}, {-0x1.f6p-4f, 0x1.b2p-10f},
+    {-0x1.6p-3f, -0x1.02p-14f},  {-0x1.a6p-5f, 0x1.c4p-19f}, {-0x1.b4p-5f, 0x1.04p-16f},  {-0x1.eep-9f, 0x1.06p-17f}};
+
+// Of log: count + exp(score - largest).
+struct DecidingSum {
+  int count;
+  float score, largest;
+};
+inline constexpr DecidingSum kDecidingSums[] = {
+    {1, -0x1.e75e7ep+2f, 0.0f},   {1, -0x1.6b51b6p+2f, 0.0f},    {1, -0x1.4bbap+2f, 0.0f},
+    {1, -0x1.44ad4p+2f, 0.0f},    {1, -0x1.1adbacp+2f, 0.0f},    {1, -0x1.bb2beep+1f, 0.0f},
+    {1, -0x1.97988ep+1f, 0.0f},   {1, -0x1.8abb92p+1f, 0.0f},    {1, -0x1.3da10ep+1f, 0.0f},
+    {1, -0x1.2c7404p+1f, 0.0f},   {1, -0x1.203166p+1f, 0.0f},    {1, -0x1.483baep+1f, 0.0f},
+    {1, -0x1.d2520ap+0f, 0.0f},   {1, -0x1.b04422p+0f, 0.0f},    {1, -0x1.9ca824p+0f, 0.0f},
+    {1, -0x1.4c5536p+1f, 0.0f},   {1, -0x1.7d1956p+0f, 0.0f},    {1, -0x1.68de42p+0f, 0.0f},
+    {1, -0x1.56dd5p+0f, 0.0f},    {1, -0x1.459296p+0f, 0.0f},    {1, -0x1.255a2ep+0f, 0.0f},
+    {1, -0x1.128f0ep+0f, 0.0f},   {1, -0x1.84b47ap+0f, 0.0f},    {1, -0x1.0830fap+0f, 0.0f},
+    {1, -0x1.eb15a8p-1f, 0.0f},   {1, -0x1.d87f3ep-1f, 0.0f},    {1, -0x1.3bdd7p+0f, 0.0f},
+    {1, -0x1.d19a1ap-1f, 0.0f},   {3, -0x1.db0baep-1f, 0.0f},    {89, -0x1.89c51cp+0f, 0.0f},
+    {1, -0x1.0c73b4p+0f, 0.0f},   {2, -0x1.9ca954p-2f, 0.0f},    {1, -0x1.fad8b6p-1f, 0.0f},
+    {5, -0x1.d70a64p-2f, 0.0f},   {1, -0x1.c34368p-1f, 0.0f},    {1, -0x1.c34202p-1f, 0.0f},
+    {1, -0x1.c3409ep-1f, 0.0f},   {1, -0x1.c33f38p-1f, 0.0f},    {1, -0x1.ba9b66p-1f, 0.0f},
+    {6, -0x1.05e8e8p+0f, 0.0f},   {21, -0x1.91182cp-1f, 0.0f},   {92, -0x1.450d36p+0f, 0.0f},
+    {42, -0x1.7c9d36p+0f, 0.0f},  {1, -0x1.c79166p-1f, 0.0f},    {1, -0x1.fb9e1ap-1f, 0.0f},
+    {1, -0x1.1a7206p+0f, 0.0f},   {1325, -0x1.cd90cap-3f, 0.0f}, {715, -0x1.f9b9b6p-6f, 0.0f},
+    {692, -0x1.7d20ecp+0f, 0.0f}, {1, -0x1.876f9ep+0f, 0.0f},    {1, -0x1.e80592p-1f, 0.0f},
+    {2, -0x1.6c3b9cp-2f, 0.0f},   {20, -0x1.fc9748p-5f, 0.0f},   {1, -0x1.3063bap+1f, 0.0f},
+    {1, -0x1.19506ap+0f, 0.0f},   {1, -0x1.f96db6p-1f, 0.0f},    {1, -0x1.dacf78p-1f, 0.0f},
+    {1, -0x1.42f6fp+1f, 0.0f},    {1, -0x1.5adfdap+0f, 0.0f},    {1, -0x1.43d124p+0f, 0.0f},
+    {1, -0x1.2724a2p+0f, 0.0f},   {1, -0x1.3f1ac2p+1f, 0.0f},    {1, -0x1.b08942p+0f, 0.0f},
+    {1, -0x1.94e538p+0f, 0.0f},   {1, -0x1.7f581p+0f, 0.0f},     {1, -0x1.91147ap+1f, 0.0f},
+    {1, -0x1.18785cp+1f, 0.0f},   {1, -0x1.ff21b4p+0f, 0.0f},    {1, -0x1.e52cfep+0f, 0.0f},
+    {1, -0x1.0b28f8p+2f, 0.0f},   {1, -0x1.8fb9e8p+1f, 0.0f},    {1, -0x1.766414p+1f, 0.0f},
+    {1, -0x1.69298p+1f, 0.0f},    {1, -0x1.c342cep-1f, 0.0f},    {1, -0x1.c32a5cp-1f, 0.0f},
+    {1, -0x1.c30e7ep-1f, 0.0f},   {1, -0x1.c2f74ep-1f, 0.0f}};
+
+// The same of bfloat16 numbers.
+inline constexpr DecidingSum kDecidingNarrowSums[] = {
+    {1906, -0x1.d6p-2f, 0x1.fap-4f}, {1799, -0x1.ecp-4f, 0x1.fap-6f}, {1743, -0x1.0cp+1f, 0x1.ep+0f},
+    {1544, -0x1.56p-5f, 0x1.34p-5f}, {1447, -0x1.34p-2f, 0x1.fap-4f}, {1416, -0x1.94p-4f, 0x1.fap-6f},
+    {1478, -0x1.e8p-3f, 0x1.fap-5f}, {1362, -0x1.fp+0f, 0x1.fep-2f},  {719, -0x1.4cp-4f, 0x1.2ap-4f},
+    {683, -0x1.1p-6f, 0x1.e2p-7f},   {49, -0x1.a8p-3f, 0x1.22p-10f},  {20, -0x1.08p-1f, 0x1.aap-8f},
+    {88, -0x1.7p-2f, 0x1.d2p-9f},    {1, -0x1.dap-1f, -0x1.14p-13f},  {1, -0x1.dap-1f, -0x1.9cp-14f},
+    {44, -0x1.c8p-6f, 0x1.dap-11f},  {44, -0x1.2p-4f, 0x1.52p-11f},   {44, -0x1.5p-4f, 0x1.7ap-11f},
+    {1440, -0x1.1p-4f, 0x1.fep-6f},  {1432, -0x1.72p-6f, 0x1.54p-6f}, {1432, -0x1.22p+0f, 0x1.e6p-4f},
+    {1428, -0x1.28p+1f, 0x1.fap-1f}, {1414, -0x1.2ap+0f, 0x1.eep-5f}, {714, -0x1.4ap+1f, 0x1.eep-3f},
+    {356, -0x1.0cp+0f, 0x1.aap-6f},  {1, -0x1.b6p-2f, 0x1.9cp-16f},   {1, -0x1.b6p-2f, 0x1.b8p-13f},
+    {1, -0x1.b6p-2f, 0x1.2ap-10f},   {1405, -0x1.5ap-2f, 0x1.fep-3f}, {1356, -0x1.2ap-4f, 0x1.fep-5f},
+    {1294, -0x1.1ep-1f, 0x1.f8p-2f}, {361, -0x1.d6p+0f, 0x1.c6p-5f},  {42, -0x1.7cp+0f, 0x1.3ap-9f},
+    {1325, -0x1.4ep-3f, 0x1.fep-5f}, {715, -0x1.0ap-6f, 0x1.ep-7f},   {692, -0x1.5ep+0f, 0x1.f2p-4f},
+    {1650, -0x1.1p-3f, 0x1.fap-6f},  {1413, -0x1.68p-1f, 0x1.46p-1f}, {11, -0x1.b6p-1f, 0x1.b4p-13f},
+    {11, -0x1.ep-1f, 0x1.fap-8f},    {11, -0x1.2ap+0f, -0x1.bcp-11f}, {47, -0x1.d4p-1f, 0x1.e6p-8f},
+    {1, -0x1.f8p-1f, 0x1.3cp-14f},   {1, -0x1.fap-1f, 0x1.dcp-12f},   {714, -0x1.58p-1f, 0x1.fep-5f},
+    {202, -0x1.32p+0f, 0x1.bap-7f},  {86, -0x1.d6p-3f, 0x1.0ep-10f},  {1702, -0x1.5cp-4f, 0x1.fep-6f},
+    {1439, -0x1.5ep-7f, 0x1.3cp-7f}, {1302, -0x1.5ep-2f, 0x1.fep-5f}, {1705, -0x1.2cp+1f, 0x1.0cp+1f},
+    {1576, -0x1.54p-2f, 0x1.f2p-5f}, {1536, -0x1.c8p-3f, 0x1.fep-5f}};
+
+// Of all functions of one tensor, and of their gradients.
+inline constexpr float kDecidingArguments[] = {
+    -0x1.b16346p+0f,  -0x1.3417b8p+1f,  -0x1.cf6b2ep+2f,  -0x1.6a81aap+3f,   -0x1.40f4fap+3f,  -0x1.1e3746p+2f,
+    -0x1.38df1ap+1f,  -0x1.32a24ep+1f,  -0x1.4cf518p+3f,  -0x1.75c43cp+3f,   -0x1.42bf0cp+3f,  -0x1.0d7b7p+0f,
+    -0x1.e9a1e8p+1f,  -0x1.212d7ap+2f,  -0x1.c8231p-2f,   -0x1.0ef1fap+0f,   -0x1.90860ap+1f,  -0x1.c97a28p+5f,
+    -0x1.67b892p-2f,  -0x1.325efep+6f,  0x1.fe2804p+2f,   -0x1.65ba3p-2f,    0x1.79decp+2f,    0x1.2a85e2p+6f,
+    0x1.0e173ap+6f,   0x1.600e3p-2f,    0x1.4e663cp+2f,   -0x1.d9739cp-2f,   0x1.fe52c8p+2f,   0x1.bcc334p+0f,
+    0x1.6409b4p-1f,   0x1.5fce8ep+0f,   0x1.6d789cp+3f,   0x1.5b696ap+0f,    0x1.57d578p-1f,   0x1.90332cp+1f,
+    0x1.600b84p-2f,   0x1.5ab368p+1f,   0x1.3afb38p-1f,   -0x1.4206d2p-2f,   0x1.42cb8p+3f,    -0x1.50fc0ap-2f,
+    0x1.a49c42p-2f,   -0x1.4b5b5p-1f,   0x1.4f043ap-1f,   -0x1.51541ap-2f,   0x1.4f2502p+2f,   0x1.2ba6aap-1f,
+    0x1.37d702p-1f,   -0x1.0521cep-1f,  0x1.3589bcp-1f,   -0x1.d18cbcp-1f,   0x1.c358c6p-1f,   0x1.97faf8p-1f,
+    -0x1.c4be1cp-1f,  -0x1.30ca56p-1f,  -0x1.1e2e7cp+2f,  -0x1.22e072p+2f,   -0x1.c5549p-1f,   -0x1.b5e654p-1f,
+    0x1.c71f5p-1f,    0x1.3da4ccp+0f,   0x1.d617cep-1f,   0x1.dc501cp-1f,    -0x1.c34e4cp-1f,  -0x1.54722ep+0f,
+    -0x1.20751ap+1f,  -0x1.624332p+1f,  -0x1.b44a6ep+0f,  0x1.b806b8p+0f,    -0x1.0a2f72p+0f,  -0x1.f08b24p-1f,
+    0x1.2836acp+0f,   0x1.f50468p-1f,   -0x1.deabf8p-1f,  0x1.d0db1ap-1f,    0x1.c2e0bap-1f,   0x1.d834f4p-1f,
+    0x1.bca84p-1f,    -0x1.877cbep-2f,  -0x1.697ffp+0f,   0x1.10ee0cp+0f,    0x1.335b2p+0f,    -0x1.76a56p+1f,
+    0x1.5434eap+1f,   0x1.6595d4p+0f,   0x1.e50796p-1f,   0x1.42edbap+0f,    0x1.e9cd76p+2f,   -0x1.f97c5ap-1f,
+    0x1.d815dp+2f,    0x1.0ca99ep+1f,   -0x1.20cabp+2f,   0x1.0d264ep+0f,    -0x1.43c664p-1f,  0x1.4fc0ap+0f,
+    0x1.1b156p-1f,    -0x1.1de62ep-1f,  0x1.bbd74p+79f,   -0x1.d0b282p+74f,  0x1.2f8298p+79f,  0x1.37fa1p+1f,
+    0x1.292ce4p+99f,  0x1.09bd98p+21f,  -0x1.76a72cp+3f,  -0x1.960256p-1f,   -0x1.6cc542p+73f, 0x1.163112p+99f,
+    -0x1.2ef328p-1f,  -0x1.46705ep-1f,  -0x1.8acdfep-1f,  -0x1.504fa8p+71f,  0x1.489594p+91f,  -0x1.cb564p-1f,
+    0x1.15daap+0f,    0x1.cc2798p-1f,   0x1.11a0a8p+3f,   -0x1.5cd068p+117f, 0x1.727784p+50f,  0x1.b13dep+71f,
+    0x1.c046bep+101f, -0x1.1840f8p+99f, 0x1.905098p+69f,  0x1.967b68p+118f,  0x1.47e9fp+3f,    0x1.2087bp+1f,
+    0x1.fa0de4p+96f,  0x1.87ec6cp-1f,   0x1.14cb82p+3f,   -0x1.617e88p+2f,   0x1.e690a6p+1f,   -0x1.544a9p+86f,
+    -0x1.33e046p+6f,  0x1.afd8fp+94f,   -0x1.b055ccp+80f, 0x1.1475cep+3f,    0x1.78fdbcp+3f,   -0x1.5fdbb2p+5f,
+    0x1.37f808p+24f,  -0x1.4b4e2cp+2f,  -0x1.fea882p+2f,  -0x1.71b5a6p-3f,   -0x1.a430bp+2f,   -0x1.e78e1p+1f,
+    -0x1.225f12p+2f,  -0x1.b8c0e2p+0f,  -0x1.7a45f4p+2f,  -0x1.2bea06p+3f,   -0x1.4f55fcp+0f,  -0x1.4e63d4p+0f,
+    -0x1.461f9ap+0f,  -0x1.3c76p+0f,    -0x1.8d83ccp+1f,  -0x1.c116fap+0f,   -0x1.537d7ap+1f,  -0x1.c12732p+0f,
+    -0x1.5f0ce4p+0f,  -0x1.b85f46p+0f,  -0x1.62897ap+0f,  -0x1.4cbd1ep+0f,   -0x1.43a2d8p+0f,  -0x1.41c398p+0f,
+    -0x1.469b4p+0f,   0x1.bce42p+0f,    -0x1.c350eep+0f,  -0x1.4fb21p+1f,    0x1.633482p+0f,   -0x1.e88f4cp+1f,
+    0x1.e9144cp+1f,   -0x1.5d4ad8p+0f,  0x1.626cfep+0f,   -0x1.59acc6p+0f,   -0x1.54f212p+0f,  -0x1.5ef2f8p+0f,
+    -0x1.6cf142p+2f,  -0x1.83d9ep+2f,   -0x1.355f18p+1f,  -0x1.0c542p+1f,    -0x1.8d51bp-1f,   -0x1.6045e6p+0f,
+    -0x1.279f86p+3f,  -0x1.1dfcf6p+2f,  -0x1.bf4a8p+0f,   -0x1.fb5bfp-1f,    -0x1.50b276p+0f,  -0x1.64859ap-1f,
+    -0x1.5d957cp-1f,  -0x1.3b00aap-1f,  0x1.5a34c4p-1f,   -0x1.0b9c08p+0f,   -0x1.0e9542p+0f,  0x1.6a17ap+0f,
+    -0x1.42e4bep-1f,  0x1.383932p-1f,   0x1.387a6cp-1f,   -0x1.506bp-1f,     -0x1.1f50b2p-1f,  -0x1.d32a7p+1f,
+    -0x1.e8f114p+1f,  -0x1.0a592p+0f,   0x1.e93514p-1f,   -0x1.0e689ap+0f,   -0x1.e22eb2p-1f,  0x1.08f99ap+0f,
+    -0x1.f4b0ecp-1f,  -0x1.f356c8p-1f,  -0x1.e394p-1f,    -0x1.fcde28p-1f,   -0x1.2c3368p-1f,  -0x1.df892p-1f,
+    -0x1.f7cec2p-1f,  -0x1.5af0eap+0f,  -0x1.eff66p-1f,   -0x1.d9256ap-1f,   0x1.95bddep-1f,   -0x1.427f56p+3f,
+    -0x1.159cbep+3f,  -0x1.147cfcp+0f,  -0x1.e5fdf2p-1f,  -0x1.9a57dap+3f,   -0x1.472a5ep+4f,  -0x1.01d9ccp+5f,
+    -0x1.49f026p+5f,  -0x1.8163cep+5f,  -0x1.be6306p+5f,  -0x1.e533fcp+5f,   -0x1.b41f38p-12f, -0x1.755aa8p-6f,
+    -0x1.e44d5ap-1f,  -0x1.880734p-7f,  -0x1.c4f774p-5f,  -0x1.2094d4p-4f,   -0x1.447532p-4f,  -0x1.62963ep-4f,
+    -0x1.7b32acp-4f,  -0x1.8f9bdcp-4f,  -0x1.2bfa9ep-2f,  -0x1.8ff96cp-5f,   -0x1.5422fp-3f,   -0x1.8c0988p-3f,
+    -0x1.adc872p-3f,  -0x1.cf9154p-3f,  -0x1.e54566p-3f,  -0x1.f7d944p-3f,   -0x1.0806aep-2f,  -0x1.c15c4ep-4f,
+    -0x1.371a3ap-2f,  -0x1.6f54aep-2f,  -0x1.fcc674p-1f,  -0x1.3bde3cp+1f,   -0x1.facf92p+2f,  -0x1.30ff86p+4f,
+    -0x1.38f8fcp+5f,  -0x1.8e8d32p-3f,  -0x1.cb4712p-3f,  -0x1.40310ep-2f,   -0x1.3e2524p+3f,  -0x1.7addbap+5f,
+    -0x1.cf092cp+5f,  -0x1.1acdd6p+4f,  -0x1.472a5cp+4f,  -0x1.7386e2p+4f,   -0x1.9fe368p+4f,  -0x1.a834c2p+5f,
+    -0x1.d49148p+5f,  -0x1.411438p-2f,  -0x1.70256p-2f,   -0x1.b4e4bap-2f,   -0x1.b3293ep+0f,  -0x1.beed88p+0f,
+    -0x1.90e8dcp+1f,  -0x1.d3d4c6p-4f,  -0x1.2f01bcp-2f,  -0x1.670988p-2f,   -0x1.f92402p-1f,  -0x1.2c87f6p+1f,
+    -0x1.9f55d4p+2f,  -0x1.4732d8p+4f,  -0x1.7048a2p+5f,  -0x1.4a3d54p-4f,   -0x1.9f0d76p-3f,  -0x1.d6d88cp-3f,
+    -0x1.fb3fbp-3f,   -0x1.19bca2p-2f,  -0x1.317f7cp-2f,  -0x1.423b2ap-2f,   -0x1.50ddc2p-2f,  -0x1.b1ed8ap-7f,
+    -0x1.f6cdc6p-5f,  -0x1.660144p-4f,  -0x1.97c7f8p-4f,  -0x1.b5e538p-4f,   -0x1.cb5804p-4f,  -0x1.de09a4p-4f,
+    -0x1.edf61ap-4f,  -0x1.d088acp-11f, -0x1.70dfc8p-7f,  -0x1.e8c85cp-7f,   -0x1.33067ep-6f,  -0x1.6e40d8p-6f,
+    -0x1.515f04p-2f,  -0x1.d36354p+0f,  -0x1.9a8edep+3f,  0x1.9a57dap+3f,    0x1.472a5ep+4f,   0x1.01d9ccp+5f,
+    0x1.49f026p+5f,   0x1.8163cep+5f,   0x1.be6306p+5f,   0x1.e533fcp+5f,    0x1.325efep+6f,   0x1.b41f38p-12f,
+    0x1.755aa8p-6f,   0x1.e44d5ap-1f,   0x1.880734p-7f,   0x1.c4f774p-5f,    0x1.2094d4p-4f,   0x1.447532p-4f,
+    0x1.62963ep-4f,   0x1.7b32acp-4f,   0x1.8f9bdcp-4f,   0x1.2bfa9ep-2f,    0x1.8ff96cp-5f,   0x1.5422fp-3f,
+    0x1.8c0988p-3f,   0x1.adc872p-3f,   0x1.cf9154p-3f,   0x1.e54566p-3f,    0x1.f7d944p-3f,   0x1.0806aep-2f,
+    0x1.c15c4ep-4f,   0x1.371a3ap-2f,   0x1.6f54aep-2f,   0x1.fcc674p-1f,    0x1.3bde3cp+1f,   0x1.facf92p+2f,
+    0x1.30ff86p+4f,   0x1.38f8fcp+5f,   0x1.8e8d32p-3f,   0x1.cb4712p-3f,    0x1.40310ep-2f,   0x1.67b892p-2f,
+    0x1.3e2524p+3f,   0x1.6a81aap+3f,   0x1.7addbap+5f,   0x1.cf092cp+5f,    0x1.1acdd6p+4f,   0x1.472a5cp+4f,
+    0x1.7386e2p+4f,   0x1.9fe368p+4f,   0x1.a834c2p+5f,   0x1.d49148p+5f,    0x1.411438p-2f,   0x1.70256p-2f,
+    0x1.b4e4bap-2f,   0x1.0d7b7p+0f,    0x1.b3293ep+0f,   0x1.beed88p+0f,    0x1.90e8dcp+1f,   0x1.e9a1e8p+1f,
+    0x1.d3d4c6p-4f,   0x1.2f01bcp-2f,   0x1.670988p-2f,   0x1.f92402p-1f,    0x1.2c87f6p+1f,   0x1.9f55d4p+2f,
+    0x1.4732d8p+4f,   0x1.7048a2p+5f,   0x1.4a3d54p-4f,   0x1.9f0d76p-3f,    0x1.d6d88cp-3f,   0x1.fb3fbp-3f,
+    0x1.19bca2p-2f,   0x1.317f7cp-2f,   0x1.423b2ap-2f,   0x1.50ddc2p-2f,    0x1.b1ed8ap-7f,   0x1.f6cdc6p-5f,
+    0x1.660144p-4f,   0x1.97c7f8p-4f,   0x1.b5e538p-4f,   0x1.cb5804p-4f,    0x1.de09a4p-4f,   0x1.edf61ap-4f,
+    0x1.d088acp-11f,  0x1.70dfc8p-7f,   0x1.e8c85cp-7f,   0x1.33067ep-6f,    0x1.6e40d8p-6f,   0x1.515f04p-2f,
+    0x1.d36354p+0f,   0x1.9a8edep+3f};
+
+// Of gradients in bfloat16.
+struct DecidingPair {
+  float x, dy;
+};
+inline constexpr DecidingPair kDecidingPairs[] = {
+    {-0x1.72p+0f, 0x1.cp+0f},   {-0x1.b6p-1f, 0x1.ap+0f},  {-0x1p+0f, 0x1.6p+0f},     {-0x1p+0f, 0x1.02p+0f},
+    {-0x1.8p-1f, 0x1.ep+0f},    {-0x1.8p-3f, 0x1.6p+0f},   {-0x1.f8p-1f, 0x1.0cp+0f}, {0x1.86p-27f, 0x1.bcp+0f},
+    {0x1.a6p+2f, 0x1.56p+0f},   {-0x1.a6p+2f, 0x1.56p+0f}, {0x1.1p+3f, 0x1.0cp+0f},   {0x1.c2p-11f, 0x1.bcp+0f},
+    {-0x1.aap-11f, 0x1.bcp+0f}, {-0x1.1p+3f, 0x1.0cp+0f},  {-0x1.6p+0f, 0x1.64p+0f},  {-0x1.cp-1f, 0x1.44p+0f},
+    {-0x1.8cp+6f, 0x1.86p+0f},  {-0x1.0ep+6f, 0x1.cp+0f},  {-0x1.0ep+6f, 0x1.62p+0f}, {0x1.02p+6f, 0x1.22p+0f},
+    {0x1.08p+6f, 0x1.6ep+0f},   {-0x1.08p+6f, 0x1.28p+0f}, {-0x1.08p+6f, 0x1p+0f},    {0x1.2ep+6f, 0x1.86p+0f},
+    {0x1p+0f, 0x1.9cp+0f},      {0x1p+0f, 0x1.56p+0f},     {-0x1.48p+0f, 0x1.62p+0f}, {-0x1.1ap-1f, 0x1.6p+0f},
+    {-0x1.08p+6f, 0x1.b2p+0f},  {-0x1.24p+2f, 0x1.9ep+0f}, {-0x1.fcp+2f, 0x1.02p+0f}, {0x1.fcp+2f, 0x1.94p+0f},
+    {-0x1.54p+0f, 0x1.8p+0f},   {-0x1.46p+0f, 0x1.28p+0f}, {-0x1.46p+0f, 0x1.58p+0f}, {-0x1.5ep+0f, 0x1.48p+0f},
+    {-0x1.86p-1f, 0x1.e4p+0f},  {-0x1.22p+1f, 0x1.92p+0f}, {-0x1.58p+0f, 0x1.8ep+0f}, {-0x1.7ep-1f, 0x1.48p+0f},
+    {-0x1.4p+3f, 0x1.94p+0f},   {-0x1.d2p+2f, 0x1.04p+0f}, {-0x1.0ap+0f, 0x1.4ep+0f}, {-0x1.bap+0f, 0x1.2ap+0f},
+    {-0x1.52p+0f, 0x1.4cp+0f},  {-0x1.92p-1f, 0x1.0ap+0f}, {-0x1.c6p-1f, 0x1.e6p+0f}, {-0x1.d2p+1f, 0x1.ap+0f},
+    {-0x1.e8p+1f, 0x1.ecp+0f},  {-0x1.1ap+0f, 0x1.c6p+0f}, {-0x1.36p+6f, 0x1.68p+0f}, {-0x1.d4p+5f, 0x1.4ap+0f},
+    {-0x1.fcp-1f, 0x1.62p+0f},  {-0x1.c2p-1f, 0x1.dep+0f}, {-0x1.dep-1f, 0x1.cp+0f},  {-0x1.c2p+5f, 0x1.14p+0f},
+    {-0x1.d4p-1f, 0x1.2p+0f},   {-0x1.36p+0f, 0x1.d6p+0f}, {-0x1.5ap+2f, 0x1.dep+0f}, {-0x1.34p+0f, 0x1.16p+0f},
+    {-0x1.c8p-1f, 0x1.9p+0f},   {0x1.8p+1f, 0x1.e8p+0f},   {0x1.8p+1f, 0x1p+0f},      {-0x1.8p+1f, 0x1.cap+0f},
+    {-0x1.8p+1f, 0x1.5p+0f},    {-0x1.e4p+1f, 0x1.84p+0f}, {-0x1.36p+1f, 0x1.5ep+0f}, {-0x1.2ap+6f, 0x1.b2p+0f},
+    {0x1.8p+2f, 0x1.88p+0f},    {0x1.8p+2f, 0x1.aap+0f}};
+
+}  // namespace elinvar::test
