@@ -9,8 +9,8 @@ namespace elinvar {
 template <int kOperands>
 struct StridedElements {
   int ndim = 0;
-  int64_t extents[Shape::kMaxDims];
-  int64_t strides[kOperands][Shape::kMaxDims];
+  int64_t extents[Shape::kMaxDims] = {};
+  int64_t strides[kOperands][Shape::kMaxDims] = {};
 
   // Takes dimensions that are already merged (tensor/strided.h).
   template <class Rows>
