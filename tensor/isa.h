@@ -15,3 +15,7 @@ Isa current_isa();
 void set_isa(Isa isa);  // for all threads; call it while no kernel runs
 
 }  // namespace elinvar
+
+// The version of a kernel, which HWY_EXPORT has named, for elements of a type (visit_element in simd-inl.h).
+#define ELINVAR_KERNEL(kernel, dtype) \
+  ((dtype) == DType::f32 ? HWY_DYNAMIC_DISPATCH(kernel) : HWY_STATIC_DISPATCH(kernel))

@@ -21,6 +21,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "tensor/dtype.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 #ifndef ELINVAR_DEVICE_CODE
@@ -29,6 +31,31 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 static_assert(HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SCALAR,
               "a target without a test (tensor/isa.h): disable it");
+
+#ifndef ELINVAR_DEVICE_CODE
+// Calls f with a zero of the type in which a kernel computes. Only float has a version for each target: vectors of
+// other types are one lane everywhere, so a kernel has them for one target, at which ELINVAR_KERNEL calls it.
+template <class F>
+HWY_INLINE void visit_element(DType t, F&& f) {
+#if HWY_TARGET == HWY_STATIC_TARGET
+  visit_float(t, f);
+#else
+  static_cast<void>(t);
+  f(float{});
+#endif
+}
+
+// The same for kernels that also compute in integers.
+template <class F>
+HWY_INLINE void visit_any_element(DType t, F&& f) {
+#if HWY_TARGET == HWY_STATIC_TARGET
+  visit_dtype(t, f);
+#else
+  static_cast<void>(t);
+  f(float{});
+#endif
+}
+#endif
 
 // A single lane.
 template <class T>

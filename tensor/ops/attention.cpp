@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tensor/isa.h"
 #include "tensor/fast_product.h"
 #include "tensor/op_check.h"
 #include "tensor/trace.h"
@@ -42,7 +43,7 @@ void forward_head(const AttentionArgs& args, int64_t b, int64_t h, int64_t first
 }
 
 void attention_forward_head(const AttentionArgs& a, int64_t b, int64_t h, int64_t first, int64_t last) {
-  visit_float(a.s.dtype, [&](auto zero) { forward_head<decltype(zero)>(a, b, h, first, last); });
+  visit_element(a.s.dtype, [&](auto zero) { forward_head<decltype(zero)>(a, b, h, first, last); });
 }
 
 }  // namespace elinvar::HWY_NAMESPACE
@@ -61,7 +62,7 @@ void attention(CpuStream& stream, const AttentionArgs& a) {
   stream.parallel_for(heads * parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t head = i / parts, part = i % parts;
-      HWY_DYNAMIC_DISPATCH(attention_forward_head)
+      ELINVAR_KERNEL(attention_forward_head, a.s.dtype)
       (a, head / a.s.heads, head % a.s.heads, blocks * part / parts * kQueryBlock,
        std::min(a.s.tq, blocks * (part + 1) / parts * kQueryBlock));
     }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "tensor/isa.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/attention_products-inl.h"
 #include "tensor/ops/attention_rows-inl.h"
@@ -130,7 +131,7 @@ void backward_group(const AttentionBackwardArgs& args, int64_t b, int64_t kv) {
 }
 
 void attention_backward_group(const AttentionBackwardArgs& a, int64_t b, int64_t kv) {
-  visit_float(a.s.dtype, [&](auto zero) { backward_group<decltype(zero)>(a, b, kv); });
+  visit_element(a.s.dtype, [&](auto zero) { backward_group<decltype(zero)>(a, b, kv); });
 }
 
 }  // namespace elinvar::HWY_NAMESPACE
@@ -144,7 +145,7 @@ HWY_EXPORT(attention_backward_group);
 void attention_backward(CpuStream& stream, const AttentionBackwardArgs& a) {
   stream.parallel_for(a.s.batch * a.s.kv_heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      HWY_DYNAMIC_DISPATCH(attention_backward_group)(a, i / a.s.kv_heads, i % a.s.kv_heads);
+      ELINVAR_KERNEL(attention_backward_group, a.s.dtype)(a, i / a.s.kv_heads, i % a.s.kv_heads);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "tensor/isa.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/batch_norm-inl.h"
 #include "tensor/simd-inl.h"
@@ -65,7 +66,7 @@ void forward_rows(const BatchNormForwardPass& f, int64_t begin, int64_t end) {
 }
 
 void batch_norm_forward_rows(const BatchNormForwardPass& f, int64_t begin, int64_t end) {
-  visit_float(f.x.dtype, [&](auto zero) {
+  visit_element(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool residual = f.residual.data != nullptr;
     if (residual && f.relu) forward_rows<T, true, true>(f, begin, end);
@@ -98,7 +99,7 @@ void backward_rows(const BatchNormBackwardPass& f, int64_t begin, int64_t end) {
 }
 
 void batch_norm_backward_rows(const BatchNormBackwardPass& f, int64_t begin, int64_t end) {
-  visit_float(f.dy.dtype, [&](auto zero) {
+  visit_element(f.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto with = [&]<ReluMask kMask>() {
       if (f.evaluation) backward_rows<T, kMask, true>(f, begin, end);
@@ -168,7 +169,7 @@ void batch_norm_apply(CpuStream& stream, const BatchNormApplyArgs& args) {
     const int64_t period = period_of(args.channels), size = args.rows * args.channels;
     const BatchNormForwardPass pass{args.x, args.residual, in(a), in(b), args.y, period, size, args.relu};
     stream.parallel_for((size + period - 1) / period, kGrain / period + 1, [&](int64_t begin, int64_t end) {
-      HWY_DYNAMIC_DISPATCH(batch_norm_forward_rows)(pass, begin, end);
+      ELINVAR_KERNEL(batch_norm_forward_rows, pass.x.dtype)(pass, begin, end);
     });
   });
 }
@@ -191,7 +192,7 @@ void batch_norm_gradient(CpuStream& stream, const BatchNormGradientArgs& args) {
     const BatchNormBackwardPass pass{args.dy,   args.x,  args.y, in(mean), in(a),     in(b),     in(mean_g),
                                      in(slope), args.dx, period, size,     args.mask, evaluation};
     stream.parallel_for((size + period - 1) / period, kGrain / period + 1, [&](int64_t begin, int64_t end) {
-      HWY_DYNAMIC_DISPATCH(batch_norm_backward_rows)(pass, begin, end);
+      ELINVAR_KERNEL(batch_norm_backward_rows, pass.dy.dtype)(pass, begin, end);
     });
   });
 }

@@ -5,6 +5,7 @@
 #include <hwy/foreach_target.h>
 
 #include "tensor/leaf_tree-inl.h"
+#include "tensor/isa.h"
 #include "tensor/op_check.h"
 #include "tensor/trace.h"
 #include "tensor/ops/batch_norm-inl.h"
@@ -137,7 +138,7 @@ struct GradientSums {
 
 template <class Visit>
 void visit_sums(const BatchNormSumsArgs& a, Visit visit) {
-  visit_float(a.x.dtype, [&](auto zero) {
+  visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto with = [&](auto leaf) {
       leaf = {a.dy.as<T>(), a.x.as<T>(), a.y.as<T>(), a.mean.as<T>(), a.inv.as<T>(),
@@ -155,13 +156,13 @@ void visit_sums(const BatchNormSumsArgs& a, Visit visit) {
 }
 
 void batch_statistics_blocks(const BatchStatisticsArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.x.dtype, [&](auto zero) {
+  visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     reduce_blocks(Moments<T>{a.x.as<T>(), a.channels}, a.rows, a.channels, a.partial.as<T>(), begin, end);
   });
 }
 void batch_statistics_tree(const BatchStatisticsArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.x.dtype, [&](auto zero) {
+  visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     reduce_tree<MergeMoments<T>>(a.rows, a.channels, a.partial.as<T>(), begin, end);
   });
@@ -170,7 +171,7 @@ void batch_norm_sums_blocks(const BatchNormSumsArgs& a, int64_t begin, int64_t e
   visit_sums(a, [&](const auto& leaf, auto* partial) { reduce_blocks(leaf, a.rows, a.channels, partial, begin, end); });
 }
 void batch_norm_sums_tree(const BatchNormSumsArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.x.dtype, [&](auto zero) {
+  visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     reduce_tree<MergeSums<T>>(a.rows, a.channels, a.partial.as<T>(), begin, end);
   });
@@ -193,10 +194,10 @@ constexpr int64_t kGrain = 16384;  // least elements per thread
 
 void batch_statistics(CpuStream& stream, const BatchStatisticsArgs& a) {
   stream.parallel_for(tree_tasks(a.rows, a.channels), 1, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(batch_statistics_blocks)(a, b, e);
+    ELINVAR_KERNEL(batch_statistics_blocks, a.x.dtype)(a, b, e);
   });
   stream.parallel_for(a.channels, kGrain / tree_blocks(a.rows) + 1, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(batch_statistics_tree)(a, b, e);
+    ELINVAR_KERNEL(batch_statistics_tree, a.x.dtype)(a, b, e);
   });
   visit_float(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -210,10 +211,10 @@ void batch_statistics(CpuStream& stream, const BatchStatisticsArgs& a) {
 
 void batch_norm_sums(CpuStream& stream, const BatchNormSumsArgs& a) {
   stream.parallel_for(tree_tasks(a.rows, a.channels), 1, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(batch_norm_sums_blocks)(a, b, e);
+    ELINVAR_KERNEL(batch_norm_sums_blocks, a.x.dtype)(a, b, e);
   });
   stream.parallel_for(a.channels, kGrain / tree_blocks(a.rows) + 1, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(batch_norm_sums_tree)(a, b, e);
+    ELINVAR_KERNEL(batch_norm_sums_tree, a.x.dtype)(a, b, e);
   });
   visit_float(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);

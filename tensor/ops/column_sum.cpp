@@ -5,6 +5,7 @@
 #include <hwy/foreach_target.h>
 
 #include "tensor/columns-inl.h"
+#include "tensor/isa.h"
 #include "tensor/op_check.h"
 #include "tensor/trace.h"
 
@@ -26,7 +27,7 @@ HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
 void column_sum_tasks(const ColumnTasks& t, int64_t begin, int64_t end) {
-  visit_float(t.a.x.dtype, [&](auto zero) {
+  visit_element(t.a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using V = Vec<T>;
     const int64_t cols = t.a.cols;
@@ -62,7 +63,7 @@ void launch(CpuStream& stream, const ColumnSumArgs& a, int64_t chain, int64_t ra
   const ColumnTasks t{a, chain, range, (a.rows + range - 1) / range, (a.cols + kColumnTask - 1) / kColumnTask};
   const int64_t elements = std::min(range, a.rows) * std::min(kColumnTask, a.cols);
   stream.parallel_for(a.outer * t.ranges * t.blocks, 32768 / (elements + 1) + 1, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(column_sum_tasks)(t, b, e);
+    ELINVAR_KERNEL(column_sum_tasks, t.a.x.dtype)(t, b, e);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "tensor/math-inl.h"
+#include "tensor/isa.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/index.h"
 #include "tensor/trace.h"
@@ -76,11 +77,11 @@ void gradients(const CrossEntropyBackwardArgs& a, int64_t begin, int64_t end) {
 }
 
 void cross_entropy_rows(const CrossEntropyArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.logits.dtype, [&](auto zero) { losses<decltype(zero)>(a, begin, end); });
+  visit_element(a.logits.dtype, [&](auto zero) { losses<decltype(zero)>(a, begin, end); });
 }
 
 void cross_entropy_backward_rows(const CrossEntropyBackwardArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.logits.dtype, [&](auto zero) { gradients<decltype(zero)>(a, begin, end); });
+  visit_element(a.logits.dtype, [&](auto zero) { gradients<decltype(zero)>(a, begin, end); });
 }
 
 }  // namespace elinvar::HWY_NAMESPACE
@@ -94,13 +95,13 @@ HWY_EXPORT(cross_entropy_backward_rows);
 
 void cross_entropy(CpuStream& stream, const CrossEntropyArgs& a) {
   stream.parallel_for(a.rows, 4096 / (a.classes + 1) + 1, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(cross_entropy_rows)(a, b, e);
+    ELINVAR_KERNEL(cross_entropy_rows, a.logits.dtype)(a, b, e);
   });
 }
 
 void cross_entropy_backward(CpuStream& stream, const CrossEntropyBackwardArgs& a) {
   stream.parallel_for(a.rows, 4096 / (a.classes + 1) + 1, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(cross_entropy_backward_rows)(a, b, e);
+    ELINVAR_KERNEL(cross_entropy_backward_rows, a.logits.dtype)(a, b, e);
   });
 }
 

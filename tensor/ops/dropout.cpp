@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tensor/isa.h"
 #include "tensor/graph.h"
 #include "tensor/op_check.h"
 #include "tensor/trace.h"
@@ -56,7 +57,7 @@ constexpr int64_t kElements = 4 * kBlocks;
 // Computes elements [begin, end); begin is a multiple of 4.
 void dropout_range(const DropoutArgs& a, int64_t begin, int64_t end) {
   const uint32_t threshold = static_cast<uint32_t>(std::ceil(a.p * 0x1p24));
-  visit_float(a.x.dtype, [&](auto zero) HWY_ATTR {
+  visit_element(a.x.dtype, [&](auto zero) HWY_ATTR {
     using T = decltype(zero);
     const T* x = a.x.as<T>();
     T* y = a.y.as<T>();
@@ -81,7 +82,7 @@ HWY_EXPORT(dropout_range);
 void dropout(CpuStream& stream, const DropoutArgs& a) {
   constexpr int64_t kUnit = 64;
   stream.parallel_for((a.n + kUnit - 1) / kUnit, 128, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(dropout_range)(a, b * kUnit, std::min(a.n, e * kUnit));
+    ELINVAR_KERNEL(dropout_range, a.x.dtype)(a, b * kUnit, std::min(a.n, e * kUnit));
   });
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "tensor/columns-inl.h"
+#include "tensor/isa.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/index.h"
 #include "tensor/trace.h"
@@ -16,7 +17,7 @@ namespace elinvar::HWY_NAMESPACE {
 
 // Computes rows [begin, end) of the table's gradient.
 void embedding_backward_rows(const EmbeddingBackwardArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.dy.dtype, [&](auto zero) {
+  visit_element(a.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     using V = Vec<T>;
     const int64_t* start = a.start.as<int64_t>();
@@ -70,7 +71,7 @@ void embedding_backward(CpuStream& stream, const EmbeddingBackwardArgs& a) {
     return low;
   };
   stream.parallel_for(a.rows + a.picks, 16384 / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(embedding_backward_rows)(a, first_row(b), first_row(e));
+    ELINVAR_KERNEL(embedding_backward_rows, a.dy.dtype)(a, first_row(b), first_row(e));
   });
 }
 

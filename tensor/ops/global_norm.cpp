@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "tensor/isa.h"
 #include "tensor/op_check.h"
+#include "tensor/simd-inl.h"
 #include "tensor/square_sum-inl.h"
 #include "tensor/trace.h"
 
@@ -15,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
 void square_sums_segments(const SquareSumsArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.x.dtype, [&](auto zero) {
+  visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (int64_t s = begin; s < end; ++s)
       a.partial.as<double>()[s] =
@@ -38,7 +40,7 @@ void square_sums(CpuStream& stream, std::span<const SquareSumsArgs> all) {
     int64_t first = 0;
     for (const SquareSumsArgs& a : all) {
       const int64_t from = std::max<int64_t>(begin - first, 0), to = std::min(end - first, segments_of(a.n));
-      if (from < to) HWY_DYNAMIC_DISPATCH(square_sums_segments)(a, from, to);
+      if (from < to) ELINVAR_KERNEL(square_sums_segments, a.x.dtype)(a, from, to);
       first += segments_of(a.n);
     }
   });

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "tensor/isa.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/column_sum.h"
 #include "tensor/ops/pointwise.h"
@@ -111,7 +112,7 @@ void backward_leaves(const RowNormBackwardArgs& a, int64_t begin, int64_t end) {
 }
 
 void row_norm_rows(const RowNormArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.x.dtype, [&](auto zero) {
+  visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (a.kind == RowNorm::layer) forward_rows<RowNorm::layer, T>(a, begin, end);
     else forward_rows<RowNorm::rms, T>(a, begin, end);
@@ -119,7 +120,7 @@ void row_norm_rows(const RowNormArgs& a, int64_t begin, int64_t end) {
 }
 
 void row_norm_backward_leaves(const RowNormBackwardArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.x.dtype, [&](auto zero) {
+  visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (a.kind == RowNorm::layer) backward_leaves<RowNorm::layer, T>(a, begin, end);
     else backward_leaves<RowNorm::rms, T>(a, begin, end);
@@ -137,14 +138,14 @@ HWY_EXPORT(row_norm_backward_leaves);
 
 void row_norm(CpuStream& stream, const RowNormArgs& a) {
   stream.parallel_for(a.rows, 8192 / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(row_norm_rows)(a, b, e);
+    ELINVAR_KERNEL(row_norm_rows, a.x.dtype)(a, b, e);
   });
 }
 
 void row_norm_backward(CpuStream& stream, const RowNormBackwardArgs& a) {
   stream.parallel_for((a.rows + kColumnLeaf - 1) / kColumnLeaf, 4096 / (kColumnLeaf * a.cols + 1) + 1,
                       [&](int64_t b, int64_t e) {
-                        HWY_DYNAMIC_DISPATCH(row_norm_backward_leaves)
+                        ELINVAR_KERNEL(row_norm_backward_leaves, a.x.dtype)
                         (a, b, e);
                       });
 }

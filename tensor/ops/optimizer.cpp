@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "tensor/isa.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/optimizer-inl.h"
 #include "tensor/square_sum-inl.h"
@@ -39,7 +40,7 @@ void sgd_range_of(const SgdArgs& a, int64_t begin, int64_t end) {
 }
 
 void sgd_range(const SgdArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.g.dtype, [&](auto zero) {
+  visit_element(a.g.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (a.v.data) sgd_range_of<T, true>(a, begin, end);
     else sgd_range_of<T, false>(a, begin, end);
@@ -47,7 +48,7 @@ void sgd_range(const SgdArgs& a, int64_t begin, int64_t end) {
 }
 
 void adam_range(const AdamArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.g.dtype, [&](auto zero) {
+  visit_element(a.g.dtype, [&](auto zero) {
     using T = decltype(zero);
     using V = Vec<T>;
     const AdamUpdate<T> update(a);
@@ -64,7 +65,7 @@ void adam_range(const AdamArgs& a, int64_t begin, int64_t end) {
 }
 
 void lamb_moments_segments(const LambArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.g.dtype, [&](auto zero) {
+  visit_element(a.g.dtype, [&](auto zero) {
     using T = decltype(zero);
     using V = Vec<T>;
     const LambUpdate<T> update(a);
@@ -86,7 +87,7 @@ void lamb_moments_segments(const LambArgs& a, int64_t begin, int64_t end) {
 }
 
 void lamb_apply_range(const LambArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.p.dtype, [&](auto zero) {
+  visit_element(a.p.dtype, [&](auto zero) {
     using T = decltype(zero);
     using V = Vec<T>;
     const LambUpdate<T> update(a);
@@ -132,18 +133,22 @@ void each_range(CpuStream& stream, std::span<const Args> all, Update update) {
 }  // namespace
 
 void sgd(CpuStream& stream, std::span<const SgdArgs> all) {
-  each_range(stream, all, [](const SgdArgs& a, int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(sgd_range)(a, b, e); });
+  each_range(stream, all, [](const SgdArgs& a, int64_t b, int64_t e) {
+    ELINVAR_KERNEL(sgd_range, a.g.dtype)(a, b, e);
+  });
 }
 void adam(CpuStream& stream, std::span<const AdamArgs> all) {
-  each_range(stream, all, [](const AdamArgs& a, int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(adam_range)(a, b, e); });
+  each_range(stream, all, [](const AdamArgs& a, int64_t b, int64_t e) {
+    ELINVAR_KERNEL(adam_range, a.g.dtype)(a, b, e);
+  });
 }
 void lamb_moments(CpuStream& stream, const LambArgs& a) {
   stream.parallel_for(segments_of(a.n), 2, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(lamb_moments_segments)(a, b, e);
+    ELINVAR_KERNEL(lamb_moments_segments, a.g.dtype)(a, b, e);
   });
 }
 void lamb_apply(CpuStream& stream, const LambArgs& a) {
-  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(lamb_apply_range)(a, b, e); });
+  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) { ELINVAR_KERNEL(lamb_apply_range, a.p.dtype)(a, b, e); });
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 
+#include "tensor/isa.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/pointwise-inl.h"
 #include "tensor/strided.h"
@@ -69,7 +70,7 @@ void binary_row(Function function, const T* a, int64_t sa, const T* b, int64_t s
 }
 
 void unary_range(const UnaryArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.x.dtype, [&](auto zero) HWY_ATTR {
+  visit_element(a.x.dtype, [&](auto zero) HWY_ATTR {
     using T = decltype(zero);
     with_function(formulas::UnaryFunctions{}, a.op, [&](auto function) HWY_ATTR {
       unary_elements(function, a.x.as<T>() + begin, a.y.as<T>() + begin, end - begin, static_cast<T>(a.parameter));
@@ -78,7 +79,7 @@ void unary_range(const UnaryArgs& a, int64_t begin, int64_t end) {
 }
 
 void unary_backward_range(const UnaryBackwardArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.dy.dtype, [&](auto zero) HWY_ATTR {
+  visit_element(a.dy.dtype, [&](auto zero) HWY_ATTR {
     using T = decltype(zero);
     with_function(formulas::UnaryFunctions{}, a.op, [&](auto function) HWY_ATTR {
       gradient_elements(function, a.dy.as<T>() + begin, a.saved.as<T>() + begin, a.dx.as<T>() + begin, end - begin,
@@ -89,7 +90,7 @@ void unary_backward_range(const UnaryBackwardArgs& a, int64_t begin, int64_t end
 
 void binary_range(const BinaryArgs& a, const StridedRows<3>& rows, int64_t begin, int64_t end) {
   const int64_t n = rows.row_length(), sa = rows.inner_stride(0), sb = rows.inner_stride(1), sy = rows.inner_stride(2);
-  visit_dtype(a.y.dtype, [&](auto zero) HWY_ATTR {
+  visit_any_element(a.y.dtype, [&](auto zero) HWY_ATTR {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, bf16> && !std::is_same_v<T, uint8_t>) {
       with_function(formulas::BinaryFunctions{}, a.op, [&](auto function) HWY_ATTR {
@@ -149,17 +150,19 @@ Shape strides_over(const Tensor& x, const Shape& shape) {
 }  // namespace
 
 void unary(CpuStream& stream, const UnaryArgs& a) {
-  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(unary_range)(a, b, e); });
+  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) { ELINVAR_KERNEL(unary_range, a.x.dtype)(a, b, e); });
 }
 
 void unary_backward(CpuStream& stream, const UnaryBackwardArgs& a) {
-  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) { HWY_DYNAMIC_DISPATCH(unary_backward_range)(a, b, e); });
+  stream.parallel_for(a.n, kGrain, [&](int64_t b, int64_t e) {
+    ELINVAR_KERNEL(unary_backward_range, a.dy.dtype)(a, b, e);
+  });
 }
 
 void binary(CpuStream& stream, const BinaryArgs& a) {
   const StridedRows<3> rows(a.shape, {a.a_strides, a.b_strides, a.y_strides});
   stream.parallel_for(a.shape.numel(), kGrain, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(binary_range)(a, rows, b, e);
+    ELINVAR_KERNEL(binary_range, a.y.dtype)(a, rows, b, e);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "tensor/columns-inl.h"
+#include "tensor/isa.h"
 #include "tensor/op_check.h"
 #include "tensor/trace.h"
 
@@ -110,15 +111,15 @@ void gather_rows(const PoolBackwardArgs& a, int64_t begin, int64_t end, Term ter
 }
 
 void max_pool_rows(const PoolArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.x.dtype, [&](auto zero) { max_rows<decltype(zero)>(a, begin, end); });
+  visit_element(a.x.dtype, [&](auto zero) { max_rows<decltype(zero)>(a, begin, end); });
 }
 
 void avg_pool_rows(const PoolArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.x.dtype, [&](auto zero) { avg_rows<decltype(zero)>(a, begin, end); });
+  visit_element(a.x.dtype, [&](auto zero) { avg_rows<decltype(zero)>(a, begin, end); });
 }
 
 void max_pool_backward_rows(const PoolBackwardArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.dy.dtype, [&](auto zero) {
+  visit_element(a.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     using V = Vec<T>;
     const T *dy = a.dy.as<T>(), *winner = a.winner.as<T>();
@@ -130,7 +131,7 @@ void max_pool_backward_rows(const PoolBackwardArgs& a, int64_t begin, int64_t en
 }
 
 void avg_pool_backward_rows(const PoolBackwardArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.dy.dtype, [&](auto zero) {
+  visit_element(a.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     using V = Vec<T>;
     const T* dy = a.dy.as<T>();
@@ -185,23 +186,23 @@ PoolBackwardArgs backward_args(const char* op, const Tensor& dy, Tensor& dx, con
 
 void max_pool(CpuStream& stream, const PoolArgs& a) {
   stream.parallel_for(a.images * a.h.out, grain(a.w.out * a.channels), [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(max_pool_rows)(a, b, e);
+    ELINVAR_KERNEL(max_pool_rows, a.x.dtype)(a, b, e);
   });
 }
 void avg_pool(CpuStream& stream, const PoolArgs& a) {
   stream.parallel_for(a.images * a.h.out, grain(a.h.in * a.w.in * a.channels / a.h.out), [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(avg_pool_rows)
+    ELINVAR_KERNEL(avg_pool_rows, a.x.dtype)
     (a, b, e);
   });
 }
 void max_pool_backward(CpuStream& stream, const PoolBackwardArgs& a) {
   stream.parallel_for(a.images * a.h.in, grain(a.w.in * a.channels), [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(max_pool_backward_rows)(a, b, e);
+    ELINVAR_KERNEL(max_pool_backward_rows, a.dy.dtype)(a, b, e);
   });
 }
 void avg_pool_backward(CpuStream& stream, const PoolBackwardArgs& a) {
   stream.parallel_for(a.images * a.h.in, grain(a.w.in * a.channels), [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(avg_pool_backward_rows)(a, b, e);
+    ELINVAR_KERNEL(avg_pool_backward_rows, a.dy.dtype)(a, b, e);
   });
 }
 

@@ -4,6 +4,7 @@
 #define HWY_TARGET_INCLUDE "tensor/ops/rotary.cpp"
 #include <hwy/foreach_target.h>
 
+#include "tensor/isa.h"
 #include "tensor/graph.h"
 #include "tensor/op_check.h"
 #include "tensor/trace.h"
@@ -14,7 +15,7 @@ namespace elinvar::HWY_NAMESPACE {
 
 // Positions [begin, end) counted over the batch.
 void rotary_positions(const RotaryArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.x.dtype, [&](auto zero) {
+  visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using V = Vec<T>;
     const int64_t n = a.half;
@@ -51,7 +52,7 @@ HWY_EXPORT(rotary_positions);
 
 void rotary(CpuStream& stream, const RotaryArgs& a) {
   stream.parallel_for(a.batch * a.time, 8192 / (2 * a.half * a.heads + 1) + 1, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(rotary_positions)(a, b, e);
+    ELINVAR_KERNEL(rotary_positions, a.x.dtype)(a, b, e);
   });
 }
 

@@ -4,6 +4,7 @@
 #define HWY_TARGET_INCLUDE "tensor/ops/row_sum.cpp"
 #include <hwy/foreach_target.h>
 
+#include "tensor/isa.h"
 #include "tensor/op_check.h"
 #include "tensor/trace.h"
 #include "tensor/reduce-inl.h"
@@ -21,7 +22,7 @@ void whole_rows(const T* x, const T* factor, T* sum, int64_t cols, T divisor, in
 }
 
 void row_sum_rows(const RowSumArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.x.dtype, [&](auto zero) {
+  visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     whole_rows(a.x.as<T>(), a.factor.as<T>(), a.sum.as<T>(), a.cols, static_cast<T>(a.divisor), begin, end);
   });
@@ -29,7 +30,7 @@ void row_sum_rows(const RowSumArgs& a, int64_t begin, int64_t end) {
 
 // Segments [begin, end) counted over all rows.
 void row_sum_segments(const RowSumArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.x.dtype, [&](auto zero) {
+  visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const int64_t segments = segments_of(a.cols);
     for (int64_t i = begin; i < end; ++i) {
@@ -57,17 +58,17 @@ constexpr int64_t kGrain = 32768;  // least elements per thread
 void row_sum(CpuStream& stream, const RowSumArgs& a) {
   if (a.cols <= kRowSegment) {
     stream.parallel_for(a.rows, kGrain / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
-      HWY_DYNAMIC_DISPATCH(row_sum_rows)(a, b, e);
+      ELINVAR_KERNEL(row_sum_rows, a.x.dtype)(a, b, e);
     });
     return;
   }
   const int64_t segments = segments_of(a.cols);
   stream.parallel_for(a.rows * segments, kGrain / kRowSegment, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(row_sum_segments)(a, b, e);
+    ELINVAR_KERNEL(row_sum_segments, a.x.dtype)(a, b, e);
   });
   const RowSumArgs rest{{a.partial.data, a.partial.dtype}, {}, a.sum, {}, a.rows, segments, a.divisor};
   stream.parallel_for(a.rows, kGrain / segments + 1, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(row_sum_rows)(rest, b, e);
+    ELINVAR_KERNEL(row_sum_rows, rest.x.dtype)(rest, b, e);
   });
 }
 

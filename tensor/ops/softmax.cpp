@@ -4,6 +4,7 @@
 #define HWY_TARGET_INCLUDE "tensor/ops/softmax.cpp"
 #include <hwy/foreach_target.h>
 
+#include "tensor/isa.h"
 #include "tensor/op_check.h"
 #include "tensor/math-inl.h"
 #include "tensor/reduce-inl.h"
@@ -41,7 +42,7 @@ void backward_row(const T* dy, const T* y, T* dx, int64_t n, bool log_form) {
 }
 
 void softmax_rows(const SoftmaxArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.x.dtype, [&](auto zero) {
+  visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (int64_t r = begin; r < end; ++r)
       forward_row(a.x.as<T>() + r * a.cols, a.y.as<T>() + r * a.cols, a.cols, a.log);
@@ -49,7 +50,7 @@ void softmax_rows(const SoftmaxArgs& a, int64_t begin, int64_t end) {
 }
 
 void softmax_backward_rows(const SoftmaxBackwardArgs& a, int64_t begin, int64_t end) {
-  visit_float(a.y.dtype, [&](auto zero) {
+  visit_element(a.y.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (int64_t r = begin; r < end; ++r)
       backward_row(a.dy.as<T>() + r * a.cols, a.y.as<T>() + r * a.cols, a.dx.as<T>() + r * a.cols, a.cols, a.log);
@@ -67,13 +68,13 @@ HWY_EXPORT(softmax_backward_rows);
 
 void softmax(CpuStream& stream, const SoftmaxArgs& a) {
   stream.parallel_for(a.rows, 4096 / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(softmax_rows)(a, b, e);
+    ELINVAR_KERNEL(softmax_rows, a.x.dtype)(a, b, e);
   });
 }
 
 void softmax_backward(CpuStream& stream, const SoftmaxBackwardArgs& a) {
   stream.parallel_for(a.rows, 4096 / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
-    HWY_DYNAMIC_DISPATCH(softmax_backward_rows)(a, b, e);
+    ELINVAR_KERNEL(softmax_backward_rows, a.y.dtype)(a, b, e);
   });
 }
 
