@@ -38,7 +38,7 @@ __device__ inline void place_of_tile(int tile, int down, int across, int& i, int
   i = panel * kPanel + in_panel - j * high;
 }
 
-// What a block computes.
+// The tile that a block computes.
 struct TileOfProduct {
   int i, j, batch, slice;  // the first row and column
   template <int kRows, int kCols, class Factors>

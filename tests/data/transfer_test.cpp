@@ -85,7 +85,7 @@ TEST_P(Transfer, CopiesThatNobodyWaitsForHarmNobody) {
   }
 }
 
-// Nobody gets a released block of page-locked memory before the copy that reads it is done.
+// A released block of page-locked memory is not handed out before the copy that reads it is done.
 TEST_P(Transfer, PageLockedMemoryIsNotReusedWhileItIsInTransit) {
   std::vector<Tensor> sent, copied;
   for (int i = 0; i < 20; ++i) {

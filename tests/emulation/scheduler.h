@@ -64,7 +64,7 @@ class Scheduler {
   void use(const Schedule& schedule);  // changes the schedule; nothing may be pending
 
   void queue(Stream& stream, Work work);
-  // With `external` on a stream that records a graph, each launch of the graph records the event.
+  // If `external` is set and the stream records a graph, each launch of the graph records the event.
   void record(const Event& event, Stream& stream, bool external = false);
   // Later work on the stream waits for the event. If the event is part of a graph that is being recorded, the stream is
   // recorded, too, from now on.

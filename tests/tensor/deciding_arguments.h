@@ -7,7 +7,7 @@
 
 namespace elinvar::test {
 
-// Of exp; all negative.
+// Arguments of exp, all negative.
 inline constexpr float kDecidingScores[] = {
     -0x1.b16346p+0f, -0x1.3417b8p+1f,  -0x1.cf6b2ep+2f, -0x1.6a81aap+3f, -0x1.40f4fap+3f, -0x1.1e3746p+2f,
     -0x1.38df1ap+1f, -0x1.32a24ep+1f,  -0x1.4cf518p+3f, -0x1.75c43cp+3f, -0x1.42bf0cp+3f, -0x1.0d7b7p+0f,
@@ -28,7 +28,7 @@ inline constexpr float kDecidingScores[] = {
     -0x1.70dfc8p-7f, -0x1.e8c85cp-7f,  -0x1.33067ep-6f, -0x1.6e40d8p-6f, -0x1.515f04p-2f, -0x1.d36354p+0f,
     -0x1.9a8edep+3f};
 
-// Of exp, as a difference of two bfloat16 numbers.
+// The argument of exp is the difference of two bfloat16 numbers: score - largest.
 struct DecidingDifference {
   float score, largest;
 };
@@ -43,7 +43,7 @@ inline constexpr DecidingDifference kDecidingDifferences[] = {
     {-0x1.4ap-2f, 0x1.eap-9f},   {-0x1.5ap-2f, 0x1.2cp-11f}, {-0x1.b4p-4f, -0x1.78p-16f}, {-0x1.f6p-4f, 0x1.b2p-10f},
     {-0x1.6p-3f, -0x1.02p-14f},  {-0x1.a6p-5f, 0x1.c4p-19f}, {-0x1.b4p-5f, 0x1.04p-16f},  {-0x1.eep-9f, 0x1.06p-17f}};
 
-// Of log: count + exp(score - largest).
+// The argument of log is count + exp(score - largest).
 struct DecidingSum {
   int count;
   float score, largest;
@@ -76,7 +76,7 @@ inline constexpr DecidingSum kDecidingSums[] = {
     {1, -0x1.69298p+1f, 0.0f},    {1, -0x1.c342cep-1f, 0.0f},    {1, -0x1.c32a5cp-1f, 0.0f},
     {1, -0x1.c30e7ep-1f, 0.0f},   {1, -0x1.c2f74ep-1f, 0.0f}};
 
-// The same of bfloat16 numbers.
+// The same sums, where score and largest are bfloat16 numbers.
 inline constexpr DecidingSum kDecidingNarrowSums[] = {
     {1906, -0x1.d6p-2f, 0x1.fap-4f}, {1799, -0x1.ecp-4f, 0x1.fap-6f}, {1743, -0x1.0cp+1f, 0x1.ep+0f},
     {1544, -0x1.56p-5f, 0x1.34p-5f}, {1447, -0x1.34p-2f, 0x1.fap-4f}, {1416, -0x1.94p-4f, 0x1.fap-6f},
@@ -97,7 +97,7 @@ inline constexpr DecidingSum kDecidingNarrowSums[] = {
     {1439, -0x1.5ep-7f, 0x1.3cp-7f}, {1302, -0x1.5ep-2f, 0x1.fep-5f}, {1705, -0x1.2cp+1f, 0x1.0cp+1f},
     {1576, -0x1.54p-2f, 0x1.f2p-5f}, {1536, -0x1.c8p-3f, 0x1.fep-5f}};
 
-// Of all functions of one tensor, and of their gradients.
+// Arguments of all pointwise functions of one tensor, and of their gradients.
 inline constexpr float kDecidingArguments[] = {
     -0x1.b16346p+0f,  -0x1.3417b8p+1f,  -0x1.cf6b2ep+2f,  -0x1.6a81aap+3f,   -0x1.40f4fap+3f,  -0x1.1e3746p+2f,
     -0x1.38df1ap+1f,  -0x1.32a24ep+1f,  -0x1.4cf518p+3f,  -0x1.75c43cp+3f,   -0x1.42bf0cp+3f,  -0x1.0d7b7p+0f,
@@ -166,7 +166,7 @@ inline constexpr float kDecidingArguments[] = {
     0x1.d088acp-11f,  0x1.70dfc8p-7f,   0x1.e8c85cp-7f,   0x1.33067ep-6f,    0x1.6e40d8p-6f,   0x1.515f04p-2f,
     0x1.d36354p+0f,   0x1.9a8edep+3f};
 
-// Of gradients in bfloat16.
+// Arguments of the gradients of pointwise functions, in bfloat16.
 struct DecidingPair {
   float x, dy;
 };

@@ -40,7 +40,7 @@ struct Arguments {
   }
 };
 
-// Where the formulas distinguish cases.
+// Arguments at which the formulas distinguish cases.
 constexpr float kEdges[] = {0, 0x1p-126f, 0x1p-25f, 0.625f, 0.9375f, 1, 3, 4, 6, 10, 20, 89, 90, 105, 0x1p20f};
 
 // Those for which the last bit of each coefficient decides the result, several times: each is at every place in an
@@ -60,9 +60,10 @@ void add_deciding(Arguments& all, DType type) {
   }
 }
 
-// Returns all bfloat16 numbers eight times, so that each is at every place in an access of 16 bytes. For float32 it
-// returns them once as they are and once with the upper half repeated below, then deciding numbers, `whole` up to here,
-// and numbers within 10 and 10^5 of zero. The last elements are a tail that no access of 16 bytes covers.
+// Returns the arguments. In bfloat16 these are all numbers, eight times, so that each is at every place in an access of
+// 16 bytes. In float32 they are the same numbers once, once more with their bits repeated in the lower half, and the
+// deciding numbers; `whole` counts the arguments up to here. Then come numbers within 10 and 10^5 of zero. The last
+// elements are a tail that no access of 16 bytes covers.
 Arguments arguments(DType type, int64_t& whole) {
   const bool narrow = type == DType::bf16;
   const int64_t patterns = (narrow ? 8 : 2) * kPatterns;

@@ -82,7 +82,7 @@ TEST_P(FastAttention, OfHeadsThatEndAnywhere) {
       expect_right({1, kTimes[eight % 4], kTimes[eight % 4], 2, 1, size, false});
 }
 
-// Where masks begin at every place of a thread's elements.
+// Masks begin at every place of a thread's elements.
 TEST_P(FastAttention, OfMasksAtEveryPlace) {
   for (const int64_t size : {32, 64, 128})
     for (const int64_t ahead : {0, 5, 8, 16, 24}) expect_right({1, 100, 100 + ahead, 1, 1, size, true});
@@ -90,7 +90,7 @@ TEST_P(FastAttention, OfMasksAtEveryPlace) {
 
 #ifdef ELINVAR_EMULATION
 TEST_P(FastAttention, ReadsSharedMemoryWithoutBankConflicts) {
-  if (!emulated()) GTEST_SKIP() << "the emulated GPU counts them";
+  if (!emulated()) GTEST_SKIP() << "only the emulated GPU counts bank conflicts";
   const emulation::MatrixLoads before = emulation::matrix_loads();
   for (const int64_t size : {32, 64, 128}) {
     const Tensor qkv = there(normal({1, 130, 3, 1, size}, "qkv")), d_o = there(normal({1, 130, 1, size}, "do"));

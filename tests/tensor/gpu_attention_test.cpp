@@ -20,7 +20,7 @@ class GpuAttention : public ::testing::TestWithParam<Device> {
   void SetUp() override {
     if (!is_here(device_)) GTEST_SKIP() << "this machine has no GPU";
   }
-  // Of the elements of a head from `first` on: from 1 on, nothing begins at a multiple of 16 bytes.
+  // Compares attention over the elements of each head from `first` on. With 1, no row begins at a multiple of 16 bytes.
   void expect_same(const std::string& name, const Tensors& of_whole_heads, bool causal, double scale,
                    int64_t first = 0) const {
     Tensors here, there;
