@@ -5,6 +5,30 @@
 #include "tensor/ops/reduce.h"
 
 namespace elinvar {
+namespace {
+
+Var exact_conv2d(const Var& x, const Var& weight, const Var& bias, const ConvOptions& options, const ConvGeometry& g) {
+  const Quantized w = quantize_weight(weight.value().reshape({g.o, g.kh * g.kw, g.c / g.groups}), g.groups),
+                  images = quantize_rows(x.value().reshape({g.n, g.h * g.w, g.c}), w.channels);
+  Tensor y = exact_conv2d(images, w, bias.defined() ? bias.value() : Tensor{}, x.shape(), weight.shape(), options);
+  std::vector<Var> inputs{x, weight};
+  if (bias.defined()) inputs.push_back(bias);
+  return record(
+      std::move(y), inputs,
+      [images, w, options, g, x_shape = x.shape(), w_shape = weight.shape(), dx = x.requires_grad(),
+       dw = weight.requires_grad(), has_bias = bias.defined(), db = bias.requires_grad()](const Tensor& given) {
+        const Tensor dy = given.reshape({g.n, g.oh * g.ow, g.o});
+        std::vector<Tensor> grads(has_bias ? 3 : 2);
+        if (dx) grads[0] = exact_conv2d_grad_input(quantize_rows(dy, w.rows), pair_rows(w), x_shape, w_shape, options);
+        if (dw)
+          grads[1] = exact_conv2d_grad_filter(quantize_channels(dy, images.rows), pair_rows(images), x_shape, w_shape,
+                                              options);
+        if (db) grads[2] = sum_to(given, {g.o});
+        return grads;
+      });
+}
+
+}  // namespace
 
 Var conv2d(const Var& input, const Var& weight, const Var& bias, const Conv2dOptions& o) {
   const ConvOptions options{.stride_h = o.stride.h,
@@ -14,9 +38,13 @@ Var conv2d(const Var& input, const Var& weight, const Var& bias, const Conv2dOpt
                             .dilation_h = o.dilation.h,
                             .dilation_w = o.dilation.w,
                             .groups = o.groups};
+  const ConvGeometry g = conv_geometry(input.shape(), weight.shape(), options);
+  if (product_precision() == Precision::exact && has_exact_products(g))
+    return exact_conv2d(input, weight, bias, options, g);
   // Depthwise convolutions are limited by memory, and libraries may lack a deterministic gradient for them.
-  const bool depthwise = is_depthwise(conv_geometry(input.shape(), weight.shape(), options));
-  const Precision precision = depthwise ? Precision::portable : product_precision();
+  const bool depthwise = is_depthwise(g);
+  const Precision precision =
+      depthwise || product_precision() == Precision::exact ? Precision::portable : product_precision();
   const Var x = depthwise ? widened(input) : input;
   const Tensor own_images = factor("conv2d", x.value(), precision),
                own_filters = factor("conv2d", weight.value(), precision);

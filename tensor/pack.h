@@ -11,6 +11,7 @@ namespace elinvar {
 // Interleaves rows: out[k * step + r] = rows[r][k] for r < count, k < k_count.
 void interleave(const float* const* rows, int64_t count, int64_t k_count, float* out, int64_t step);
 void interleave(const double* const* rows, int64_t count, int64_t k_count, double* out, int64_t step);
+void interleave(const Pair* const* rows, int64_t count, int64_t k_count, Pair* out, int64_t step);
 
 // Packs one strip of B, k_count rows by `cols` columns, into rows of `width` >= cols elements. Element (k, j) is at
 // src[k * k_step + j * j_step]; one of the steps is 1. Columns from `cols` on hold zeros or copies of columns: ordinary

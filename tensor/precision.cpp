@@ -9,6 +9,7 @@ Tensor factor(const char* op, const Tensor& t, Precision precision) {
     check_float(op, t);
     return t;
   }
+  invariant(precision != Precision::exact, "factors of exact products are Quantized");
   check(t.device().kind != DeviceKind::cpu,
         "[{}] {} products need a GPU; move the operands there, or ask for portable ones", op, name_of(precision));
   const bool ready = precision == Precision::bf16 && t.dtype() == DType::bf16;

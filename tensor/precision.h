@@ -1,7 +1,8 @@
 #pragma once
 // The precision of products: matmul, convolutions, attention. Portable products have the bits of NUMERICS.md on every
-// device. The others ("Fast numerics" there) run on a GPU's tensor cores, sum in float32, and have the bits of one
-// model of GPU and one version of its libraries:
+// device, and so have exact ones, whose factors are rounded to 14 bits (quantized.h). The others ("Fast numerics"
+// there) run on a GPU's tensor cores, sum in float32, and have the bits of one model of GPU and one version of its
+// libraries:
 //   tf32   10 explicit bits of fraction of float32 factors take part
 //   bf16   factors are rounded to bfloat16
 // With bf16, activations and their gradients between products are stored as bfloat16 too. An op on bfloat16, which only
@@ -15,11 +16,11 @@
 
 namespace elinvar {
 
-enum class Precision : uint8_t { portable, tf32, bf16 };
-constexpr Precision last_of(Precision) { return Precision::bf16; }  // trace.h
+enum class Precision : uint8_t { portable, tf32, bf16, exact };
+constexpr Precision last_of(Precision) { return Precision::exact; }  // trace.h
 
 constexpr const char* name_of(Precision precision) {
-  constexpr const char* kNames[] = {"portable", "tf32", "bf16"};
+  constexpr const char* kNames[] = {"portable", "tf32", "bf16", "exact"};
   return kNames[static_cast<int>(precision)];
 }
 

@@ -27,8 +27,15 @@ struct Span {
 template <class T>
 struct TileRows {
   const T* a[kMostTileRows];
-  T* c[kMostTileRows];
+  ResultOf<T>* c[kMostTileRows];
   int count;
+};
+template <>
+struct TileRows<Pair> {
+  const Pair* a[kMostTileRows];
+  float* c[kMostTileRows];
+  int count;
+  int32_t exponents[kMostTileRows];  // of the rows of A
 };
 
 // Product::run takes the rows of A and C from a Source:
@@ -43,13 +50,13 @@ class Product {
   // `b` holds B's columns as `strips`, for the part [k_begin, k_end) of nominal k in [0, k_count): a range that
   // for_each_chunk takes, or whole chunks of a single group. Row k of strip s is at b + (k_end - k_begin) *
   // strips.begin(s) + (k - k_begin) * strips.width(s).
-  Product(const T* b, const Strips& strips, int64_t k_begin, int64_t k_end, int64_t k_count, const T* bias)
-      : b_(b), strips_(strips), k_begin_(k_begin), k_end_(k_end), k_count_(k_count), bias_(bias) {}
+  Product(const T* b, const Strips& strips, int64_t k_begin, int64_t k_end, int64_t k_count, Epilogue<T> epilogue)
+      : b_(b), strips_(strips), k_begin_(k_begin), k_end_(k_end), k_count_(k_count), epilogue_(epilogue) {}
 
   // For a B that is not packed: row k is at b + (k - k_begin) * step.
   static Product in_place(const T* b, int64_t step, const Strips& strips, int64_t k_begin, int64_t k_end,
-                          int64_t k_count, const T* bias) {
-    Product product(b, strips, k_begin, k_end, k_count, bias);
+                          int64_t k_count, Epilogue<T> epilogue) {
+    Product product(b, strips, k_begin, k_end, k_count, epilogue);
     product.b_step_ = step;
     return product;
   }
@@ -86,9 +93,10 @@ class Product {
   struct Workspace {
     explicit Workspace(const Product& p)
         : panels(kBlockTiles * panel_step(p.extent_)),
-          groups(many_groups(p.k_count_) ? kBlockTiles * p.extent_.rows * p.strips_.padded_columns() : 0),
+          groups(needs_buffer<T>(p.k_count_) ? kBlockTiles * p.extent_.rows * p.strips_.padded_columns() : 0),
           runs(kChunk) {}
-    Scratch<T> panels, groups;
+    Scratch<T> panels;
+    Scratch<PartialOf<T>> groups;
     std::vector<Run> runs;
     TileRows<T> tiles[kBlockTiles];
   };
@@ -112,7 +120,7 @@ class Product {
     auto place = source.place(t0 * extent_.rows);
     for (int64_t t = 0; t < tiles; ++t) w.tiles[t] = source.tile(place, extent_.rows);
     const bool packed = source.a_step() != 1;
-    for_each_chunk(k_begin_, k_end_, k_count_, [&](const Chunk& chunk) {
+    for_each_chunk<T>(k_begin_, k_end_, k_count_, [&](const Chunk& chunk) {
       const int64_t run_count = make_runs(source.spans(), chunk, packed, w.runs.data());
       if (packed) pack(source, w.tiles, tiles, chunk, w.panels.data());
       Tile<T> tile{.runs = w.runs.data(),
@@ -134,10 +142,11 @@ class Product {
         tile.rows = at.count;
         if (packed) tile.panel = w.panels.data() + t * panel_step(extent_);
         else tile.a_rows = at.a;
-        T* group_rows[kMostTileRows];
-        if (!chunk.first_group)
+        PartialOf<T>* group_rows[kMostTileRows];
+        if (!chunk.in_place)
           for (int r = 0; r < extent_.rows; ++r) group_rows[r] = w.groups.data() + (t * extent_.rows + r) * cols - j0;
-        add_chunk(tile, chunk, at.c, group_rows, bias_ ? bias_ + tile.c_offset : nullptr);
+        if constexpr (std::is_same_v<T, Pair>) tile.row_exponents = at.exponents;
+        add_chunk(tile, chunk, at.c, group_rows, epilogue_.at(tile.c_offset));
         multiply_tile(tile);
       };
       // Meanwhile tiles prefetch their shares of the next strip or, in the last strip, of the part of A that is packed
@@ -156,7 +165,8 @@ class Product {
             take_strip(s);
             tile.next = nullptr;
             if (s + 1 == s1) fetch_a(w.tiles[t]);
-            if (s == s0 && !tile.next && t + 1 < tiles) tile.next = w.tiles[t + 1].c[0] + j0, tile.next_step = kLine;
+            if (s == s0 && !tile.next && t + 1 < tiles)
+              tile.next = reinterpret_cast<const T*>(w.tiles[t + 1].c[0] + j0), tile.next_step = kLine;
             multiply(t);
           }
         }
@@ -218,7 +228,7 @@ class Product {
   int64_t b_step_ = 0;  // 0 if packed
   Strips strips_;
   int64_t k_begin_, k_end_, k_count_;
-  const T* bias_;
+  Epilogue<T> epilogue_;
   TileExtent extent_ = strips_.extent;
 };
 
@@ -227,9 +237,10 @@ template <class T>
 struct MatrixRows {
   const T* a;
   int64_t a_row, a_col;
-  T* c;
+  ResultOf<T>* c;
   int64_t c_row, m;
-  std::vector<Span> whole;  // the range of k
+  std::vector<Span> whole;             // the range of k
+  const int32_t* exponents = nullptr;  // of rows of A, if they are pairs
 
   int64_t rows() const { return m; }
   int64_t a_step() const { return a_col; }
@@ -242,6 +253,7 @@ struct MatrixRows {
       const int64_t row = place + std::min(r, t.count - 1);
       t.a[r] = a + row * a_row;
       t.c[r] = c + row * c_row;
+      if constexpr (std::is_same_v<T, Pair>) t.exponents[r] = exponents[row];
     }
     place += t.count;
     return t;

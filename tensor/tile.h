@@ -8,12 +8,34 @@
 // blocks of the HostAllocator have that slack. Columns of the tile that do not exist are never written.
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "tensor/numerics.h"
 
 namespace elinvar {
 
 inline constexpr int kMostTileRows = 8, kMostTileColumns = 64;  // maxima over the instruction sets
+
+// Two terms of a factor of an exact product (tensor/quantized.h), as one element. A product of such elements sums both.
+struct Pair {
+  int16_t first = 0, second = 0;
+};
+
+// The type of C, and that of sums over parts of k. Sums of pairs are integers below 2^53, which float64 holds exactly.
+template <class T>
+struct SumTypes {
+  using Result = T;
+  using Partial = T;
+};
+template <>
+struct SumTypes<Pair> {
+  using Result = float;
+  using Partial = double;
+};
+template <class T>
+using ResultOf = typename SumTypes<T>::Result;
+template <class T>
+using PartialOf = typename SumTypes<T>::Partial;
 
 // One run, k = 0 .. length-1: A(i, k) and B(k, j) with
 //   A(i, k) = tile.a_rows[i][a + k]            if a_rows is set. All tile_rows addresses must be readable, also if
@@ -47,6 +69,30 @@ struct Tile {
   const T* bias = nullptr;         // if set, bias[j] is added to C, or to total
 };
 
+// A tile of an exact product. Its sum S is finished as C(i, j) = S 2^(row_exponents[i] + column_exponents[j] - 26), by
+// the rule of tensor/quantized.h, plus bias[j].
+template <>
+struct Tile<Pair> {
+  const Run* runs;
+  int64_t run_count;
+  int tile_rows;
+  int rows, cols;
+  const Pair* const* a_rows = nullptr;
+  const Pair* panel = nullptr;
+  const Pair* b;
+  int64_t b_step;
+  float* const* c_rows = nullptr;
+  int64_t c_offset = 0;
+  const Pair* next = nullptr;
+  int64_t next_step = 0;
+  double* const* sum_rows = nullptr;  // if set, sums over parts of k, at the offsets of C
+  bool add = false;                   // S is the tile's sum plus that in sum_rows
+  bool finish = true;                 // S is finished and written to C; otherwise it is written to sum_rows
+  const int32_t* row_exponents = nullptr;
+  const int32_t* column_exponents = nullptr;
+  const float* bias = nullptr;
+};
+
 // The extents of a full tile on the current instruction set. They depend on the product's columns: tiles with more
 // columns and fewer rows are used if they make fewer strips.
 struct TileExtent {
@@ -57,23 +103,36 @@ struct TileExtent {
 };
 TileExtent tile_extent(float, int64_t columns);
 TileExtent tile_extent(double, int64_t columns);
+TileExtent tile_extent(Pair, int64_t columns);
 
 void multiply_tile(const Tile<float>& tile);
 void multiply_tile(const Tile<double>& tile);
+void multiply_tile(const Tile<Pair>& tile);
 
-// A chunk of nominal k, and its place in the sum of rule 8.
+// A chunk of nominal k, and its place in the sum of rule 8. Exact sums have no order; all of their chunks are one
+// group.
 struct Chunk {
   int64_t begin, end;
   bool opens_group, closes_group;
-  bool first_group;  // its chunks are summed in C itself; those of later groups in a buffer that is added to C
+  bool in_place;  // the group's chunks are summed in C itself; otherwise in a buffer that is added to C
   bool last;
 };
 
+// The length of a group, and whether a sum over k needs a buffer for groups. C cannot hold parts of an exact sum.
+template <class T>
+constexpr int64_t group_length() {
+  return std::is_same_v<T, Pair> ? INT64_MAX : kChunk * kGroup;
+}
+template <class T>
+constexpr bool needs_buffer(int64_t k_count) {
+  return k_count > (std::is_same_v<T, Pair> ? kChunk : group_length<T>());
+}
+
 // Calls f for the chunks of [begin, end), a part of nominal k in [0, k_count) that starts at a group and ends at one or
 // at k_count. An empty range is one empty chunk.
-template <class F>
+template <class T, class F>
 void for_each_chunk(int64_t begin, int64_t end, int64_t k_count, F&& f) {
-  constexpr int64_t kSpan = kChunk * kGroup;
+  constexpr int64_t kSpan = group_length<T>();
   int64_t k = begin;
   do {
     const int64_t next = std::min(k + kChunk, end);
@@ -81,22 +140,42 @@ void for_each_chunk(int64_t begin, int64_t end, int64_t k_count, F&& f) {
             .end = next,
             .opens_group = k % kSpan == 0,
             .closes_group = next % kSpan == 0 || next == k_count,
-            .first_group = k < kSpan,
+            .in_place = std::is_same_v<T, Pair> ? !needs_buffer<T>(k_count) : k < kSpan,
             .last = next == k_count});
     k = next;
   } while (k < end);
 }
 
-// Whether add_chunk needs a buffer for groups.
-inline bool many_groups(int64_t k_count) { return k_count > kChunk * kGroup; }
+// What becomes of a sum, besides its place in C.
+template <class T>
+struct Epilogue {
+  const T* bias = nullptr;  // of each column
+  Epilogue at(int64_t column) const { return {bias ? bias + column : nullptr}; }
+};
+template <>
+struct Epilogue<Pair> {
+  const float* bias = nullptr;
+  const int32_t* exponents = nullptr;  // of each column
+  Epilogue at(int64_t column) const { return {bias ? bias + column : nullptr, exponents + column}; }
+};
 
 // Directs the tile's sum over `chunk` to rows of C, or of a buffer for one group.
 template <class T>
-void add_chunk(Tile<T>& tile, const Chunk& chunk, T* const* c_rows, T* const* group_rows, const T* bias = nullptr) {
-  tile.c_rows = chunk.first_group ? c_rows : group_rows;
+void add_chunk(Tile<T>& tile, const Chunk& chunk, T* const* c_rows, T* const* group_rows,
+               const Epilogue<T>& epilogue = {}) {
+  tile.c_rows = chunk.in_place ? c_rows : group_rows;
   tile.add = !chunk.opens_group;
-  tile.total_rows = chunk.closes_group && !chunk.first_group ? c_rows : nullptr;
-  tile.bias = chunk.last ? bias : nullptr;
+  tile.total_rows = chunk.closes_group && !chunk.in_place ? c_rows : nullptr;
+  tile.bias = chunk.last ? epilogue.bias : nullptr;
+}
+inline void add_chunk(Tile<Pair>& tile, const Chunk& chunk, float* const* c_rows, double* const* sum_rows,
+                      const Epilogue<Pair>& epilogue) {
+  tile.c_rows = c_rows;
+  tile.sum_rows = chunk.in_place ? nullptr : sum_rows;
+  tile.add = !chunk.opens_group;
+  tile.finish = chunk.last;
+  tile.column_exponents = epilogue.exponents;
+  tile.bias = epilogue.bias;
 }
 
 // Splits columns into strips of whole vectors, as evenly as possible (5 vectors are 2 + 3, 7 are 3 + 4). Strip s covers

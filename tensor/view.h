@@ -23,4 +23,10 @@ struct Out {
   }
 };
 
+// The exponents of an exact product's result (tensor/quantized.h): C[i, j] = S[i, j] 2^(rows[i] + columns[j] - 26).
+struct Exponents {
+  const int32_t* rows = nullptr;
+  const int32_t* columns = nullptr;
+};
+
 }  // namespace elinvar

@@ -1,5 +1,7 @@
 #include "elastic/run/generation_store.h"
 
+#include <nlohmann/json.hpp>
+
 #include "elastic/run/record.h"
 #include "tensor/base/check.h"
 

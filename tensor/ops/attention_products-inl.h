@@ -55,7 +55,7 @@ void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const Packed
   T* group_rows[kMostTileRows];
   for (int64_t s = 0; s < b.strips.count && b.strips.begin(s) < columns; ++s) {
     for (int i = 0; i < b.strips.extent.rows; ++i) group_rows[i] = group[i] - b.strips.begin(s);
-    for_each_chunk(0, k_end, k_end, [&](const Chunk& chunk) {
+    for_each_chunk<T>(0, k_end, k_end, [&](const Chunk& chunk) {
       const Run run{.a = chunk.begin, .b_row = chunk.begin, .length = chunk.end - chunk.begin};
       Tile<T> tile{.runs = &run,
                    .run_count = 1,

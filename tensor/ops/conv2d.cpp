@@ -16,10 +16,11 @@ namespace {
 template <class T>
 struct GroupProduct {
   ImageChannels<const T> source;
-  ImageChannels<T> target;
+  ImageChannels<ResultOf<T>> target;
   const T* w;
   int64_t tap_step, channel_step, target_step;
-  const T* bias;
+  Epilogue<T> epilogue;
+  const int32_t* image_exponents;
 
   void run(CpuStream& stream, const std::vector<Stretch>& ys, const std::vector<Stretch>& xs, int64_t kh, int64_t kw,
            T* packed) const {
@@ -33,10 +34,18 @@ struct GroupProduct {
                    packed + k_count * strips.begin(s) + tap * source.channels * strips.width(s));
       }
     });
-    const std::vector<PositionRows<T>> sources = position_rows(source, target, ys, xs, kw);
-    Product<T>(packed, strips, 0, k_count, k_count, bias).run(stream, std::span<const PositionRows<T>>(sources));
+    const std::vector<PositionRows<T>> sources = position_rows(source, target, ys, xs, kw, image_exponents);
+    Product<T>(packed, strips, 0, k_count, k_count, epilogue).run(stream, std::span<const PositionRows<T>>(sources));
   }
 };
+
+// Returns the epilogue of a group whose first column is `column`.
+template <class T>
+Epilogue<T> epilogue_of(const void* bias, const Exponents& exponents, int64_t column) {
+  Epilogue<T> epilogue{.bias = static_cast<const ResultOf<T>*>(bias)};
+  if constexpr (std::is_same_v<T, Pair>) epilogue.exponents = exponents.columns;
+  return epilogue.at(column);
+}
 
 // Returns the number of elements of the packed filters of one group.
 template <class T>
@@ -52,12 +61,13 @@ void forward(CpuStream& stream, const ConvArgs& args) {
   Scratch<T> packed(packed_size<T>(taps * channels, filters));
   for (int64_t group = 0; group < g.groups; ++group)
     GroupProduct<T>{.source = {args.x.as<T>(), g.n, g.h, g.w, g.c, group * channels, channels},
-                    .target = {args.y.as<T>(), g.n, g.oh, g.ow, g.o, group * filters, filters},
+                    .target = {args.y.as<ResultOf<T>>(), g.n, g.oh, g.ow, g.o, group * filters, filters},
                     .w = args.w.as<T>() + group * filters * taps * channels,
                     .tap_step = channels,
                     .channel_step = 1,
                     .target_step = taps * channels,
-                    .bias = args.bias ? static_cast<const T*>(args.bias) + group * filters : nullptr}
+                    .epilogue = epilogue_of<T>(args.bias, args.exponents, group * filters),
+                    .image_exponents = args.exponents.rows}
         .run(stream, ys, xs, g.kh, g.kw, packed.data());
 }
 
@@ -69,12 +79,13 @@ void grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
   Scratch<T> packed(packed_size<T>(taps * filters, channels));
   for (int64_t group = 0; group < g.groups; ++group)
     GroupProduct<T>{.source = {args.dy.as<T>(), g.n, g.oh, g.ow, g.o, group * filters, filters},
-                    .target = {args.dx.as<T>(), g.n, g.h, g.w, g.c, group * channels, channels},
+                    .target = {args.dx.as<ResultOf<T>>(), g.n, g.h, g.w, g.c, group * channels, channels},
                     .w = args.w.as<T>() + group * filters * taps * channels,
                     .tap_step = channels,
                     .channel_step = taps * channels,
                     .target_step = 1,
-                    .bias = nullptr}
+                    .epilogue = epilogue_of<T>(nullptr, args.exponents, group * channels),
+                    .image_exponents = args.exponents.rows}
         .run(stream, ys, xs, g.kh, g.kw, packed.data());
 }
 
@@ -199,6 +210,66 @@ Tensor conv2d_grad_filter_of(const Tensor& dy_in, const Tensor& x_in, const Shap
   return dw;
 }
 
+constexpr int64_t half(int64_t n) { return (n + 1) / 2; }
+
+// Returns the geometry of an exact product after its checks.
+ConvGeometry exact_geometry(const char* op, const Shape& x, const Shape& w, const ConvOptions& options) {
+  const ConvGeometry g = conv_geometry(x, w, options);
+  check(has_exact_products(g), "[{}] groups with even numbers of channels and filters expected, shapes are {} and {}",
+        op, to_string(x), to_string(w));
+  return g;
+}
+
+// Checks a factor's pairs and returns it for a kernel.
+In pairs_in(const char* op, const char* name, const Quantized& t, Pairs pairs, const Shape& shape) {
+  check(t.pairs == pairs && t.q.dtype() == DType::i32 && t.q.shape() == shape && t.q.contiguous(),
+        "[{}] {} must be pairs of {} of shape {}, got {}", op, name, pairs == Pairs::rows ? "rows" : "channels",
+        to_string(shape), to_string(t.q.shape()));
+  return {t.q.raw(), DType::i32};
+}
+
+Exponents exponents(const Tensor& rows, const Tensor& columns) {
+  return {rows.data<int32_t>(), columns.data<int32_t>()};
+}
+
+Tensor exact_conv2d_of(const Quantized& x, const Quantized& w, const Tensor& bias_in, const Shape& x_shape,
+                       const Shape& w_shape, const ConvOptions& options) {
+  constexpr const char* kName = "exact_conv2d";
+  ConvGeometry g = exact_geometry(kName, x_shape, w_shape, options);
+  Tensor y = Tensor::empty({g.n, g.oh, g.ow, g.o}, DType::f32);
+  const Tensor bias = bias_in.defined() ? operand(kName, "the bias", bias_in, {g.o}, y) : bias_in;
+  const In images = pairs_in(kName, "images", x, Pairs::channels, {g.n, g.h * g.w, half(g.c)}),
+           filters = pairs_in(kName, "filters", w, Pairs::channels, {g.o, g.kh * g.kw, half(g.c / g.groups)});
+  g.c = half(g.c);
+  forward<Pair>(cpu_stream(),
+                {g, images, filters, out(y), bias.defined() ? bias.raw() : nullptr, exponents(x.rows, w.rows)});
+  return y;
+}
+
+Tensor exact_conv2d_grad_input_of(const Quantized& dy, const Quantized& w, const Shape& x_shape, const Shape& w_shape,
+                                  const ConvOptions& options) {
+  constexpr const char* kName = "exact_conv2d_grad_input";
+  ConvGeometry g = exact_geometry(kName, x_shape, w_shape, options);
+  Tensor dx = Tensor::empty(x_shape, DType::f32);
+  const In gradients = pairs_in(kName, "gradients", dy, Pairs::channels, {g.n, g.oh * g.ow, half(g.o)}),
+           filters = pairs_in(kName, "filters", w, Pairs::rows, {half(g.o), g.kh * g.kw, g.c / g.groups});
+  g.o = half(g.o);
+  grad_input<Pair>(cpu_stream(), {g, gradients, filters, out(dx), exponents(dy.rows, w.channels)});
+  return dx;
+}
+
+Tensor exact_conv2d_grad_filter_of(const Quantized& dy, const Quantized& x, const Shape& x_shape, const Shape& w_shape,
+                                   const ConvOptions& options) {
+  constexpr const char* kName = "exact_conv2d_grad_filter";
+  ConvGeometry g = exact_geometry(kName, x_shape, w_shape, options);
+  Tensor dw = Tensor::empty(w_shape, DType::f32);
+  g.n = half(g.n);
+  exact_conv2d_grad_filter(cpu_stream(), {g, pairs_in(kName, "gradients", dy, Pairs::rows, {g.n, g.oh * g.ow, g.o}),
+                                          pairs_in(kName, "images", x, Pairs::rows, {g.n, g.h * g.w, g.c}), out(dw),
+                                          exponents(dy.channels, x.channels)});
+  return dw;
+}
+
 // Each element of the output is a sum over a filter; taps in the padding count as well.
 double flop_of(const Shape& x, const Shape& w, const ConvOptions& options) {
   const ConvGeometry g = conv_geometry(x, w, options);
@@ -221,7 +292,42 @@ const Op kGradFilter(
       return flop_of(x.shape(), w, options);
     });
 
+const Op kExactConv2d(
+    "exact_conv2d(x, w, bias, x_shape, w_shape, options) -> y", exact_conv2d_of,
+    +[](const Quantized&, const Quantized&, const Tensor&, const Shape& x, const Shape& w, const ConvOptions& options) {
+      return flop_of(x, w, options);
+    });
+const Op kExactGradInput(
+    "exact_conv2d_grad_input(dy, w, x_shape, w_shape, options) -> dx", exact_conv2d_grad_input_of,
+    +[](const Quantized&, const Quantized&, const Shape& x, const Shape& w, const ConvOptions& options) {
+      return flop_of(x, w, options);
+    });
+const Op kExactGradFilter(
+    "exact_conv2d_grad_filter(dy, x, x_shape, w_shape, options) -> dw", exact_conv2d_grad_filter_of,
+    +[](const Quantized&, const Quantized&, const Shape& x, const Shape& w, const ConvOptions& options) {
+      return flop_of(x, w, options);
+    });
+
 }  // namespace
+
+bool has_exact_products(const ConvGeometry& g) {
+  return !is_depthwise(g) && (g.groups == 1 || (g.c / g.groups % 2 == 0 && g.o / g.groups % 2 == 0));
+}
+
+Tensor exact_conv2d(const Quantized& x, const Quantized& w, const Tensor& bias, const Shape& x_shape,
+                    const Shape& w_shape, const ConvOptions& options) {
+  return kExactConv2d(x, w, bias, x_shape, w_shape, options);
+}
+
+Tensor exact_conv2d_grad_input(const Quantized& dy, const Quantized& w, const Shape& x_shape, const Shape& w_shape,
+                               const ConvOptions& options) {
+  return kExactGradInput(dy, w, x_shape, w_shape, options);
+}
+
+Tensor exact_conv2d_grad_filter(const Quantized& dy, const Quantized& x, const Shape& x_shape, const Shape& w_shape,
+                                const ConvOptions& options) {
+  return kExactGradFilter(dy, x, x_shape, w_shape, options);
+}
 
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& options, Precision precision) {
   return kConv2d(x, w, bias, options, precision);

@@ -5,6 +5,7 @@
 // portable one run on a GPU's tensor cores.
 #include "tensor/fields.h"
 #include "tensor/precision.h"
+#include "tensor/quantized.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -17,11 +18,15 @@ struct ConvGeometry {
   int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
 };
 
+// In exact products factors are pairs, of channels or of images and filters (tensor/quantized.h), and the geometry
+// counts pairs. The exponents of rows and columns belong to images and filters, to images and channels, and to filters
+// and channels.
 struct ConvArgs {
   ConvGeometry g;
   In x, w;
   Out y;
   const void* bias = nullptr;  // (O), added with a rounding of its own
+  Exponents exponents = {};
 };
 void conv2d(CpuStream&, const ConvArgs&);
 template <class B>
@@ -31,6 +36,7 @@ struct ConvGradInputArgs {
   ConvGeometry g;
   In dy, w;
   Out dx;
+  Exponents exponents = {};
 };
 void conv2d_grad_input(CpuStream&, const ConvGradInputArgs&);
 template <class B>
@@ -40,8 +46,10 @@ struct ConvGradFilterArgs {
   ConvGeometry g;
   In dy, x;
   Out dw;
+  Exponents exponents = {};
 };
 void conv2d_grad_filter(CpuStream&, const ConvGradFilterArgs&);
+void exact_conv2d_grad_filter(CpuStream&, const ConvGradFilterArgs&);
 template <class B>
 void conv2d_grad_filter(GpuStream<B>&, const ConvGradFilterArgs&);
 
@@ -61,5 +69,18 @@ Tensor conv2d_grad_input(const Tensor& dy, const Tensor& w, const Shape& x_shape
                          Precision precision = Precision::portable);
 Tensor conv2d_grad_filter(const Tensor& dy, const Tensor& x, const Shape& w_shape, const ConvOptions& options,
                           Precision precision = Precision::portable);
+
+// Exact products (tensor/quantized.h) of images (N, H W, C), filters (O, KH KW, C / groups) and gradients (N, OH OW,
+// O), in float32. The shapes are those of the float32 images and filters. x and w are pairs of channels in the first;
+// dy of channels and w of rows in the second; dy and x of rows in the third.
+Tensor exact_conv2d(const Quantized& x, const Quantized& w, const Tensor& bias, const Shape& x_shape,
+                    const Shape& w_shape, const ConvOptions& options);
+Tensor exact_conv2d_grad_input(const Quantized& dy, const Quantized& w, const Shape& x_shape, const Shape& w_shape,
+                               const ConvOptions& options);
+Tensor exact_conv2d_grad_filter(const Quantized& dy, const Quantized& x, const Shape& x_shape, const Shape& w_shape,
+                                const ConvOptions& options);
+
+// Whether a convolution has exact products: pairs must not cross groups, and depthwise ones are portable.
+bool has_exact_products(const ConvGeometry& g);
 
 }  // namespace elinvar

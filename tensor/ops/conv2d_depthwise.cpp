@@ -49,7 +49,7 @@ void grad_filter_items(const ConvGradFilterArgs& args, T* dw, int64_t begin, int
   for (int64_t item = begin; item < end; ++item) {
     const int64_t tap = item / vectors, c = item % vectors * V::kLanes, count = g.c - c;
     V group = V::set(T{0}), total = V::set(T{0});
-    for_each_chunk(0, positions, positions, [&](const Chunk& chunk) HWY_ATTR {
+    for_each_chunk<T>(0, positions, positions, [&](const Chunk& chunk) HWY_ATTR {
       V acc = V::set(T{0});
       for_each_tap_row(g, tap / g.kw, tap % g.kw, chunk.begin, chunk.end,
                        [&](int64_t k, int64_t pixel, int64_t n) HWY_ATTR {

@@ -63,7 +63,7 @@ class RowGradients {
         width_(g_.w + extent.cols()),
         sources_(rows * g_.o * margins.step),
         sums_(tiles_ * extent.rows * width_),
-        groups_(many_groups(k_count()) ? tiles_ * extent.rows * width_ : 0),
+        groups_(needs_buffer<T>(k_count()) ? tiles_ * extent.rows * width_ : 0),
         runs_(static_cast<size_t>(g_.kh * g_.kw)) {
     std::fill_n(sources_.data(), rows * g_.o * margins.step, T{0});
   }
@@ -105,7 +105,7 @@ class RowGradients {
   // Computes the sums for the pixels of a row and a phase.
   void multiply(const Stretch& y, int64_t source, const Stretch& x) {
     const Strips strips(x.count, extent_);
-    for_each_chunk(0, k_count(), k_count(), [&](const Chunk& chunk) {
+    for_each_chunk<T>(0, k_count(), k_count(), [&](const Chunk& chunk) {
       int64_t run_count = 0;
       for (const AxisTap& v : y.taps) {
         for (const AxisTap& u : x.taps) {
@@ -247,7 +247,7 @@ void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args)
     for (int64_t item = first; item < last; ++item) {
       const int64_t group = item / parts, part = item % parts, k0 = group * span, s0 = strips.count * part / parts,
                     s1 = strips.count * (part + 1) / parts;
-      for_each_chunk(0, std::min(span, positions - k0), span, [&](const Chunk& chunk) {
+      for_each_chunk<T>(0, std::min(span, positions - k0), span, [&](const Chunk& chunk) {
         const int64_t at = k0 + chunk.begin, end = k0 + chunk.end;
         runs.clear();
         for (int64_t k = at; k < end;) {  // one row of outputs at a time

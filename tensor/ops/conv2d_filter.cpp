@@ -13,6 +13,7 @@
 #include "tensor/ops/conv2d_few_channels.h"
 #include "tensor/ops/conv2d_filter_sums.h"
 #include "tensor/ops/conv2d_rows.h"
+#include "tensor/pair_tile.h"
 
 namespace elinvar {
 namespace {
@@ -33,7 +34,8 @@ struct ColumnStrip {
 template <class T>
 class FilterProduct {
  public:
-  FilterProduct(const ConvGeometry& g, const T* dy, const T* x, T* dw, int64_t group)
+  FilterProduct(const ConvGeometry& g, const T* dy, const T* x, ResultOf<T>* dw, int64_t group,
+                const Exponents& exponents)
       : g_(g),
         dy_(dy + group * filters()),
         x_(x + group * channels()),
@@ -42,6 +44,7 @@ class FilterProduct {
         blocks_(column_blocks(g, padded_)),
         extent_(tile_extent(T{}, blocks_.front().width)),
         positions_(g.n * g.oh * g.ow) {
+    if (kPairs) exponents_ = {exponents.rows + group * filters(), exponents.columns + group * channels()};
     for (size_t b = 0; b < blocks_.size(); ++b) {
       const Strips strips(blocks_[b].width, extent_);
       for (int64_t s = 0; s < strips.count; ++s)
@@ -51,8 +54,14 @@ class FilterProduct {
 
   void run(CpuStream& stream) const {
     const int64_t groups = std::max<int64_t>(1, (positions_ + kSpan - 1) / kSpan);  // at least one, maybe empty
-    Scratch<T> sums(groups > 1 ? groups * filters() * row() : 1);
-    const auto sum_of = [&](int64_t group) { return groups > 1 ? sums.data() + group * filters() * row() : dw_; };
+    const bool direct = groups == 1 && !kPairs;  // sums of pairs are finished at the end
+    Scratch<PartialOf<T>> sums(direct ? 1 : groups * filters() * row());
+    const auto sum_of = [&](int64_t group) -> PartialOf<T>* {
+      if constexpr (!kPairs) {
+        if (direct) return dw_;
+      }
+      return sums.data() + group * filters() * row();
+    };
     const std::vector<Item> items = distribute(groups, stream.threads());
     stream.parallel_for(items.back().work_end, 1, [&](int64_t begin, int64_t end) {
       Workspace work(*this);
@@ -61,10 +70,12 @@ class FilterProduct {
         if (middle >= begin && middle < end) compute(item, work, sum_of(item.group));
       }
     });
-    if (groups > 1) add_groups(stream, sums.data(), groups, filters() * row(), dw_);
+    if constexpr (kPairs) finish(stream, sums.data(), groups);
+    else if (!direct) add_groups(stream, sums.data(), groups, filters() * row(), dw_);
   }
 
  private:
+  static constexpr bool kPairs = std::is_same_v<T, Pair>;
   static constexpr int64_t kSpan = kChunk * kGroup;
   static constexpr int64_t kFilterBlock = 256;  // their chunk of dy stays in the second-level cache; many repay packing
   static constexpr int64_t kShortRun = 16;      // runs that are shorter on average are joined by packing both sides
@@ -171,9 +182,9 @@ class FilterProduct {
     std::vector<Run> runs, packed_runs;
   };
 
-  void compute(const Item& item, Workspace& work, T* sum) const {
+  void compute(const Item& item, Workspace& work, PartialOf<T>* sum) const {
     const int64_t tile_rows = extent_.rows, filters_here = item.f1 - item.f0;
-    for_each_chunk(0, std::min(kSpan, positions_ - item.group * kSpan), kSpan, [&](const Chunk& chunk) {
+    for_each_chunk<T>(0, std::min(kSpan, positions_ - item.group * kSpan), kSpan, [&](const Chunk& chunk) {
       const int64_t k0 = item.group * kSpan + chunk.begin, length = chunk.end - chunk.begin;
       const Run whole{.length = length};
       if (!padded_) pack_runs(item, k0, std::span<const Run>(&whole, 1), work.panels.data());
@@ -202,10 +213,11 @@ class FilterProduct {
                      .add = !chunk.opens_group};
         if (join || (!padded_ && worth_packing(filters_here))) pack_strip_of(tile, strip.width, join, work);
         for (int64_t f = item.f0; f < item.f1; f += tile_rows) {
-          T* c_rows[kMostTileRows];
+          PartialOf<T>* c_rows[kMostTileRows];
           tile.rows = static_cast<int>(std::min(tile_rows, item.f1 - f));
           for (int r = 0; r < tile.rows; ++r) c_rows[r] = sum + (f + r) * row();
-          tile.c_rows = c_rows;
+          if constexpr (kPairs) tile.sum_rows = c_rows, tile.finish = false;
+          else tile.c_rows = c_rows;
           tile.panel = (join ? work.joined_panels : work.panels).data() + (f - item.f0) / tile_rows * step();
           if (!padded_ && !join && run_count == 1) fetch_next(tile, item, s, chunk, (f - item.f0) / tile_rows);
           multiply_tile(tile);
@@ -328,9 +340,23 @@ class FilterProduct {
     return count;
   }
 
+  // dw from its sums over groups of positions.
+  void finish(CpuStream& stream, double* sums, int64_t groups) const {
+    stream.parallel_for(filters(), std::max<int64_t>(1, 4096 / row()), [&](int64_t begin, int64_t end) {
+      for (int64_t f = begin; f < end; ++f) {
+        double* sum = sums + f * row();
+        for (int64_t group = 1; group < groups; ++group)
+          for (int64_t j = 0; j < row(); ++j) sum[j] += sums[(group * filters() + f) * row() + j];
+        for (int64_t j = 0; j < row(); j += channels())
+          finish_sums(sum + j, channels(), exponents_.rows[f], exponents_.columns, nullptr, dw_ + f * row() + j);
+      }
+    });
+  }
+
   const ConvGeometry& g_;
   const T *dy_, *x_;
-  T* dw_;
+  ResultOf<T>* dw_;
+  Exponents exponents_ = {};
   bool padded_;
   std::vector<ColumnBlock> blocks_;
   std::vector<ColumnStrip> strips_;
@@ -361,28 +387,37 @@ void grad_filter_one_pixel(CpuStream& stream, const ConvGradFilterArgs& args) {
   ConvGeometry met_g = g;
   met_g.h = g.oh, met_g.w = g.ow, met_g.stride_h = met_g.stride_w = 1;
   if (swap) std::swap(met_g.c, met_g.o);
-  Scratch<T> transposed(swap ? g.o * g.c : 0);
+  Scratch<ResultOf<T>> transposed(swap ? g.o * g.c : 0);
+  const Exponents& e = args.exponents;
   const T *dy = args.dy.as<T>(), *pixels = every ? x : met.data();
-  T* const dw = args.dw.as<T>();
-  FilterProduct<T>(met_g, swap ? pixels : dy, swap ? dy : pixels, swap ? transposed.data() : dw, 0).run(stream);
+  auto* const dw = args.dw.as<ResultOf<T>>();
+  FilterProduct<T>(met_g, swap ? pixels : dy, swap ? dy : pixels, swap ? transposed.data() : dw, 0,
+                   swap ? Exponents{e.columns, e.rows} : e)
+      .run(stream);
   if (swap) transpose(stream, transposed.data(), g.c, g.o, dw);
 }
+
+bool one_pixel(const ConvGeometry& g) { return g.groups == 1 && g.kh * g.kw == 1 && g.pad_h + g.pad_w == 0; }
 
 template <class T>
 void grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
   const ConvGeometry& g = args.g;
   for (int64_t group = 0; group < g.groups; ++group)
-    FilterProduct<T>(g, args.dy.as<T>(), args.x.as<T>(), args.dw.as<T>(), group).run(stream);
+    FilterProduct<T>(g, args.dy.as<T>(), args.x.as<T>(), args.dw.as<ResultOf<T>>(), group, args.exponents).run(stream);
 }
 
 }  // namespace
+
+void exact_conv2d_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
+  if (one_pixel(args.g)) grad_filter_one_pixel<Pair>(stream, args);
+  else grad_filter<Pair>(stream, args);
+}
 
 void conv2d_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
   visit_float(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (is_depthwise(args.g)) depthwise_grad_filter<T>(stream, args);
-    else if (args.g.groups == 1 && args.g.kh * args.g.kw == 1 && args.g.pad_h + args.g.pad_w == 0)
-      grad_filter_one_pixel<T>(stream, args);
+    else if (one_pixel(args.g)) grad_filter_one_pixel<T>(stream, args);
     else if (few_channels_for_filters(args.g)) few_channels_grad_filter<T>(stream, args);
     else grad_filter<T>(stream, args);
   });

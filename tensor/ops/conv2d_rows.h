@@ -66,9 +66,10 @@ struct ImageChannels {
 template <class T>
 class PositionRows {
  public:
-  PositionRows(const ImageChannels<const T>& source, const ImageChannels<T>& target, const Stretch& y, const Stretch& x,
-               int64_t filter_width)
-      : source_(source), target_(target), y_(y), x_(x) {
+  // `exponents` has one for each image, if elements are pairs.
+  PositionRows(const ImageChannels<const T>& source, const ImageChannels<ResultOf<T>>& target, const Stretch& y,
+               const Stretch& x, int64_t filter_width, const int32_t* exponents)
+      : source_(source), target_(target), y_(y), x_(x), exponents_(exponents) {
     for (const AxisTap& v : y.taps) {
       for (const AxisTap& u : x.taps) {
         const Span tap{(v.k * filter_width + u.k) * source.channels, (v.offset * source.w + u.offset) * source.c,
@@ -94,34 +95,42 @@ class PositionRows {
     int r = 0;
     while (r < rows && place.n < source_.n) {  // stretches of the image's rows
       const T* a = source_.at(place.n, y_.source + place.y * y_.source_step, x_.source + place.x * x_.source_step);
-      T* c = target_.at(place.n, y_.target + place.y * y_.target_step, x_.target + place.x * x_.target_step);
+      ResultOf<T>* c = target_.at(place.n, y_.target + place.y * y_.target_step, x_.target + place.x * x_.target_step);
       const int end = static_cast<int>(std::min<int64_t>(rows, r + x_.count - place.x));
       place.x += end - r;
-      for (; r < end; ++r, a += a_step, c += c_step) t.a[r] = a, t.c[r] = c;
+      for (; r < end; ++r, a += a_step, c += c_step) {
+        t.a[r] = a, t.c[r] = c;
+        if constexpr (std::is_same_v<T, Pair>) t.exponents[r] = exponents_[place.n];
+      }
       if (place.x < x_.count) continue;
       place.x = 0;
       if (++place.y == y_.count) place.y = 0, ++place.n;
     }
     t.count = r;
-    for (; r < kMostTileRows; ++r) t.a[r] = t.a[r - 1], t.c[r] = t.c[r - 1];
+    for (; r < kMostTileRows; ++r) {
+      t.a[r] = t.a[r - 1], t.c[r] = t.c[r - 1];
+      if constexpr (std::is_same_v<T, Pair>) t.exponents[r] = t.exponents[r - 1];
+    }
     return t;
   }
 
  private:
   ImageChannels<const T> source_;
-  ImageChannels<T> target_;
+  ImageChannels<ResultOf<T>> target_;
   Stretch y_, x_;
+  const int32_t* exponents_;
   std::vector<Span> spans_;
 };
 
 // Returns one for each pair of stretches.
 template <class T>
-std::vector<PositionRows<T>> position_rows(const ImageChannels<const T>& source, const ImageChannels<T>& target,
-                                           const std::vector<Stretch>& ys, const std::vector<Stretch>& xs,
-                                           int64_t filter_width) {
+std::vector<PositionRows<T>> position_rows(const ImageChannels<const T>& source,
+                                           const ImageChannels<ResultOf<T>>& target, const std::vector<Stretch>& ys,
+                                           const std::vector<Stretch>& xs, int64_t filter_width,
+                                           const int32_t* exponents = nullptr) {
   std::vector<PositionRows<T>> all;
   for (const Stretch& y : ys)
-    for (const Stretch& x : xs) all.emplace_back(source, target, y, x, filter_width);
+    for (const Stretch& x : xs) all.emplace_back(source, target, y, x, filter_width, exponents);
   return all;
 }
 

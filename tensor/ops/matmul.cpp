@@ -20,23 +20,24 @@ constexpr int64_t kBytesInPlace = 512;      // B is not packed if its rows are a
 // most of the work. A strip of B is packed one chunk at a time, and multiplied while it is in the core's own cache.
 template <class T>
 void multiply_few(CpuStream& stream, const MatrixRows<T>& rows, const T* b, int64_t b_col, int64_t n, int64_t k,
-                  const T* bias) {
+                  const Epilogue<T>& epilogue) {
   const TileExtent extent = tile_extent(T{}, n);
   const Strips strips(n, extent);
   const int64_t tiles = (rows.m + extent.rows - 1) / extent.rows, cols = extent.cols();
   stream.parallel_for(strips.count, 1, [&](int64_t begin, int64_t end) {
-    Scratch<T> packed(std::min(k, kChunk) * cols), groups(many_groups(k) ? tiles * extent.rows * cols : 0);
+    Scratch<T> packed(std::min(k, kChunk) * cols);
+    Scratch<PartialOf<T>> groups(needs_buffer<T>(k) ? tiles * extent.rows * cols : 0);
     for (int64_t s = begin; s < end; ++s) {
       const int64_t j = strips.begin(s);
-      for_each_chunk(0, k, k, [&](const Chunk& chunk) {
+      for_each_chunk<T>(0, k, k, [&](const Chunk& chunk) {
         const Run run{.a = chunk.begin, .length = chunk.end - chunk.begin};
         pack_strip(b + chunk.begin + j * b_col, 1, b_col, run.length, strips.exist(s), strips.width(s), packed.data());
         auto place = rows.place(0);
         for (int64_t t = 0; t < tiles; ++t) {
           const int64_t row = t * extent.rows;
           const TileRows<T> at = rows.tile(place, extent.rows);
-          T* group_rows[kMostTileRows];
-          if (!chunk.first_group)
+          PartialOf<T>* group_rows[kMostTileRows];
+          if (!chunk.in_place)
             for (int r = 0; r < extent.rows; ++r) group_rows[r] = groups.data() + (row + r) * cols - j;
           Tile<T> tile{.runs = &run,
                        .run_count = 1,
@@ -47,7 +48,8 @@ void multiply_few(CpuStream& stream, const MatrixRows<T>& rows, const T* b, int6
                        .b = packed.data(),
                        .b_step = strips.width(s),
                        .c_offset = j};
-          add_chunk(tile, chunk, at.c, group_rows, bias ? bias + j : nullptr);
+          if constexpr (std::is_same_v<T, Pair>) tile.row_exponents = at.exponents;
+          add_chunk(tile, chunk, at.c, group_rows, epilogue.at(j));
           multiply_tile(tile);
         }
       });
@@ -60,34 +62,38 @@ void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
   invariant(args.a.col == 1 || args.a.row == 1, "rows or columns of A have steps of 1");
   const TileExtent extent = tile_extent(T{}, args.n);
   const T* b = static_cast<const T*>(args.b.data) + batch * args.b.batch;
-  const T* bias = static_cast<const T*>(args.bias);
   MatrixRows<T> rows{.a = static_cast<const T*>(args.a.data) + batch * args.a.batch,
                      .a_row = args.a.row,
                      .a_col = args.a.col,
-                     .c = static_cast<T*>(args.c) + batch * args.c_batch,
+                     .c = static_cast<ResultOf<T>*>(args.c) + batch * args.c_batch,
                      .c_row = args.c_row,
                      .m = args.m,
                      .whole = {{0, 0, args.k}}};
+  Epilogue<T> epilogue{.bias = static_cast<const ResultOf<T>*>(args.bias)};
+  if constexpr (std::is_same_v<T, Pair>) {
+    rows.exponents = args.exponents.rows;
+    epilogue.exponents = args.exponents.columns;
+  }
   const std::span<const MatrixRows<T>> source(&rows, 1);
   if (args.b.col == 1 &&
       (args.m <= kTilesInPlace * extent.rows || args.b.row * static_cast<int64_t>(sizeof(T)) <= kBytesInPlace)) {
-    Product<T>::in_place(b, args.b.row, Strips(args.n, extent), 0, args.k, args.k, bias).run(stream, source);
+    Product<T>::in_place(b, args.b.row, Strips(args.n, extent), 0, args.k, args.k, epilogue).run(stream, source);
     return;
   }
   if (args.b.row == 1 && args.a.col == 1 && args.m <= kTilesInPlace * extent.rows) {
-    multiply_few(stream, rows, b, args.b.col, args.n, args.k, bias);
+    multiply_few(stream, rows, b, args.b.col, args.n, args.k, epilogue);
     return;
   }
   // Columns, and groups of chunks if there are many, are processed in pieces whose packed B stays in the last-level
   // cache.
-  int64_t k_piece = std::min(args.k, kChunk * kGroup);
+  int64_t k_piece = std::min(args.k, group_length<T>());
   const int64_t element = sizeof(T);
-  if (!many_groups(args.k) && args.m * args.n * element <= kNearBytes)
+  if (!needs_buffer<T>(args.k) && args.m * args.n * element <= kNearBytes)
     k_piece = std::min(k_piece, kChunk * std::max<int64_t>(1, kNearBytes / (kChunk * args.n * element)));
   const int64_t fit = kPackedBytes / (element * std::max<int64_t>(k_piece, 1));
   const int64_t n_piece = std::max<int64_t>(extent.cols(), fit / extent.cols() * extent.cols());
   Scratch<T> packed(k_piece * (std::min(n_piece, args.n) + extent.lanes));
-  T* const c = rows.c;
+  auto* const c = rows.c;
   for (int64_t j0 = 0; j0 < args.n; j0 += n_piece) {
     const int64_t columns = std::min(n_piece, args.n - j0);
     const Strips strips(columns, tile_extent(T{}, columns));
@@ -95,7 +101,7 @@ void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
     for (int64_t k0 = 0; k0 < std::max<int64_t>(args.k, 1); k0 += std::max<int64_t>(k_piece, 1)) {
       const int64_t k1 = std::min(k0 + k_piece, args.k);
       pack_b(stream, b, args.b.row, args.b.col, k0, k1, j0, strips, packed.data());
-      Product<T>(packed.data(), strips, k0, k1, args.k, bias ? bias + j0 : nullptr).run(stream, source);
+      Product<T>(packed.data(), strips, k0, k1, args.k, epilogue.at(j0)).run(stream, source);
     }
   }
 }
@@ -149,6 +155,8 @@ void matmul(CpuStream& stream, const MatmulArgs& args) {
     }
   });
 }
+
+void exact_matmul(CpuStream& stream, const MatmulArgs& args) { multiply<Pair>(stream, args, 0); }
 
 namespace {
 
@@ -224,7 +232,52 @@ double flop_of(const Tensor& a, const Tensor& b, const Tensor&, Precision, DType
 
 const Op kMatmul("matmul(a, b, bias, precision, result) -> c", matmul_of, flop_of);
 
+// Returns a factor as a matrix of (outer, k) pairs.
+struct Side {
+  int64_t outer, k;
+  MatrixIn matrix;
+  const Tensor* exponents;
+};
+Side side(const char* name, const Quantized& x) {
+  check(x.q.dtype() == DType::i32 && x.q.ndim() == 3 && x.q.dim(1) == 1 && x.q.contiguous(),
+        "[exact_matmul] {} must have pairs of shape (rows, 1, channels), got {}", name, to_string(x.q.shape()));
+  if (x.pairs == Pairs::channels) return {x.q.dim(0), x.q.dim(2), {x.q.raw(), x.q.dim(2), 1, 0}, &x.rows};
+  return {x.q.dim(2), x.q.dim(0), {x.q.raw(), 1, x.q.dim(2), 0}, &x.channels};
+}
+
+Tensor exact_matmul_of(const Quantized& a_in, const Quantized& b_in, const Tensor& bias_in) {
+  const Side a = side("a", a_in), b = side("b", b_in);
+  check(a.k == b.k, "[exact_matmul] inner extents must match, pairs are {} and {}", to_string(a_in.q.shape()),
+        to_string(b_in.q.shape()));
+  Tensor c = Tensor::empty({a.outer, b.outer}, DType::f32);
+  const Tensor bias = bias_in.defined() ? operand("exact_matmul", "the bias", bias_in, {b.outer}, c) : bias_in;
+  if (c.numel() == 0) return c;
+  const MatrixIn b_matrix{b.matrix.data, b.matrix.col, b.matrix.row, 0};  // (k, outer)
+  exact_matmul(cpu_stream(), {.dtype = DType::f32,
+                              .batch = 1,
+                              .m = a.outer,
+                              .n = b.outer,
+                              .k = a.k,
+                              .a = a.matrix,
+                              .b = b_matrix,
+                              .c = c.raw(),
+                              .c_row = b.outer,
+                              .c_batch = 0,
+                              .bias = bias.defined() ? bias.raw() : nullptr,
+                              .exponents = {a.exponents->data<int32_t>(), b.exponents->data<int32_t>()}});
+  return c;
+}
+
+double exact_flop_of(const Quantized& a, const Quantized& b, const Tensor&) {
+  const Side x = side("a", a), y = side("b", b);
+  return 4.0 * static_cast<double>(x.outer * y.outer) * static_cast<double>(x.k);
+}
+
+const Op kExactMatmul("exact_matmul(a, b, bias) -> c", exact_matmul_of, exact_flop_of);
+
 }  // namespace
+
+Tensor exact_matmul(const Quantized& a, const Quantized& b, const Tensor& bias) { return kExactMatmul(a, b, bias); }
 
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias, Precision precision, DType result) {
   return kMatmul(a, b, bias, precision, result);

@@ -2,6 +2,7 @@
 // Matrix products in canonical order (NUMERICS.md, rule 8), with an optional bias added with a rounding of its own
 // (rule 9). Precisions other than portable run on a GPU's tensor cores.
 #include "tensor/precision.h"
+#include "tensor/quantized.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -23,8 +24,10 @@ struct MatmulArgs {
   int64_t c_row, c_batch;
   const void* bias = nullptr;
   DType result = DType::f32;  // of fast products: the type of C and the bias
+  Exponents exponents = {};   // of exact products, whose factors are pairs: k counts pairs
 };
 void matmul(CpuStream&, const MatmulArgs&);
+void exact_matmul(CpuStream&, const MatmulArgs&);
 template <class B>
 void matmul(GpuStream<B>&, const MatmulArgs&);
 
@@ -34,5 +37,10 @@ void matmul(GpuStream<B>&, const MatmulArgs&);
 // first, then its sum with the product is. Other products have results of their factors' type.
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {}, Precision precision = Precision::portable,
               DType result = DType::f32);
+
+// The exact product of factors with one position (tensor/quantized.h): C (i, j) sums over the channels or the rows of
+// which each factor has pairs; i and j are the other extent of a and of b. `bias` (j) is added with a rounding of its
+// own.
+Tensor exact_matmul(const Quantized& a, const Quantized& b, const Tensor& bias = {});
 
 }  // namespace elinvar

@@ -69,9 +69,13 @@ int run(int argc, char** argv) {
   answer->add_option("key", key);
   models->add_flag("--recompute", o.recompute, "blocks keep their inputs alone and run again");
   models->add_option("--device", o.device, "cpu, or cuda: as leaves are called, and as graphs")->capture_default_str();
-  const std::map<std::string, Precision> precisions{
-      {"portable", Precision::portable}, {"tf32", Precision::tf32}, {"bf16", Precision::bf16}};
-  models->add_option("--precision", o.precision, "of products: portable; on a GPU also bf16 or tf32")
+  const std::map<std::string, Precision> precisions{{"portable", Precision::portable},
+                                                    {"exact", Precision::exact},
+                                                    {"tf32", Precision::tf32},
+                                                    {"bf16", Precision::bf16}};
+  models
+      ->add_option("--precision,--numerics", o.precision,
+                   "of products: portable or exact; on a GPU portable, bf16 or tf32")
       ->transform(CLI::CheckedTransformer(precisions).description(""));
   auto* growth = app.add_subcommand("growth", "how the time of a step grows with the work");
   growth->add_option("tables", o.names, "the tables (default: all)")->check(CLI::IsMember(bench::growth_names()));

@@ -24,7 +24,7 @@ void visit(V& v, RunConfig& c) {
   v("epochs", c.epochs, Between{0, kMostSteps});
   v("batch_size", c.batch_size, Between{1, kMostSamples});
   v("virtual_ranks", c.virtual_ranks, Between{1, 65536});
-  v("numerics", c.numerics, OneOf{{"portable", "fast"}});
+  v("numerics", c.numerics, OneOf{{"portable", "exact", "fast"}});
   v("precision", c.precision, OneOf{{"bf16", "tf32"}});
   v("scaling", c.scaling, OneOf{{"exact", "adaptive"}});
   v("batch_max", c.batch_max, Between{0, kMostSamples});

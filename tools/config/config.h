@@ -86,6 +86,7 @@ struct Config {
 
   bool adaptive() const { return run.scaling == "adaptive"; }
   bool fast() const { return run.numerics == "fast"; }
+  bool exact() const { return run.numerics == "exact"; }
   LedgerOptions ledger_options() const;
 };
 

@@ -87,8 +87,9 @@ Command add_run(CLI::App& program) {
   app->add_option("config", job.config, "the configuration, a .toml file")->required();
   app->add_option("--run-dir", job.run_dir, "where the run is kept (default: runs/<run.name>)");
   app->add_option("--numerics", options->numerics,
-                  "portable: the same bits on every device; fast: on tensor cores, those of one kind of GPU")
-      ->check(CLI::IsMember({"portable", "fast"}));
+                  "portable: float32, the same bits on every device; exact: factors of 14 bits, also the same bits "
+                  "everywhere; fast: on tensor cores, the bits of one kind of GPU")
+      ->check(CLI::IsMember({"portable", "exact", "fast"}));
   app->add_flag("--resume", job.resume, "go on from the newest good checkpoint of the run directory");
   app->add_option("--steps", options->steps, "train this many steps, whatever the configuration says")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31).description(""));

@@ -1,0 +1,18 @@
+#pragma once
+// The micro-kernel of exact products on CPUs (tensor/quantized.h): tiles of pairs, for which tensor/tile.h has the
+// types. A sum is kept in two int32 numbers, of which the low one is carried into the high one before it can overflow.
+// Integer sums have one value, so every set of instructions gives the same bits.
+#include "tensor/tile.h"
+
+namespace elinvar {
+
+// C[j] = S[j] 2^(row_exponent + column_exponents[j] - 26), by the rule of tensor/quantized.h, plus bias[j] unless bias
+// is null. S has integers below 2^53.
+void finish_sums(const double* sums, int64_t count, int32_t row_exponent, const int32_t* column_exponents,
+                 const float* bias, float* c);
+
+// Whether instructions that add products of pairs in one step (AVX-VNNI, AVX-512 VNNI) are used where the processor has
+// them, which is the default. For tests and benchmarks; call it while no kernel runs.
+void use_dot_products(bool use);
+
+}  // namespace elinvar
