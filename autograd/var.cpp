@@ -17,29 +17,33 @@
 namespace elinvar {
 
 struct Var::Node {
-  Tensor value, grad;
+  Tensor value;  // of a leaf
+  Tensor grad;
+  Shape shape;
+  DType dtype = DType::f32;
   bool requires_grad = false;
   bool leaf = true;  // not a result of record()
   uint64_t id = 0;   // order of creation
-  std::vector<Var> inputs;
+  std::vector<std::shared_ptr<Node>> inputs;
   Backward backward;
 
   // A graph that was never swept is destroyed here one node at a time: recursive destructors would need as much stack
   // as the graph is deep.
   ~Node() {
-    std::vector<Var> pending = std::move(inputs);
+    std::vector<std::shared_ptr<Node>> pending = std::move(inputs);
     backward = nullptr;
     while (!pending.empty()) {
-      const Var last = std::move(pending.back());
+      const std::shared_ptr<Node> node = std::move(pending.back());
       pending.pop_back();
-      if (!last.defined() || last.node_.use_count() > 1) continue;
-      Node& node = *last.node_;
-      std::move(node.inputs.begin(), node.inputs.end(), std::back_inserter(pending));
-      node.inputs.clear();
-      node.backward = nullptr;
+      if (!node || node.use_count() > 1) continue;
+      std::move(node->inputs.begin(), node->inputs.end(), std::back_inserter(pending));
+      node->inputs.clear();
+      node->backward = nullptr;
     }
   }
 };
+
+using NodePtr = std::shared_ptr<Var::Node>;
 
 namespace {
 
@@ -56,11 +60,6 @@ uint64_t next_id() {
   return ++id;
 }
 
-// Frees the value of a result that only the sweep can still reach, because all nodes computed from it are done.
-void let_go(const Var& v) {
-  if (!v.node()->leaf && v.node().use_count() == 1) v.node()->value = {};
-}
-
 void accumulate(Tensor& sum, Tensor term) { sum = sum.defined() ? add_to(std::move(sum), term) : std::move(term); }
 
 }  // namespace
@@ -73,7 +72,7 @@ Var::Var(Tensor value, bool requires_grad) : node_(std::make_shared<Node>()) {
 
 const Tensor& Var::value() const {
   check(defined(), "[autograd] the variable is undefined");
-  return node_->value;
+  return node_->leaf ? node_->value : value_;
 }
 Tensor& Var::mutable_value() {
   check(defined() && node_->leaf, "[autograd] only a leaf can be written");
@@ -92,11 +91,15 @@ bool Var::requires_grad() const { return defined() && node_->requires_grad; }
 Var record(Tensor value, std::vector<Var> inputs, Backward backward) {
   const bool needed =
       recording && std::any_of(inputs.begin(), inputs.end(), [](const Var& v) { return v.requires_grad(); });
-  Var result(std::move(value), needed);
-  result.node_->leaf = false;
+  Var result({}, needed);
+  Var::Node& node = *result.node_;
+  node.leaf = false;
+  node.shape = value.shape();
+  node.dtype = value.dtype();
+  result.value_ = std::move(value);
   if (needed) {
-    result.node_->inputs = std::move(inputs);
-    result.node_->backward = std::move(backward);
+    for (Var& input : inputs) node.inputs.push_back(std::move(input.node_));
+    node.backward = std::move(backward);
   }
   return result;
 }
@@ -106,73 +109,68 @@ Tensor gathered(const Var& input) { return input.requires_grad() ? std::exchange
 namespace {
 
 // Pushes the gradient `seed` of `root` back to the leaves.
-void sweep(Var root, Tensor seed, const std::function<void(const Var&)>& leaf_ready) {
+void sweep(NodePtr root, Tensor seed, const std::function<void(const Var&)>& leaf_ready) {
   // The number of contributions that each node still awaits.
   std::unordered_map<Var::Node*, int> missing;
-  std::vector<Var> stack{root};
-  missing[root.node().get()] = 0;
+  std::vector<NodePtr> stack{root};
+  missing[root.get()] = 0;
   while (!stack.empty()) {
-    const Var v = std::move(stack.back());
+    const NodePtr node = std::move(stack.back());
     stack.pop_back();
-    check(v.node()->leaf || v.node()->backward,
+    check(node->leaf || node->backward,
           "[backward] an earlier sweep has released this graph; compute the loss again");
-    for (const Var& input : v.node()->inputs) {
-      if (!input.requires_grad()) continue;
-      if (missing[input.node().get()]++ > 0) continue;
-      input.node()->grad = {};  // the gradient of a leaf that an earlier sweep reached
+    for (const NodePtr& input : node->inputs) {
+      if (!input || !input->requires_grad) continue;
+      if (missing[input.get()]++ > 0) continue;
+      input->grad = {};  // the gradient of a leaf that an earlier sweep reached
       stack.push_back(input);
     }
   }
 
-  const auto older = [](const Var& a, const Var& b) { return a.node()->id < b.node()->id; };
-  std::priority_queue<Var, std::vector<Var>, decltype(older)> ready(older);
+  const auto older = [](const NodePtr& a, const NodePtr& b) { return a->id < b->id; };
+  std::priority_queue<NodePtr, std::vector<NodePtr>, decltype(older)> ready(older);
   // A leaf is complete with its last contribution, although it is older than everything computed from it.
-  const auto complete = [&](Var v) {
-    if (!v.node()->leaf) ready.push(std::move(v));
-    else if (leaf_ready) leaf_ready(v);
+  const auto complete = [&](NodePtr node) {
+    if (!node->leaf) ready.push(std::move(node));
+    else if (leaf_ready) leaf_ready(Var(node));
   };
-  root.node()->grad = std::move(seed);
+  root->grad = std::move(seed);
   complete(std::move(root));
   while (!ready.empty()) {
-    const Var v = ready.top();
+    const NodePtr node = ready.top();
     ready.pop();
-    Var::Node& node = *v.node();
-    const std::vector<Var> inputs = std::exchange(node.inputs, {});
-    std::vector<Shape> shapes;
-    std::vector<DType> types;
-    for (const Var& input : inputs) {
-      shapes.push_back(input.shape());
-      types.push_back(input.dtype());
-      let_go(input);
-    }
-    let_go(v);
-    const Backward gradient = std::exchange(node.backward, nullptr);
-    Tensor dy = std::exchange(node.grad, {});
+    const std::vector<NodePtr> inputs = std::exchange(node->inputs, {});
+    const Backward gradient = std::exchange(node->backward, nullptr);
+    Tensor dy = std::exchange(node->grad, {});
     std::vector<Tensor> grads = dy.defined() ? gradient(std::move(dy)) : std::vector<Tensor>(inputs.size());
     invariant(grads.size() == inputs.size(), "a gradient function returns one tensor for each input");
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (!inputs[i].requires_grad()) continue;
+      if (!inputs[i] || !inputs[i]->requires_grad) continue;
+      Var::Node& input = *inputs[i];
       if (grads[i].defined()) {
-        check(grads[i].shape() == shapes[i], "[backward] gradient of shape {} for an input of shape {}",
-              to_string(grads[i].shape()), to_string(shapes[i]));
-        if (grads[i].dtype() != types[i]) grads[i] = grads[i].to(types[i]);
-        accumulate(inputs[i].node()->grad, std::move(grads[i]));
+        const Shape& shape = input.leaf ? input.value.shape() : input.shape;
+        const DType dtype = input.leaf ? input.value.dtype() : input.dtype;
+        check(grads[i].shape() == shape, "[backward] gradient of shape {} for an input of shape {}",
+              to_string(grads[i].shape()), to_string(shape));
+        if (grads[i].dtype() != dtype) grads[i] = grads[i].to(dtype);
+        accumulate(input.grad, std::move(grads[i]));
       }
-      if (--missing[inputs[i].node().get()] == 0) complete(inputs[i]);
+      if (--missing[&input] == 0) complete(inputs[i]);
     }
   }
 }
 
 // Returns the leaves, except `except`, from which y was computed and that require a gradient.
 std::vector<Var> leaves_under(const Var& y, const Var& except) {
-  std::vector<Var> found, stack{y};
+  std::vector<Var> found;
+  std::vector<NodePtr> stack{y.node()};
   std::unordered_set<Var::Node*> seen{y.node().get(), except.node().get()};
   while (!stack.empty()) {
-    const Var v = std::move(stack.back());
+    const NodePtr node = std::move(stack.back());
     stack.pop_back();
-    if (v.node()->leaf && v.node() != except.node()) found.push_back(v);
-    for (const Var& input : v.node()->inputs)
-      if (input.requires_grad() && seen.insert(input.node().get()).second) stack.push_back(input);
+    if (node->leaf && node != except.node()) found.push_back(Var(node));
+    for (const NodePtr& input : node->inputs)
+      if (input && input->requires_grad && seen.insert(input.get()).second) stack.push_back(input);
   }
   return found;
 }
@@ -183,7 +181,7 @@ void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready
   check(loss.value().numel() == 1, "[backward] the loss must be one element, its shape is {}", to_string(loss.shape()));
   check(loss.requires_grad(), "[backward] nothing that the loss depends on requires a gradient");
   const TracePart part("backward");
-  sweep(loss, Tensor::full(loss.shape(), 1.0, loss.dtype(), loss.value().device()), leaf_ready);
+  sweep(loss.node(), Tensor::full(loss.shape(), 1.0, loss.dtype(), loss.value().device()), leaf_ready);
 }
 
 // Records the first run like any other, to find the leaves that f reads, then drops the record.
@@ -206,7 +204,7 @@ Var recompute(std::function<Var(const Var&)> f, const Var& x) {
                   std::vector<Tensor> outer;  // contributions that the outer sweep has gathered so far
                   for (const Var& leaf : leaves) outer.push_back(std::exchange(leaf.node()->grad, {}));
                   const Recording on(true);
-                  sweep(f(again), std::move(dy), {});
+                  sweep(f(again).node(), std::move(dy), {});
                   std::vector<Tensor> grads{std::exchange(again.node()->grad, {})};
                   for (size_t i = 0; i < leaves.size(); ++i)
                     grads.push_back(std::exchange(leaves[i].node()->grad, std::move(outer[i])));

@@ -1,6 +1,7 @@
 #pragma once
 // A Var is a tensor that records how it was computed, so that backward() can compute gradients. Copies are cheap and
-// share the record. The other headers in autograd/ declare differentiable functions; their sources define each gradient
+// share the record. The record of a result does not hold the values from which it was computed, but for those that its
+// gradient needs, so values that no gradient needs are freed during the forward pass. The other headers in autograd/ declare differentiable functions; their sources define each gradient
 // next to the forward pass, written in ops.
 //
 //   Var w(Tensor::zeros({3}), /*requires_grad=*/true);
@@ -9,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "tensor/tensor.h"
@@ -35,18 +37,19 @@ class Var {
 
   struct Node;
   const std::shared_ptr<Node>& node() const { return node_; }
+  explicit Var(std::shared_ptr<Node> leaf) : node_(std::move(leaf)) {}
 
  private:
   friend Var record(Tensor, std::vector<Var>, std::function<std::vector<Tensor>(Tensor)>);
   std::shared_ptr<Node> node_;
+  Tensor value_;  // of a result; the value of a leaf is in its node, because an optimiser's change is for all copies
 };
 
 // Maps the gradient of the result to the gradients of the inputs, in order; an undefined Tensor is zero. A gradient has
 // the type of its value: the sweep converts others (a residual's float32 for a bfloat16 branch), and rounds each
 // addition of two gradients of a bfloat16 value to bfloat16. A body should skip inputs that do not require a gradient.
 // It is called once and may move from its captures. It may overwrite tensors to which it has the only handle
-// (Tensor::unique): before the call, the sweep releases all values of the result and of inputs that nothing else can
-// reach.
+// (Tensor::unique).
 using Backward = std::function<std::vector<Tensor>(Tensor dy)>;
 
 // Takes the sum of the contributions to an input's gradient so far; undefined if there are none. A body can add its own

@@ -4,6 +4,7 @@
 #include "elastic/ledger/digest_file.h"
 #include "elastic/session/session_impl.h"
 #include "tensor/base/activity.h"
+#include "tensor/base/failure.h"
 #include "tensor/base/threads.h"
 
 namespace elinvar {
