@@ -31,8 +31,9 @@ HWY_INLINE int32_t quantized(float x) {
   return static_cast<int32_t>(std::min(std::max(std::nearbyint(finite), -kMost), kMost));
 }
 
-HWY_INLINE Pair pair_of(int32_t first, int32_t second) {
-  return std::bit_cast<Pair>((first & 0xffff) | static_cast<int32_t>(static_cast<uint32_t>(second) << 16));
+// The bits of a Pair.
+HWY_INLINE int32_t pair_of(int32_t first, int32_t second) {
+  return (first & 0xffff) | static_cast<int32_t>(static_cast<uint32_t>(second) << 16);
 }
 
 }  // namespace
@@ -55,7 +56,7 @@ void quantize(const float* x, const float* scale, float times, int64_t n, int16_
 
 // Pairs x[i] x_scale times[i] with y[i] y_scale times[i]; y may be null.
 void quantize_pairs(const float* x, float x_scale, const float* y, float y_scale, const float* times, int64_t n,
-                    Pair* q) {
+                    int32_t* q) {
   if (!y) {
     for (int64_t i = 0; i < n; ++i) q[i] = pair_of(quantized(x[i] * x_scale * times[i]), 0);
     return;
@@ -65,7 +66,7 @@ void quantize_pairs(const float* x, float x_scale, const float* y, float y_scale
 }
 
 // Pairs x[i] with y[i]; y may be null.
-void interleave_rows(const int16_t* x, const int16_t* y, int64_t n, Pair* q) {
+void interleave_rows(const int16_t* x, const int16_t* y, int64_t n, int32_t* q) {
   if (!y) {
     for (int64_t i = 0; i < n; ++i) q[i] = pair_of(x[i], 0);
     return;
@@ -256,7 +257,7 @@ Quantized quantize_channels_of(const Tensor& given, const Tensor& against) {
     times[c] = integer_scale(exponent);
     y.channels.data<int32_t>()[c] = exponent + relative.most;
   }
-  auto* const to = static_cast<Pair*>(y.q.raw());
+  int32_t* const to = y.q.data<int32_t>();
   cpu_stream().parallel_for((rows + 1) / 2 * positions, kPiece / (channels + 1) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t r = i / positions * 2, p = i % positions;
@@ -313,7 +314,7 @@ Quantized pair_rows_of(const Quantized& x) {
               .channels = x.channels,
               .pairs = Pairs::rows};
   const auto* const from = static_cast<const int16_t*>(x.q.raw());
-  auto* const to = static_cast<Pair*>(y.q.raw());
+  int32_t* const to = y.q.data<int32_t>();
   cpu_stream().parallel_for((rows + 1) / 2 * positions, kPiece / (channels + 1) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t r = i / positions * 2, p = i % positions;
