@@ -117,8 +117,7 @@ void sweep(NodePtr root, Tensor seed, const std::function<void(const Var&)>& lea
   while (!stack.empty()) {
     const NodePtr node = std::move(stack.back());
     stack.pop_back();
-    check(node->leaf || node->backward,
-          "[backward] an earlier sweep has released this graph; compute the loss again");
+    check(node->leaf || node->backward, "[backward] an earlier sweep has released this graph; compute the loss again");
     for (const NodePtr& input : node->inputs) {
       if (!input || !input->requires_grad) continue;
       if (missing[input.get()]++ > 0) continue;

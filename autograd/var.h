@@ -1,8 +1,8 @@
 #pragma once
 // A Var is a tensor that records how it was computed, so that backward() can compute gradients. Copies are cheap and
 // share the record. The record of a result does not hold the values from which it was computed, but for those that its
-// gradient needs, so values that no gradient needs are freed during the forward pass. The other headers in autograd/ declare differentiable functions; their sources define each gradient
-// next to the forward pass, written in ops.
+// gradient needs, so values that no gradient needs are freed during the forward pass. The other headers in autograd/
+// declare differentiable functions; their sources define each gradient next to the forward pass, written in ops.
 //
 //   Var w(Tensor::zeros({3}), /*requires_grad=*/true);
 //   Var loss = sum(w * w);

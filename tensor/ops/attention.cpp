@@ -88,23 +88,7 @@ Tensor heads_factor(const Tensor& t, Precision precision) {
 AttentionShape shape_of(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, double scale) {
   check_same_dtype("attention", q, k);
   check_same_dtype("attention", q, v);
-  check(q.ndim() == 4 && k.ndim() == 4 && k.shape() == v.shape() && q.dim(0) == k.dim(0) && q.dim(3) == k.dim(3) &&
-            k.dim(2) > 0 && q.dim(2) % k.dim(2) == 0,
-        "[attention] q (B, Tq, H, D) with k and v (B, Tk, G, D), G dividing H, expected; shapes are {}, {} and {}",
-        to_string(q.shape()), to_string(k.shape()), to_string(v.shape()));
-  check(k.dim(1) > 0, "[attention] at least one key expected, shape is {}", to_string(k.shape()));
-  check(q.dim(3) <= kChunk, "[attention] heads of at most {} elements are supported, got {}", kChunk, q.dim(3));
-  check(!causal || k.dim(1) >= q.dim(1),
-        "[attention] a causal mask needs at least as many keys as queries, got {} and {}", k.dim(1), q.dim(1));
-  return {.dtype = q.dtype(),
-          .batch = q.dim(0),
-          .heads = q.dim(2),
-          .kv_heads = k.dim(2),
-          .tq = q.dim(1),
-          .tk = k.dim(1),
-          .size = q.dim(3),
-          .causal = causal,
-          .scale = scale != 0.0 ? scale : 1.0 / std::sqrt(static_cast<double>(q.dim(3)))};
+  return attention_shape(q.dtype(), q.shape(), k.shape(), v.shape(), causal, scale);
 }
 
 // Returns part i, of three, of qkv (B, T, 3, H, D).
@@ -215,6 +199,25 @@ const Op kSelfAttentionBackward(
     });
 
 }  // namespace
+
+AttentionShape attention_shape(DType dtype, const Shape& q, const Shape& k, const Shape& v, bool causal, double scale) {
+  check(q.ndim() == 4 && k.ndim() == 4 && k == v && q[0] == k[0] && q[3] == k[3] && k[2] > 0 && q[2] % k[2] == 0,
+        "[attention] q (B, Tq, H, D) with k and v (B, Tk, G, D), G dividing H, expected; shapes are {}, {} and {}",
+        to_string(q), to_string(k), to_string(v));
+  check(k[1] > 0, "[attention] at least one key expected, shape is {}", to_string(k));
+  check(q[3] <= kChunk, "[attention] heads of at most {} elements are supported, got {}", kChunk, q[3]);
+  check(!causal || k[1] >= q[1], "[attention] a causal mask needs at least as many keys as queries, got {} and {}",
+        k[1], q[1]);
+  return {.dtype = dtype,
+          .batch = q[0],
+          .heads = q[2],
+          .kv_heads = k[2],
+          .tq = q[1],
+          .tk = k[1],
+          .size = q[3],
+          .causal = causal,
+          .scale = scale != 0.0 ? scale : 1.0 / std::sqrt(static_cast<double>(q[3]))};
+}
 
 Precision attention_precision(Precision of_products, int64_t head) {
   return of_products == Precision::bf16 && head <= kMostFastHead ? Precision::bf16 : Precision::portable;

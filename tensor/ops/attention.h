@@ -58,6 +58,9 @@ void attention_backward(CpuStream&, const AttentionBackwardArgs&);
 template <class B>
 void attention_backward(GpuStream<B>&, const AttentionBackwardArgs&);
 
+// Checks shapes (B, Tq, H, D) and (B, Tk, G, D); a scale of 0 means 1 / sqrt(D).
+AttentionShape attention_shape(DType dtype, const Shape& q, const Shape& k, const Shape& v, bool causal, double scale);
+
 // Returns the precision of attention where products have that precision: bf16 for heads of at most 128 elements, else
 // portable.
 Precision attention_precision(Precision of_products, int64_t head);

@@ -47,12 +47,14 @@ struct PackedOperand {
 };
 
 // c_rows[i][j] = sum over k in [0, k_end) of a_rows[i][k] * B[k][j] for the first `columns` j, in chunks and groups
-// (NUMERICS.md, rule 8).
+// (NUMERICS.md, rule 8), or as an exact product with these exponents of the rows and of all columns (rule E4).
 template <class T>
 void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const PackedOperand<T>& b, int64_t columns,
-                   T* const* c_rows) {
-  T group[kMostTileRows][kMostTileColumns];
-  T* group_rows[kMostTileRows];
+                   ResultOf<T>* const* c_rows, const Exponents& exponents) {
+  PartialOf<T> group[kMostTileRows][kMostTileColumns];
+  PartialOf<T>* group_rows[kMostTileRows];
+  Epilogue<T> epilogue;
+  if constexpr (std::is_same_v<T, Pair>) epilogue.exponents = exponents.columns;
   for (int64_t s = 0; s < b.strips.count && b.strips.begin(s) < columns; ++s) {
     for (int i = 0; i < b.strips.extent.rows; ++i) group_rows[i] = group[i] - b.strips.begin(s);
     for_each_chunk<T>(0, k_end, k_end, [&](const Chunk& chunk) {
@@ -66,7 +68,8 @@ void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const Packed
                    .b = b.strip(s),
                    .b_step = b.strips.width(s),
                    .c_offset = b.strips.begin(s)};
-      add_chunk(tile, chunk, c_rows, group_rows);
+      if constexpr (std::is_same_v<T, Pair>) tile.row_exponents = exponents.rows;
+      add_chunk(tile, chunk, c_rows, group_rows, epilogue.at(tile.c_offset));
       multiply_tile(tile);
     });
   }
@@ -74,24 +77,26 @@ void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const Packed
 
 // Multiplies a row for each query in [q0, q1), the first at `a`, by B, and writes the results to rows from `c` on. Keys
 // are either the summed index (weights times values) or the columns (queries times keys); each query takes only the
-// keys that it sees.
+// keys that it sees. Of an exact product, summed keys are in pairs, and exponents are of the queries from q0 on and of
+// all columns.
 enum class Keys : uint8_t { summed, columns };
 template <Keys kKeys, class T>
 void multiply_queries(const AttentionShape& s, int64_t q0, int64_t q1, const T* a, int64_t a_step,
-                      const PackedOperand<T>& b, T* c, int64_t c_step) {
+                      const PackedOperand<T>& b, ResultOf<T>* c, int64_t c_step, const Exponents& exponents = {}) {
   const TileExtent extent = b.strips.extent;
   for (int64_t i = q0; i < q1; i += extent.rows) {
     const int count = static_cast<int>(std::min<int64_t>(extent.rows, q1 - i));
     const T* a_rows[kMostTileRows];
-    T* c_rows[kMostTileRows];
+    ResultOf<T>* c_rows[kMostTileRows];
     for (int r = 0; r < extent.rows; ++r) {
       const int64_t row = i - q0 + std::min(r, count - 1);
       a_rows[r] = a + row * a_step;
       c_rows[r] = c + row * c_step;
     }
     const int64_t seen = s.visible(i + count - 1);
-    if constexpr (kKeys == Keys::summed) multiply_rows(a_rows, count, seen, b, s.size, c_rows);
-    else multiply_rows(a_rows, count, s.size, b, seen, c_rows);
+    const Exponents here{exponents.rows ? exponents.rows + (i - q0) : nullptr, exponents.columns};
+    if constexpr (kKeys == Keys::columns) multiply_rows(a_rows, count, b.k_count, b, seen, c_rows, here);
+    else multiply_rows(a_rows, count, std::is_same_v<T, Pair> ? (seen + 1) / 2 : seen, b, s.size, c_rows, here);
   }
 }
 

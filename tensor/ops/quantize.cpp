@@ -4,39 +4,18 @@
 #define HWY_TARGET_INCLUDE "tensor/ops/quantize.cpp"
 #include <hwy/foreach_target.h>
 
-#include <hwy/highway.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <vector>
 
 #include "tensor/base/check.h"
 #include "tensor/op_check.h"
+#include "tensor/quantize-inl.h"
 #include "tensor/tile.h"
 #include "tensor/trace.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
-namespace {
-
-// Loops below are plain, for the compiler to vectorize. Magnitudes are compared as bits, which orders NaN above
-// infinity.
-HWY_INLINE int32_t magnitude(float x) { return std::bit_cast<int32_t>(x) & 0x7fffffff; }
-
-// x as an integer: to nearest, ties to even. What is not finite gives 0.
-HWY_INLINE int32_t quantized(float x) {
-  constexpr auto kMost = static_cast<float>(kMostQuantized);
-  const float finite = std::abs(x) <= kMost + 1 ? x : 0.0f;
-  return static_cast<int32_t>(std::min(std::max(std::nearbyint(finite), -kMost), kMost));
-}
-
-// The bits of a Pair.
-HWY_INLINE int32_t pair_of(int32_t first, int32_t second) {
-  return (first & 0xffff) | static_cast<int32_t>(static_cast<uint32_t>(second) << 16);
-}
-
-}  // namespace
 
 // Returns the largest magnitude of x[i] scale[i], i < n.
 int32_t largest(const float* x, const float* scale, int64_t n, int32_t most) {
@@ -89,15 +68,6 @@ HWY_EXPORT(interleave_rows);
 namespace {
 
 constexpr int64_t kPiece = 1 << 15;  // elements that a thread takes at a time
-
-// Returns the least e, but at least kLeastExponent, with m < 2^e.
-int32_t exponent_of(int32_t magnitude) {
-  const int32_t biased = magnitude >> 23;
-  return biased == 255 ? kNotFinite : std::max(biased - 126, kLeastExponent);
-}
-
-// The factor that turns a row with this exponent into integers.
-float integer_scale(int32_t exponent) { return exponent == kNotFinite ? 0.0f : power_of_two(kFractionBits - exponent); }
 
 // Factors 2^(against - most), and most.
 struct Relative {
@@ -194,7 +164,7 @@ Quantized quantize_with(const Tensor& x, const std::vector<std::vector<float>>& 
   };
   if (pieces == 1) {
     cpu_stream().parallel_for(rows, kPiece / (positions * channels + 1) + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) quantize_part(r, 0, exponent_of(part(r, 0).largest()));
+      for (int64_t r = begin; r < end; ++r) quantize_part(r, 0, exponent_of_magnitude(part(r, 0).largest()));
     });
     return y;
   }
@@ -209,7 +179,7 @@ Quantized quantize_with(const Tensor& x, const std::vector<std::vector<float>>& 
   });
   cpu_stream().parallel_for(rows * pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      quantize_part(i / pieces, i % pieces, exponent_of(most[static_cast<size_t>(i / pieces)]));
+      quantize_part(i / pieces, i % pieces, exponent_of_magnitude(most[static_cast<size_t>(i / pieces)]));
   });
   return y;
 }
@@ -253,7 +223,7 @@ Quantized quantize_channels_of(const Tensor& given, const Tensor& against) {
               .pairs = Pairs::rows};
   std::vector<float> times(most.size());
   for (size_t c = 0; c < most.size(); ++c) {
-    const int32_t exponent = exponent_of(most[c]);
+    const int32_t exponent = exponent_of_magnitude(most[c]);
     times[c] = integer_scale(exponent);
     y.channels.data<int32_t>()[c] = exponent + relative.most;
   }

@@ -1,0 +1,44 @@
+// Rounding to the integers of exact products (quantized.h), for any target. Loops are plain, for the compiler to
+// vectorize. Magnitudes are compared as bits, which orders NaN above infinity.
+#if defined(ELINVAR_TENSOR_QUANTIZE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ELINVAR_TENSOR_QUANTIZE_INL_H_
+#undef ELINVAR_TENSOR_QUANTIZE_INL_H_
+#else
+#define ELINVAR_TENSOR_QUANTIZE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "tensor/quantized.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace elinvar::HWY_NAMESPACE {
+
+HWY_INLINE int32_t magnitude(float x) { return std::bit_cast<int32_t>(x) & 0x7fffffff; }
+
+// x as an integer: to nearest, ties to even. What is not finite gives 0.
+HWY_INLINE int32_t quantized(float x) {
+  constexpr auto kMost = static_cast<float>(kMostQuantized);
+  const float finite = std::abs(x) <= kMost + 1 ? x : 0.0f;
+  return static_cast<int32_t>(std::min(std::max(std::nearbyint(finite), -kMost), kMost));
+}
+
+// The bits of a Pair.
+HWY_INLINE int32_t pair_of(int32_t first, int32_t second) {
+  return (first & 0xffff) | static_cast<int32_t>(static_cast<uint32_t>(second) << 16);
+}
+
+// 2^(e - most), or 0 if e is too small to count.
+HWY_INLINE float relative_scale(int32_t e, int32_t most) {
+  const int32_t d = e - most;
+  return d < kLeastRelative ? 0.0f : std::bit_cast<float>((std::max(d, kLeastRelative) + 127) << 23);
+}
+
+}  // namespace elinvar::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
