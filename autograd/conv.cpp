@@ -7,25 +7,37 @@
 namespace elinvar {
 namespace {
 
+Quantized rounded(const Var& weight, const ConvGeometry& g) {
+  return quantize_weight(weight.value().reshape({g.o, g.kh * g.kw, g.c / g.groups}), g.groups);
+}
+
+// The backward pass rounds the weight again, as in linear().
 Var exact_conv2d(const Var& x, const Var& weight, const Var& bias, const ConvOptions& options, const ConvGeometry& g) {
-  const Quantized w = quantize_weight(weight.value().reshape({g.o, g.kh * g.kw, g.c / g.groups}), g.groups),
-                  images = quantize_rows(x.value().reshape({g.n, g.h * g.w, g.c}), w.channels);
-  Tensor y = exact_conv2d(images, w, bias.defined() ? bias.value() : Tensor{}, x.shape(), weight.shape(), options);
+  Quantized images;
+  Tensor y;
+  {
+    const Quantized w = rounded(weight, g);
+    images = quantize_rows(x.value().reshape({g.n, g.h * g.w, g.c}), w.channels);
+    y = exact_conv2d(images, w, bias.defined() ? bias.value() : Tensor{}, x.shape(), weight.shape(), options);
+  }
   std::vector<Var> inputs{x, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return record(
-      std::move(y), inputs,
-      [images, w, options, g, x_shape = x.shape(), w_shape = weight.shape(), dx = x.requires_grad(),
-       dw = weight.requires_grad(), has_bias = bias.defined(), db = bias.requires_grad()](const Tensor& given) {
-        const Tensor dy = given.reshape({g.n, g.oh * g.ow, g.o});
-        std::vector<Tensor> grads(has_bias ? 3 : 2);
-        if (dx) grads[0] = exact_conv2d_grad_input(quantize_rows(dy, w.rows), pair_rows(w), x_shape, w_shape, options);
-        if (dw)
-          grads[1] = exact_conv2d_grad_filter(quantize_channels(dy, images.rows), pair_rows(images), x_shape, w_shape,
-                                              options);
-        if (db) grads[2] = sum_to(given, {g.o});
-        return grads;
-      });
+  return record(std::move(y), inputs,
+                [images, weight, options, g, x_shape = x.shape(), dx = x.requires_grad(), has_bias = bias.defined(),
+                 db = bias.requires_grad()](const Tensor& given) {
+                  const Tensor dy = given.reshape({g.n, g.oh * g.ow, g.o});
+                  std::vector<Tensor> grads(has_bias ? 3 : 2);
+                  if (dx) {
+                    const Quantized w = rounded(weight, g);
+                    grads[0] = exact_conv2d_grad_input(quantize_rows(dy, w.rows), pair_rows(w), x_shape, weight.shape(),
+                                                       options);
+                  }
+                  if (weight.requires_grad())
+                    grads[1] = exact_conv2d_grad_filter(quantize_channels(dy, images.rows), pair_rows(images), x_shape,
+                                                        weight.shape(), options);
+                  if (db) grads[2] = sum_to(given, {g.o});
+                  return grads;
+                });
 }
 
 }  // namespace

@@ -11,20 +11,31 @@ namespace {
 
 Tensor no_exponents(int64_t count) { return Tensor::zeros({count}, DType::i32); }
 
+Quantized rounded(const Var& weight) { return quantize_weight(weight.value().reshape({weight.dim(0), 1, weight.dim(1)})); }
+
+// The backward pass rounds the weight again: that takes less time than keeping it takes memory.
 Var exact_linear(const Var& x, const Var& weight, const Var& bias, const Shape& shape) {
   const int64_t in = weight.dim(1), out = weight.dim(0);
-  const Quantized w = quantize_weight(weight.value().reshape({out, 1, in})),
-                  rows = quantize_rows(x.value().reshape({-1, 1, in}), w.channels);
-  Tensor y = exact_matmul(rows, w, bias.defined() ? bias.value() : Tensor{}).reshape(shape);
+  Quantized rows;
+  Tensor y;
+  {
+    const Quantized w = rounded(weight);
+    rows = quantize_rows(x.value().reshape({-1, 1, in}), w.channels);
+    y = exact_matmul(rows, w, bias.defined() ? bias.value() : Tensor{}).reshape(shape);
+  }
   std::vector<Var> inputs{x, weight};
   if (bias.defined()) inputs.push_back(bias);
   return record(std::move(y), inputs,
-                [rows, w, out, x_shape = x.shape(), dx = x.requires_grad(), dw = weight.requires_grad(),
-                 has_bias = bias.defined(), db = bias.requires_grad()](const Tensor& gradient) {
+                [rows, weight, out, x_shape = x.shape(), dx = x.requires_grad(), has_bias = bias.defined(),
+                 db = bias.requires_grad()](const Tensor& gradient) {
                   const Tensor dy = gradient.reshape({-1, 1, out});
                   std::vector<Tensor> grads(has_bias ? 3 : 2);
-                  if (dx) grads[0] = exact_matmul(quantize_rows(dy, w.rows), pair_rows(w)).reshape(x_shape);
-                  if (dw) grads[1] = exact_matmul(quantize_channels(dy, rows.rows), pair_rows(rows));
+                  if (dx) {
+                    const Quantized w = rounded(weight);
+                    grads[0] = exact_matmul(quantize_rows(dy, w.rows), pair_rows(w)).reshape(x_shape);
+                  }
+                  if (weight.requires_grad())
+                    grads[1] = exact_matmul(quantize_channels(dy, rows.rows), pair_rows(rows));
                   if (db) grads[2] = sum_to(dy, {out});
                   return grads;
                 });

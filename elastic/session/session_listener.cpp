@@ -1,4 +1,6 @@
 // A session: its thread that listens to the network and carries out the member's actions.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "elastic/ledger/digest_file.h"
