@@ -1,6 +1,7 @@
-// One job whose workers differ in everything that must not matter: instruction sets, threads, transport, number.
+// Jobs whose workers differ in everything that must not matter: instruction sets, threads, transport, number.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <filesystem>
 #include <set>
@@ -13,9 +14,17 @@
 namespace elinvar {
 namespace {
 
-using MixedJob = test::TinyJob;
+using test::TinyJob;
 
-TEST_F(MixedJob, AnyWorkersOfAnyKindGiveTheSameLedger) {
+// With the numerics that the parameter names.
+class MixedJob : public TinyJob, public ::testing::WithParamInterface<std::string> {
+ protected:
+  MixedJob() : TinyJob("numerics = \"" + GetParam() + "\"\n") {}
+};
+INSTANTIATE_TEST_SUITE_P(, MixedJob, ::testing::Values("portable", "exact"),
+                         [](const auto& param) { return param.param; });
+
+TEST_P(MixedJob, AnyWorkersOfAnyKindGiveTheSameLedger) {
   const std::vector<Isa> isas = available_isas();
   for (const std::string scheme : {"tcp", "ipc"}) {
     for (const int workers : {1, 2, 3, 4, 5, 7, 8}) {
@@ -53,12 +62,38 @@ TEST_F(MixedJob, AnyWorkersOfAnyKindGiveTheSameLedger) {
   }
 }
 
+TEST_P(MixedJob, TheyGoOnWithoutAWorkerThatIsKilled) {
+  EXPECT_NE(undisturbed().find(fmt::format(R"("numerics":"{}")", GetParam())), std::string::npos);
+  const std::vector<Isa> isas = available_isas();
+  const pid_t job = start("killed", {"--workers", "1", "--min-workers", "3", "--isa", name_of(isas[0]), "--chaos",
+                                     "kill:worker=1,step=60"});
+  for (int i = 0; i < 1000 && !std::filesystem::exists(folder_ / "killed" / "coordinator.json"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::vector<pid_t> joined;
+  for (size_t i = 1; i <= 3; ++i)
+    joined.push_back(
+        spawn({"join", endpoint("killed"), "--threads", std::to_string(i), "--isa", name_of(isas[i % isas.size()])},
+              "joined" + std::to_string(i)));
+  const test::Ended ended = wait(job, "killed");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ledger("killed"), undisturbed());
+  int killed = 0;  // of those that joined: worker 1 is the first to arrive
+  for (size_t i = 1; i <= 3; ++i) {
+    const std::string name = "joined" + std::to_string(i);
+    const test::Ended worker = wait(joined[i - 1], name);
+    if (worker.code == 128 + SIGKILL) ++killed;
+    else EXPECT_EQ(worker.code, 0) << worker.err;
+  }
+  EXPECT_LE(killed, 1);
+  EXPECT_EQ(events("killed", "members").back().at("members").size(), 3u);
+}
+
 // Whole jobs with the kernels for GPUs, run by the CPU or a GPU.
-class JobOfGpus : public MixedJob, public ::testing::WithParamInterface<Device> {
+class JobOfGpus : public TinyJob, public ::testing::WithParamInterface<Device> {
  protected:
   void SetUp() override {
     if (!test::is_here(GetParam())) GTEST_SKIP() << "this machine has no GPU";
-    MixedJob::SetUp();
+    TinyJob::SetUp();
   }
   const std::string device_ = GetParam().kind == DeviceKind::cuda ? "cuda:0" : name_of(GetParam().kind);
 };

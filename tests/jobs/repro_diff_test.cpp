@@ -142,6 +142,7 @@ TEST_F(ReproDiff, AnotherSettingIsNamedAsTheCause) {
   planted("data", {"data.noise=0.5"}, {1, "data", {0, 1, 2}, {"input"}, "data.noise"});
   planted("batch", {"run.batch_size=7"}, {1, "data", {}, {}, "run.batch_size"});
   planted("ranks", {"run.virtual_ranks=2"}, {1, "data", {}, {}, "run.virtual_ranks"});
+  planted("numerics", {"run.numerics=exact"}, {1, "forward", {0, 1, 2}, {}, "run.numerics"});
   planted("smoothing", {"loss.label_smoothing=0.1"}, {1, "forward", {0, 1, 2}, {}, "loss.label_smoothing"});
   planted("lr", {"optimizer.lr=0.051"}, {1, "update", {}, {}, "optimizer.lr"});
   planted("momentum", {"optimizer.momentum=0.8"}, {2, "update", {}, {}, "optimizer.momentum"});

@@ -35,7 +35,7 @@ void TinyJob::SetUp() {
                                      .samples = kSamples,
                                      .image_size = 4,
                                      .channels = 4,
-                                     .run = "log_every = 100\n",
+                                     .run = "log_every = 100\n" + run_,
                                      .data = "threads = 0\n"}));
   const Ended whole = wait(start("whole"), "whole");
   ASSERT_EQ(whole.code, 0) << whole.err;

@@ -157,6 +157,9 @@ TEST_F(TrainCommand, ResumingRefusesOtherSettingsAndFoldersWithoutARun) {
   const Ended other = train({"resume", folder_ / "run", "--set", "optimizer.lr=0.1"});
   EXPECT_EQ(other.code, 2);
   EXPECT_NE(other.err.find("optimizer.lr changed from 0.05 to 0.1"), std::string::npos) << other.err;
+  const Ended exact = run("images.toml", "run", {"--resume", "--numerics", "exact"});
+  EXPECT_EQ(exact.code, 2);
+  EXPECT_NE(exact.err.find("run.numerics changed from \"portable\" to \"exact\""), std::string::npos) << exact.err;
   EXPECT_EQ(train({"resume", folder_ / "run", "--set", "run.log_every=1"}).code, 0);
   const Ended none = train({"resume", folder_ / "nothing"});
   EXPECT_EQ(none.code, 2);

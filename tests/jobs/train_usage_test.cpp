@@ -35,7 +35,7 @@ TEST_F(TrainCommand, WrongUsageHasExitCode2) {
   expect_usage(run("images.toml", "run", {"--set", "run.steps=1.5"}), "must be an integer");
   expect_usage(run("images.toml", "run", {"--set", "run.name=../elsewhere"}), "must be the name of a folder");
   expect_usage(run("images.toml", "run", {"--set", "run.virtual_ranks=13"}), "more than the 12 samples");
-  expect_usage(run("images.toml", "run", {"--numerics", "exact"}), "--numerics");
+  expect_usage(run("images.toml", "run", {"--numerics", "precise"}), "--numerics");
   expect_usage(run("images.toml", "run", {"--device", "gpu"}), "--device");
   expect_usage(run("images.toml", "run", {"--device", "cuda:99"}), "--device cuda:99: ");
   expect_usage(run("images.toml", "run", {"--set", "data.kind=cifar"}),

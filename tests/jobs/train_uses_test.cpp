@@ -221,6 +221,46 @@ TEST_F(TrainCommand, ImportedTextModelsAreScoredAndSampled) {
   EXPECT_EQ(later.out.find("17+25"), 0u);
 }
 
+// Scores are computed as the run computes, samples portably. Weights do not depend on the numerics of later runs.
+TEST_F(TrainCommand, RunsWithExactNumericsAreScoredSampledAndImported) {
+  ASSERT_EQ(run("images.toml", "images", {"--numerics", "exact", "--workers", "2"}).code, 0);
+  const std::string said = read_file(folder_ / "train.out");
+  const auto scored = [&](const char* name, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"eval", folder_ / name};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Ended ended = train(arguments);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.out.substr(0, ended.out.find('\n') + 1);
+  };
+  const std::string score = scored("images");
+  EXPECT_NE(said.find(score), std::string::npos) << score;
+  EXPECT_EQ(scored("images", {"--isa", "scalar", "--threads", "3"}), score);
+  const Ended verified = wait(spawn_program("repro", {"verify", folder_ / "images"}, "repro"), "repro");
+  EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
+
+  const std::string weights = folder_ / "weights.safetensors";
+  ASSERT_EQ(train({"export", folder_ / "images", weights}).code, 0);
+  for (const std::string numerics : {"exact", "portable"}) {
+    ASSERT_EQ(
+        train({"import", weights, folder_ / "images.toml", folder_ / numerics, "--set", "run.numerics=" + numerics})
+            .code,
+        0);
+    ASSERT_EQ(train({"resume", folder_ / numerics}).code, 0);
+    EXPECT_NE(ledger(numerics).find("\"numerics\":\"" + numerics + "\""), std::string::npos);
+  }
+  EXPECT_NE(ledger("exact"), ledger("portable"));
+
+  ASSERT_EQ(run("text.toml", "text", {"--numerics", "exact"}).code, 0);
+  const auto sampled = [&](const std::string& isa) {
+    return train({"sample", folder_ / "text", "--prompt", "17+25", "--tokens", "40", "--seed", "3", "--isa", isa});
+  };
+  const Ended text = sampled("auto");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out.find("17+25"), 0u);
+  EXPECT_EQ(sampled("scalar").out, text.out);
+  EXPECT_NE(scored("text").find("loss="), std::string::npos);
+}
+
 TEST_F(TrainCommand, ChecksAConfigurationWithoutARun) {
   const Ended three = train({"check", folder_ / "images.toml", "--workers", "4"});
   EXPECT_EQ(three.code, 0) << three.err;
