@@ -72,6 +72,10 @@ Var exact_products(const Var& a, const Var& b) {
     const Var flat = reshape(expand(x, whole), {batch.numel(), x.dim(-2), x.dim(-1)});
     return reshape(slice(flat, 0, i, i + 1), {x.dim(-2), x.dim(-1)});
   };
+  if (batch.numel() == 0) {
+    const PrecisionScope no_products(Precision::portable);
+    return matmul(a, b);
+  }
   std::vector<Var> products;
   for (int64_t i = 0; i < batch.numel(); ++i)
     products.push_back(reshape(exact_product(matrices(a, i), matrices(b, i)), {1, a.dim(-2), b.dim(-1)}));

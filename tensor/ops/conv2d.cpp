@@ -264,6 +264,8 @@ Tensor exact_conv2d_grad_filter_of(const Quantized& dy, const Quantized& x, cons
   ConvGeometry g = exact_geometry(kName, x_shape, w_shape, options);
   Tensor dw = Tensor::empty(w_shape, DType::f32);
   g.n = half(g.n);
+  check(2 * g.n * g.oh * g.ow <= kMostTerms, "[{}] sums of at most {} terms are exact, got {}; use smaller batches", kName,
+        kMostTerms, 2 * g.n * g.oh * g.ow);
   exact_conv2d_grad_filter(cpu_stream(), {g, pairs_in(kName, "gradients", dy, Pairs::rows, {g.n, g.oh * g.ow, g.o}),
                                           pairs_in(kName, "images", x, Pairs::rows, {g.n, g.h * g.w, g.c}), out(dw),
                                           exponents(dy.channels, x.channels)});

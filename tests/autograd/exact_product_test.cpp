@@ -82,7 +82,9 @@ TEST(ExactProducts, GradientsAreThoseOfTheForwardPass) {
     EXPECT_FALSE(same_bits(exact.value, portable.value));
     for (size_t i = 0; i < 2; ++i) EXPECT_FALSE(same_bits(exact.grads[i], portable.grads[i])) << "in gradient " << i;
     // The gradient of a bias is a sum, not a product.
-    if (exact.grads.size() > 2) EXPECT_TRUE(same_bits(exact.grads[2], portable.grads[2]));
+    if (exact.grads.size() > 2) {
+      EXPECT_TRUE(same_bits(exact.grads[2], portable.grads[2]));
+    }
   }
 }
 
@@ -154,6 +156,7 @@ TEST(ExactProducts, EmptyOperandsGiveWhatPortableOnesGive) {
            {"no samples", {{0, 5}, {4, 5}, {4}}, [](const Vars& v) { return linear(v[0], v[1], v[2]); }},
            {"no rows", {{0, 5}, {5, 4}}, [](const Vars& v) { return matmul(v[0], v[1]); }},
            {"no terms", {{3, 0}, {0, 4}}, [](const Vars& v) { return matmul(v[0], v[1]); }},
+           {"no matrices", {{0, 3, 5}, {0, 5, 4}}, [](const Vars& v) { return matmul(v[0], v[1]); }},
            {"no images", {{0, 5, 5, 2}, {4, 3, 3, 2}, {4}}, [](const Vars& v) { return conv2d(v[0], v[1], v[2]); }}}) {
     SCOPED_TRACE(product.name);
     expect_same(evaluate(product, Precision::exact, Precision::exact),

@@ -138,7 +138,6 @@ TEST_P(Networks, RecomputeToTheSameBitsInLessMemory) {
         1, [&] { result = micro_batch_gradient(*network, input, target, {}, Rng{.seed = 7, .step = 2}, recompute); });
   };
   const double most_kept = run(false, kept), most_again = run(true, again);
-  printf("kept %g again %g\n", most_kept, most_again);
   EXPECT_LE(most_again, c.share * most_kept);
   EXPECT_EQ(kept.loss_sum, again.loss_sum);
   ASSERT_EQ(kept.gradients.size(), again.gradients.size());

@@ -324,7 +324,9 @@ TEST(ExactRules, TheLastOfAnOddNumberIsPairedWithZero) {
             ASSERT_EQ(integer_at(of_rows, r, p, c), integer_at(of_channels, r, p, c));
             ASSERT_EQ(integer_at(rounded, r, p, c), integer_at(of_channels, r, p, c));
           }
-          if (channels % 2 != 0) ASSERT_EQ(integer_at(of_channels, r, p, channels), 0);
+          if (channels % 2 != 0) {
+            ASSERT_EQ(integer_at(of_channels, r, p, channels), 0);
+          }
         }
         for (int64_t c = 0; rows % 2 != 0 && c < channels; ++c) {
           ASSERT_EQ(integer_at(of_rows, rows, p, c), 0);
@@ -353,7 +355,9 @@ TEST(ExactRules, ExtentsMayBeZero) {
       for (int64_t i = 0; i < y.numel(); ++i) EXPECT_EQ(y.data<float>()[i], bias.data<float>()[i % n]);
       const Tensor sums = exact_matmul(columns, pair_rows(rows));
       ASSERT_EQ(sums.shape(), (Shape{k, k}));
-      if (m == 0) EXPECT_TRUE(same_bits(sums, Tensor::zeros({k, k})));
+      if (m == 0) {
+        EXPECT_TRUE(same_bits(sums, Tensor::zeros({k, k})));
+      }
     });
   }
   const Shape images{0, 5, 4, 6}, filters{3, 3, 3, 6};

@@ -1,5 +1,6 @@
 #include "tools/training/text_generation.h"
 
+#include "autograd/precision.h"
 #include "tensor/base/check.h"
 
 namespace elinvar {
@@ -9,11 +10,13 @@ TextGenerator::TextGenerator(const TrainingSetup& setup, std::vector<int32_t> to
       given_(tokens_.size()),
       options_(options),
       context_(setup.data->input_shape()[0]),
+      precision_(setup.precision == Precision::exact ? Precision::exact : Precision::portable),
       decoder_(*setup.network, context_, options.cached) {
   check(!tokens_.empty(), "[generation] at least one token expected that the text starts with");
 }
 
 int32_t TextGenerator::next() {
+  const PrecisionScope products(precision_);
   const auto first = static_cast<size_t>(Decoder::first_seen(static_cast<int64_t>(tokens_.size()), context_));
   const Tensor logits = decoder_.logits(tokens_);
   const Rng rng{.seed = options_.seed, .step = made_++, .vrank = number_, .op = 0};

@@ -29,6 +29,7 @@ class TextGenerator {
   size_t given_;
   GenerationOptions options_;
   int64_t context_;
+  Precision precision_;
   Decoder decoder_;
   uint32_t number_ = 0, made_ = 0;
 };
