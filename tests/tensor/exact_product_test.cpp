@@ -1,5 +1,5 @@
-// Exact products: against the rule of tensor/quantized.h in int64, with every set of instructions and number of
-// threads.
+// Exact products: against the rule of tensor/quantized.h in int64, on each device, and on CPUs with every set of
+// instructions and number of threads.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -8,8 +8,11 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
+#include <string>
 #include <vector>
 
+#include "tensor/cuda/product_plan.h"
 #include "tensor/isa.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/matmul.h"
@@ -18,14 +21,16 @@
 #include "tensor/quantized.h"
 #include "tensor/stream.h"
 #include "tests/support/bits.h"
+#include "tests/support/other_devices.h"
 
 namespace elinvar::test {
 namespace {
 
-enum class Values { normal, largest, mixed };
+enum class Values { normal, largest, mixed, endless };
+constexpr Values kAllValues[] = {Values::normal, Values::largest, Values::mixed, Values::endless};
 
-// Normal values whose magnitudes differ by channel; values that round to +-8191; or all magnitudes, with zeros of
-// either sign, subnormals and the largest numbers.
+// Normal values whose magnitudes differ by channel; values that round to +-8191; all magnitudes, with zeros of either
+// sign, subnormals and the largest numbers; or these with some infinities and NaN.
 Tensor random(const Shape& shape, uint64_t seed, Values values = Values::normal) {
   Tensor x = Tensor::empty(shape, DType::f32);
   const int64_t channels = shape[shape.ndim() - 1];
@@ -39,6 +44,8 @@ Tensor random(const Shape& shape, uint64_t seed, Values values = Values::normal)
     else
       x.data<float>()[i] =
           bits[1] % 5 == 0 ? std::copysign(0.0f, u) : std::ldexp(u, static_cast<int>(bits[2] % 270) - 142);
+    if (values == Values::endless && bits[3] % (x.numel() / 2 + 1) == 0)
+      x.data<float>()[i] = bits[1] % 2 == 0 ? std::copysign(std::numeric_limits<float>::infinity(), u) : std::nanf("");
   }
   return x;
 }
@@ -68,23 +75,48 @@ float finished(int64_t sum, int64_t exponent) {
                                        static_cast<int>(std::max<int64_t>(exponent - 26, -2000))));
 }
 
-// Calls f with every set of instructions and several numbers of threads.
-void everywhere(const std::function<void(const std::string&)>& f) {
-  for (const Isa isa : available_isas()) {
-    set_isa(isa);
-    for (const bool dot : {false, true}) {
-      use_dot_products(dot);
-      for (const int threads : {1, 3}) {
-        CpuStream stream(threads);
-        const StreamScope scope(stream);
-        f(fmt::format("{}, {} threads, dot products {}", name_of(isa), threads, dot));
+// The test of a device gives its ops the same inputs, and expects of them the same results.
+class ExactProducts : public ::testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override {
+    if (!is_here(device_)) GTEST_SKIP() << "this machine has no GPU";
+  }
+  bool on_cpu() const { return device_.kind == DeviceKind::cpu; }
+  Tensor sent(const Tensor& x) const { return x.to(device_); }
+
+  // Calls f on the device; on CPUs with every set of instructions and several numbers of threads.
+  void everywhere(const std::function<void()>& f) const {
+    if (!on_cpu()) return f();
+    for (const Isa isa : available_isas()) {
+      set_isa(isa);
+      for (const bool dot : {false, true}) {
+        use_dot_products(dot);
+        for (const int threads : {1, 3}) {
+          CpuStream stream(threads);
+          const StreamScope scope(stream);
+          SCOPED_TRACE(fmt::format("{}, {} threads, dot products {}", name_of(isa), threads, dot));
+          f();
+        }
       }
     }
+    set_isa(available_isas().back());
   }
-  set_isa(available_isas().back());
+  const Device device_ = GetParam();
+};
+
+std::vector<Device> all_devices() {
+  std::vector<Device> devices = devices_of_the_build();
+  devices.push_back({});
+  return devices;
+}
+INSTANTIATE_TEST_SUITE_P(, ExactProducts, ::testing::ValuesIn(all_devices()),
+                         [](const auto& param) { return std::string(name_of(param.param.kind)); });
+
+Quantized on_host(const Quantized& x) {
+  return {.q = x.q.to(Device{}), .rows = x.rows.to(Device{}), .channels = x.channels.to(Device{}), .pairs = x.pairs};
 }
 
-TEST(ExactProducts, RoundRowsByTheRule) {
+TEST_P(ExactProducts, RoundRowsByTheRule) {
   for (const Values values : {Values::normal, Values::largest, Values::mixed})
     for (const auto& [r, p, c] : {std::array<int64_t, 3>{5, 1, 7}, {3, 6, 4}, {40, 1, 130}, {1, 3000, 33}}) {
       const Tensor x = random({r, p, c}, 1, values);
@@ -92,9 +124,10 @@ TEST(ExactProducts, RoundRowsByTheRule) {
       for (int64_t i = 0; i < c; ++i)
         against.data<int32_t>()[i] = static_cast<int32_t>(i % 5 - (i % 3 == 0 ? 120 * (i % 2) : 0));
       const int32_t most = 4;
-      everywhere([&](const std::string& how) {
-        SCOPED_TRACE(how);
-        const Quantized y = quantize_rows(x, c > 4 ? against : Tensor::zeros({c}, DType::i32));
+      everywhere([&] {
+        const Quantized y = on_host(quantize_rows(sent(x), sent(c > 4 ? against : Tensor::zeros({c}, DType::i32))));
+        for (int64_t i = 0; i < c; ++i)
+          ASSERT_EQ(y.channels.data<int32_t>()[i], c > 4 ? -against.data<int32_t>()[i] : 0);
         for (int64_t i = 0; i < r; ++i) {
           double largest = 0.0;
           const auto scaled = [&](int64_t j) {
@@ -130,30 +163,67 @@ Tensor product(const Quantized& a, const Quantized& b, int64_t m, int64_t n, int
   return c;
 }
 
-TEST(ExactProducts, OfMatricesAreExactSums) {
-  for (const Values values : {Values::normal, Values::largest, Values::mixed})
+TEST_P(ExactProducts, OfMatricesAreExactSums) {
+  for (const Values values : kAllValues)
     for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 1, 1},
                                   {5, 7, 3},
                                   {17, 65, 64},
                                   {33, 100, 2100},
                                   {2, 40, 1500},
                                   {70, 3, 1025},
-                                  {9, 48, 31}}) {
+                                  {9, 48, 31},
+                                  {8, 72, 136},
+                                  {1100, 3, 5},
+                                  {3, 1100, 8}}) {
+      if (values != Values::normal && !on_cpu() && m * n * k > 100000) continue;
       SCOPED_TRACE(fmt::format("{} x {} x {}", m, n, k));
       const Tensor x = random({m, 1, k}, 1, values), w = random({n, 1, k}, 2, values),
-                   dy = random({m, 1, n}, 3, values), bias = random({n}, 4);
+                   dy = random({m, 1, n}, 3, values), bias = n % 2 == 0 ? random({n}, 4) : Tensor{},
+                   other = random({6, 1, m}, 5, values), no_exponents = Tensor::zeros({m}, DType::i32);
       const Quantized weight = quantize_weight(w), rows = quantize_rows(x, weight.channels),
-                      gradient = quantize_rows(dy, weight.rows), columns = quantize_channels(dy, rows.rows);
+                      gradient = quantize_rows(dy, weight.rows), columns = quantize_channels(dy, rows.rows),
+                      lines = quantize_rows(other, no_exponents);
       const Tensor y = product(rows, weight, m, n, k, bias), dx = product(gradient, pair_rows(weight), m, k, n, {}),
-                   dw = product(columns, pair_rows(rows), n, k, m, {});
-      everywhere([&](const std::string& how) {
-        SCOPED_TRACE(how);
-        const Quantized w_again = quantize_weight(w), x_again = quantize_rows(x, w_again.channels);
-        EXPECT_TRUE(same_bits(exact_matmul(x_again, w_again, bias), y));
-        EXPECT_TRUE(same_bits(exact_matmul(quantize_rows(dy, w_again.rows), pair_rows(w_again)), dx));
-        EXPECT_TRUE(same_bits(exact_matmul(quantize_channels(dy, x_again.rows), pair_rows(x_again)), dw));
+                   dw = product(columns, pair_rows(rows), n, k, m, {}), mixed = product(columns, lines, n, 6, m, {});
+      everywhere([&] {
+        const Quantized w_again = quantize_weight(sent(w)), x_again = quantize_rows(sent(x), w_again.channels),
+                        dy_again = quantize_channels(sent(dy), x_again.rows);
+        EXPECT_TRUE(same_bits(exact_matmul(x_again, w_again, bias.defined() ? sent(bias) : bias).to(Device{}), y));
+        EXPECT_TRUE(
+            same_bits(exact_matmul(quantize_rows(sent(dy), w_again.rows), pair_rows(w_again)).to(Device{}), dx));
+        EXPECT_TRUE(same_bits(exact_matmul(dy_again, pair_rows(x_again)).to(Device{}), dw));
+        const Quantized lines_again = quantize_rows(sent(other), sent(no_exponents));
+        EXPECT_TRUE(same_bits(exact_matmul(dy_again, lines_again).to(Device{}), mixed));
       });
     }
+}
+
+// All factors are -8128 = 128 (-63) - 64, whose product on tensor cores has the largest terms, 127^2: sums in int32
+// end before they overflow.
+TEST_P(ExactProducts, OfManyTermsDoNotOverflow) {
+  const int64_t k = 2 * kMostExactPairs + 8198;
+  const Tensor x = Tensor::full({1, 1, k}, -8128.0 / 8192.0);
+  const auto sum = static_cast<float>(k * 8128 * 8128);
+  everywhere([&] {
+    const Quantized w = quantize_weight(sent(x)), rows = quantize_rows(sent(x), w.channels);
+    EXPECT_TRUE(same_bits(exact_matmul(rows, w).to(Device{}), Tensor::full({1, 1}, std::ldexp(sum, -26))));
+  });
+}
+
+TEST(ExactPlan, CutsSumsThatAreTooLongAndThoseOfFewTiles) {
+  constexpr GpuExtent kH200{.multiprocessors = 132, .scratch = 256 << 20};
+  const auto slices = [&](int64_t tiles, int64_t k, int64_t results) {
+    const ExactPlan plan = plan_exact_product(tiles, k, results, kH200);
+    EXPECT_LE(plan.slice, kMostExactPairs);
+    EXPECT_GE(plan.slices * plan.slice, k);
+    EXPECT_LT((plan.slices - 1) * plan.slice, std::max<int64_t>(k, 1));
+    return plan.slices;
+  };
+  EXPECT_EQ(slices(4096, 2048, 4096 * 4096), 1);
+  EXPECT_EQ(slices(9, 65536, 64 * 576), 29);
+  EXPECT_EQ(slices(1, 300, 10), 1) << "too short";
+  EXPECT_EQ(slices(10000, kMostExactPairs + 1, 6400 * 6400), 2);
+  EXPECT_EQ(slices(1, 0, 1), 1);
 }
 
 struct Convolution {
@@ -161,7 +231,7 @@ struct Convolution {
   ConvOptions options;
 };
 
-TEST(ExactProducts, OfConvolutionsAreExactSums) {
+TEST_P(ExactProducts, OfConvolutionsAreExactSums) {
   const std::vector<Convolution> all{
       {{3, 9, 8, 5}, {7, 3, 3, 5}, {.pad_h = 1, .pad_w = 1}},
       {{4, 12, 12, 16}, {24, 3, 3, 16}, {.pad_h = 1, .pad_w = 1}},
@@ -169,16 +239,19 @@ TEST(ExactProducts, OfConvolutionsAreExactSums) {
       {{5, 8, 8, 20}, {34, 1, 1, 20}, {}},
       {{1, 9, 9, 40}, {12, 1, 1, 40}, {.stride_h = 2, .stride_w = 2}},
       {{3, 10, 9, 8}, {12, 3, 3, 4}, {.pad_h = 2, .pad_w = 2, .dilation_h = 2, .dilation_w = 2, .groups = 2}},
+      {{1, 7, 7, 128}, {8, 3, 3, 128}, {.pad_h = 1, .pad_w = 1}},
+      {{1, 7, 7, 8}, {128, 3, 3, 8}, {.pad_h = 1, .pad_w = 1}},
+      {{2, 23, 23, 4}, {4, 1, 1, 4}, {}},
       {{2, 30, 31, 70}, {130, 3, 3, 70}, {.pad_h = 1, .pad_w = 1}}};
-  for (const Values values : {Values::normal, Values::largest, Values::mixed})
+  for (const Values values : kAllValues)
     for (const auto& [xs, ws, o] : all) {
-      if (values != Values::normal && xs.numel() > 20000) continue;
+      if ((values != Values::normal || !on_cpu()) && xs.numel() > 20000) continue;
       SCOPED_TRACE(fmt::format("{} {}", to_string(xs), to_string(ws)));
       const ConvGeometry g = conv_geometry(xs, ws, o);
       const int64_t taps = g.kh * g.kw, cg = g.c / g.groups, og = g.o / g.groups;
       const Tensor x = random(xs, 1, values).reshape({g.n, g.h * g.w, g.c}),
                    w = random(ws, 2, values).reshape({g.o, taps, cg}), dy = random({g.n, g.oh * g.ow, g.o}, 3, values),
-                   bias = random({g.o}, 4);
+                   bias = g.o % 16 != 0 ? random({g.o}, 4) : Tensor{};
       const Quantized weight = quantize_weight(w, g.groups), images = quantize_rows(x, weight.channels),
                       gradient = quantize_rows(dy, weight.rows), columns = quantize_channels(dy, images.rows);
       std::vector<int64_t> y(static_cast<size_t>(dy.numel())), dx(static_cast<size_t>(x.numel())),
@@ -208,21 +281,25 @@ TEST(ExactProducts, OfConvolutionsAreExactSums) {
       Tensor expected_y = result(y, {g.n, g.oh, g.ow, g.o}, [&](int64_t i) {
         return e(images.rows, i / (g.oh * g.ow * g.o)) + e(weight.rows, i % g.o);
       });
-      for (int64_t i = 0; i < expected_y.numel(); ++i) expected_y.data<float>()[i] += bias.data<float>()[i % g.o];
+      for (int64_t i = 0; i < expected_y.numel() && bias.defined(); ++i)
+        expected_y.data<float>()[i] += bias.data<float>()[i % g.o];
       const Tensor expected_dx = result(
           dx, xs, [&](int64_t i) { return e(gradient.rows, i / (g.h * g.w * g.c)) + e(weight.channels, i % g.c); });
       const Tensor expected_dw = result(dw, ws, [&](int64_t i) {
         const int64_t q = i / (taps * cg);
         return e(columns.channels, q) + e(images.channels, q / og * cg + i % cg);
       });
-      everywhere([&](const std::string& how) {
-        SCOPED_TRACE(how);
-        const Quantized w_again = quantize_weight(w, g.groups), x_again = quantize_rows(x, w_again.channels);
-        EXPECT_TRUE(same_bits(exact_conv2d(x_again, w_again, bias, xs, ws, o), expected_y));
-        EXPECT_TRUE(same_bits(exact_conv2d_grad_input(quantize_rows(dy, w_again.rows), pair_rows(w_again), xs, ws, o),
-                              expected_dx));
+      everywhere([&] {
+        const Quantized w_again = quantize_weight(sent(w), g.groups),
+                        x_again = quantize_rows(sent(x), w_again.channels),
+                        by_channels = quantize_rows(sent(dy), w_again.rows),
+                        by_rows = quantize_channels(sent(dy), x_again.rows);
         EXPECT_TRUE(same_bits(
-            exact_conv2d_grad_filter(quantize_channels(dy, x_again.rows), pair_rows(x_again), xs, ws, o), expected_dw));
+            exact_conv2d(x_again, w_again, bias.defined() ? sent(bias) : bias, xs, ws, o).to(Device{}), expected_y));
+        EXPECT_TRUE(
+            same_bits(exact_conv2d_grad_input(by_channels, pair_rows(w_again), xs, ws, o).to(Device{}), expected_dx));
+        EXPECT_TRUE(
+            same_bits(exact_conv2d_grad_filter(by_rows, pair_rows(x_again), xs, ws, o).to(Device{}), expected_dw));
       });
     }
 }
