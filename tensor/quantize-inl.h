@@ -14,7 +14,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tensor/quantized.h"
+#include "tensor/ops/quantize.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
@@ -31,12 +31,6 @@ HWY_INLINE int32_t quantized(float x) {
 // The bits of a Pair.
 HWY_INLINE int32_t pair_of(int32_t first, int32_t second) {
   return (first & 0xffff) | static_cast<int32_t>(static_cast<uint32_t>(second) << 16);
-}
-
-// 2^(e - most), or 0 if e is too small to count.
-HWY_INLINE float relative_scale(int32_t e, int32_t most) {
-  const int32_t d = e - most;
-  return d < kLeastRelative ? 0.0f : std::bit_cast<float>((std::max(d, kLeastRelative) + 127) << 23);
 }
 
 }  // namespace elinvar::HWY_NAMESPACE

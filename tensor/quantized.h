@@ -40,18 +40,6 @@ constexpr float power_of_two(int32_t e) { return std::bit_cast<float>((e + 127) 
 enum class Pairs : uint8_t { channels, rows };
 constexpr Pairs last_of(Pairs) { return Pairs::rows; }  // trace.h
 
-// The least e, but at least kLeastExponent, with m < 2^e, for the bits of a magnitude m; kNotFinite for infinity and
-// NaN.
-constexpr int32_t exponent_of_magnitude(int32_t bits) {
-  const int32_t biased = bits >> 23;
-  return biased == 255 ? kNotFinite : biased - 126 < kLeastExponent ? kLeastExponent : biased - 126;
-}
-
-// The factor that turns numbers of a row with this exponent into integers; 0 if it is kNotFinite.
-constexpr float integer_scale(int32_t exponent) {
-  return exponent == kNotFinite ? 0.0f : power_of_two(kFractionBits - exponent);
-}
-
 struct Quantized {
   Tensor q;         // int32, each a pair of int16: (R, P, (C + 1) / 2) of channels, or ((R + 1) / 2, P, C) of rows
   Tensor rows;      // int32 (R)

@@ -8,7 +8,8 @@
 //   Place place(int batch, int k) const;
 //   void advance(Line (&)[kLines], Place&, int by) const;  // to k + by, any number of lines
 //   bool has(const Line&, const Place&) const;          // otherwise the term is zero
-//   const float* at(const Line&, const Place&) const;   // address of the term
+//   const T* at(const Line&, const Place&) const;       // address of the term
+// T is float, or uint32_t for the pairs of exact products (exact_product.h).
 #include "tensor/cuda/kernel.h"
 
 namespace elinvar::HWY_NAMESPACE {
@@ -22,12 +23,12 @@ struct alignas(16) TileOfSteps {
 };
 
 // Matrices of a batch: term (i, k) is at data[batch * of_batch + i * of_i + k * of_k].
-template <bool kTermsAlongK>
+template <bool kTermsAlongK, class T = float>
 struct MatrixOperand {
   static constexpr bool kAlongK = kTermsAlongK;
-  using Line = const float*;  // advances itself, so a Place holds nothing
+  using Line = const T*;  // advances itself, so a Place holds nothing
   struct Place {};
-  const float* data;
+  const T* data;
   int64_t of_i, of_k, of_batch;
 
   __device__ Line line(int batch, int i, int k) const { return data + batch * of_batch + i * of_i + k * of_k; }
@@ -38,7 +39,7 @@ struct MatrixOperand {
     for (int l = 0; l < kLines; ++l) lines[l] += by * of_k;
   }
   __device__ bool has(const Line&, const Place&) const { return true; }
-  __device__ const float* at(const Line& line, const Place&) const { return line; }
+  __device__ const T* at(const Line& line, const Place&) const { return line; }
 
   // Whether any four neighbours are in 16 aligned bytes, for extents i and k.
   bool in_fours(int64_t i, int64_t k) const {

@@ -11,12 +11,14 @@ namespace elinvar::HWY_NAMESPACE {
 constexpr int kNowhere = 1 << 29;
 
 // Returns the address of element c of a pixel. `bytes` is the size of a pixel.
-__device__ inline const float* in_pixel(const float* x, int c, int pixel, uint32_t bytes) {
-  return reinterpret_cast<const float*>(reinterpret_cast<const char*>(x + c) +
-                                        uint64_t{static_cast<uint32_t>(pixel)} * bytes);
+template <class T>
+__device__ const T* in_pixel(const T* x, int c, int pixel, uint32_t bytes) {
+  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(x + c) +
+                                    uint64_t{static_cast<uint32_t>(pixel)} * bytes);
 }
 
 // x at position (n, oh, ow) and tap (kh, kw, c): a factor of the forward pass and of the gradient of the filter.
+template <class T>
 struct Patches {
   struct Position {
     int h, w;   // of the first tap
@@ -26,7 +28,7 @@ struct Patches {
     int h, w;  // relative to the first tap
     int c;     // of all channels
   };
-  const float* x;
+  const T* x;
   int height, width, all_channels, channels;  // of an image, and of a group
   int out_height, out_width, kernel_width;
   int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
@@ -34,7 +36,7 @@ struct Patches {
   int pixels, span_h, span_w, end_h, end_w, kernel_span_w;
   uint32_t pixel_bytes;
 
-  Patches(const ConvGeometry& g, const float* data)
+  Patches(const ConvGeometry& g, const T* data)
       : x(data),
         height(static_cast<int>(g.h)),
         width(static_cast<int>(g.w)),
@@ -55,7 +57,7 @@ struct Patches {
         end_h(span_h - pad_h),
         end_w(span_w - pad_w),
         kernel_span_w(kernel_width * dilation_w),
-        pixel_bytes(4 * static_cast<uint32_t>(all_channels)) {}
+        pixel_bytes(sizeof(T) * static_cast<uint32_t>(all_channels)) {}
 
   __device__ Position position(int i) const {
     const int row = i / out_width, n = row / out_height;
@@ -93,7 +95,7 @@ struct Patches {
     return static_cast<unsigned>(p.h + t.h) < static_cast<unsigned>(height) &&
            static_cast<unsigned>(p.w + t.w) < static_cast<unsigned>(width);
   }
-  __device__ const float* at(const Position& p, const Tap& t) const {
+  __device__ const T* at(const Position& p, const Tap& t) const {
     return in_pixel(x, t.c, p.image + (p.h + t.h) * width + (p.w + t.w), pixel_bytes);
   }
   bool in_fours() const {
@@ -102,14 +104,15 @@ struct Patches {
 };
 
 // The operand of the forward pass: a line for each position.
+template <class T>
 struct PatchesOfPositions {
   static constexpr bool kAlongK = true;
-  using Line = Patches::Position;
+  using Line = typename Patches<T>::Position;
   struct Place {
-    Patches::Tap tap;
+    typename Patches<T>::Tap tap;
     int end;  // of the group's channels
   };
-  Patches patches;
+  Patches<T> patches;
 
   __device__ Line line(int, int i, int) const { return patches.position(i); }
   __device__ Place place(int group, int k) const { return {patches.tap(group, k), (group + 1) * patches.channels}; }
@@ -118,15 +121,16 @@ struct PatchesOfPositions {
     patches.advance(t.tap, t.end, by);
   }
   __device__ bool has(const Line& p, const Place& t) const { return patches.has(p, t.tap); }
-  __device__ const float* at(const Line& p, const Place& t) const { return patches.at(p, t.tap); }
+  __device__ const T* at(const Line& p, const Place& t) const { return patches.at(p, t.tap); }
 };
 
 // The operand of the gradient of the filter: a line for each tap and channel.
+template <class T>
 struct PatchesOfTaps {
   static constexpr bool kAlongK = false;
-  using Line = Patches::Tap;
-  using Place = Patches::Position;
-  Patches patches;
+  using Line = typename Patches<T>::Tap;
+  using Place = typename Patches<T>::Position;
+  Patches<T> patches;
 
   __device__ Line line(int group, int j, int) const { return patches.tap(group, j); }
   __device__ Place place(int, int k) const { return patches.position(k); }
@@ -135,13 +139,14 @@ struct PatchesOfTaps {
     patches.advance(p, by);
   }
   __device__ bool has(const Line& t, const Place& p) const { return patches.has(p, t); }
-  __device__ const float* at(const Line& t, const Place& p) const { return patches.at(p, t); }
+  __device__ const T* at(const Line& t, const Place& p) const { return patches.at(p, t); }
 };
 
 // The operand of the gradient of the input: dy at the outputs to which position (n, h, w) of the input contributes
 // through tap (kh, kw, o). With a stride, a position sees only taps of its own phase, h + pad and w + pad modulo the
 // strides: positions of one phase are a product of their own (the batch counts phases within groups), which skips the
 // other taps.
+template <class T>
 struct Outputs {
   static constexpr bool kAlongK = true;
   struct Line {
@@ -153,13 +158,13 @@ struct Outputs {
     int o, end;  // of all filters, and of the group's
     int tap, batch;
   };
-  const float* dy;
+  const T* dy;
   int height, width;           // of the input
   int lines_high, lines_wide;  // lines per phase
   int out_height, out_width, all_filters, filters, kernel_height, kernel_width;
   int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
 
-  Outputs(const ConvGeometry& g, const float* data)
+  Outputs(const ConvGeometry& g, const T* data)
       : dy(data),
         height(static_cast<int>(g.h)),
         width(static_cast<int>(g.w)),
@@ -218,8 +223,9 @@ struct Outputs {
     return static_cast<unsigned>(line.h + p.h) < static_cast<unsigned>(out_height) &&
            static_cast<unsigned>(line.w + p.w) < static_cast<unsigned>(out_width);
   }
-  __device__ const float* at(const Line& line, const Place& p) const {
-    return in_pixel(dy, p.o, line.image + (line.h + p.h) * out_width + (line.w + p.w), 4u * all_filters);
+  __device__ const T* at(const Line& line, const Place& p) const {
+    return in_pixel(dy, p.o, line.image + (line.h + p.h) * out_width + (line.w + p.w),
+                    static_cast<uint32_t>(sizeof(T)) * all_filters);
   }
 
   // Skips steps whose terms all belong to taps that the phase does not see.
@@ -259,13 +265,14 @@ struct Outputs {
 };
 
 // The filter as an operand of the gradient of the input: a line for each channel, places (kh, kw, o).
+template <class T>
 struct FilterOfOutputs {
   static constexpr bool kAlongK = false;
-  using Line = const float*;
+  using Line = const T*;
   struct Place {
     int o, tap;
   };
-  const float* w;
+  const T* w;
   int channels, filters, taps, phases;
 
   __device__ Line line(int batch, int j, int) const {
@@ -281,7 +288,7 @@ struct FilterOfOutputs {
     for (; p.o >= filters; p.o -= filters) ++p.tap;
   }
   __device__ bool has(const Line&, const Place&) const { return true; }
-  __device__ const float* at(const Line& line, const Place& p) const {
+  __device__ const T* at(const Line& line, const Place& p) const {
     return line + int64_t{p.o * taps + p.tap} * channels;
   }
   bool in_fours() const { return channels % 4 == 0 && reinterpret_cast<uintptr_t>(w) % 16 == 0; }

@@ -42,13 +42,13 @@ __device__ inline void place_of_tile(int tile, int down, int across, int& i, int
 struct TileOfProduct {
   int i, j, batch, slice;  // the first row and column
   template <int kRows, int kCols, class Factors>
-  __device__ static TileOfProduct of_block(const Factors& f, const ProductSlices& slices) {
+  __device__ static TileOfProduct of_block(const Factors& f, int first_slice) {
     const int down = (f.m + kRows - 1) / kRows, across = (f.n + kCols - 1) / kCols;
     const int block = static_cast<int>(blockIdx.x), rest = block / (down * across);
     TileOfProduct to;
     place_of_tile(block - rest * (down * across), down, across, to.i, to.j);
     to.i *= kRows, to.j *= kCols;
-    to.batch = rest % f.batch, to.slice = slices.first + rest / f.batch;
+    to.batch = rest % f.batch, to.slice = first_slice + rest / f.batch;
     return to;
   }
 };
@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
 
   __shared__ TileOfProduct tile;  // for after the loop, which needs all registers
 
-  const auto [i_first, j_first, batch_of_terms, slice_of_terms] = TileOfProduct::of_block<kRows, kCols>(f, slices);
+  const auto [i_first, j_first, batch_of_terms, slice_of_terms] =
+      TileOfProduct::of_block<kRows, kCols>(f, slices.first);
   if (threadIdx.x == 0) tile = {i_first, j_first, batch_of_terms, slice_of_terms};
   const int k_begin = slice_of_terms * slices.length;
   const int k_end = f.k - k_begin < slices.length ? f.k : k_begin + slices.length;

@@ -68,4 +68,26 @@ constexpr ProductPlan plan_product(int64_t m, int64_t n, int64_t k, int64_t batc
   return best;
 }
 
+// An exact product (tensor/quantized.h) may be cut anywhere, but a slice has at most so many pairs that sums of
+// products of 8 bits stay in int32: those of 131,072 terms of which each is at most 127^2.
+inline constexpr int64_t kMostExactPairs = 1 << 16;
+static_assert(2 * kMostExactPairs * 127 * 127 <= INT32_MAX);
+
+struct ExactPlan {
+  int64_t slice, slices;  // length of a slice in pairs, and their number
+};
+
+// Cuts k of so many tiles that every multiprocessor has two blocks, if there is scratch for the int64 sums of `results`
+// elements and a slice has work for a block.
+constexpr ExactPlan plan_exact_product(int64_t tiles, int64_t k, int64_t results, const GpuExtent& gpu) {
+  constexpr int64_t kStep = 16, kLeast = 16 * kStep;
+  k = std::max<int64_t>(k, 1);
+  const int64_t least = (k + kMostExactPairs - 1) / kMostExactPairs;
+  const int64_t wanted = std::min({2 * gpu.multiprocessors / std::max<int64_t>(tiles, 1), k / kLeast,
+                                   gpu.scratch / (8 * std::max<int64_t>(results, 1))});
+  const int64_t slices = std::max({least, wanted, int64_t{1}}), length = (k + slices - 1) / slices,
+                slice = (length + kStep - 1) / kStep * kStep;
+  return {slice, (k + slice - 1) / slice};
+}
+
 }  // namespace elinvar

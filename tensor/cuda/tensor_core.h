@@ -4,8 +4,12 @@
 //   A   pairs along k: rows g and g + 8 at k = 2 t, then the same rows at k = 2 t + 8
 //   B   pairs along k: column g at k = 2 t and at k = 2 t + 8
 //   D   row g, columns 2 t and 2 t + 1; row g + 8, the same columns
+// and D (16, 8) += A (16, 32) B (32, 8), integers of 8 bits with a sign, int32 sums, which wrap around
+// ("mma.m16n8k32"). There a lane holds fours along k, where the other product has pairs:
+//   A   rows g and g + 8 at k = 4 t, then the same rows at k = 4 t + 16
+//   B   column g at k = 4 t and at k = 4 t + 16
 // Factors are read from shared memory by cuda/shared_rows.h. Under emulation, lanes exchange what they hold in the same
-// layout, so that wrong loads are found; the sums are chains of fma there, which is not the order of the hardware.
+// layout, so that wrong loads are found; float32 sums are chains of fma there, which is not the order of the hardware.
 #include "tensor/cuda/kernel.h"
 
 namespace elinvar::HWY_NAMESPACE {
@@ -21,6 +25,16 @@ struct TwoFactorsB {
 };
 struct Sums {
   float at[4] = {};
+};
+
+struct BytesA {
+  uint32_t four[4];
+};
+struct BytesB {
+  uint32_t four[2];
+};
+struct IntegerSums {
+  int32_t at[4] = {};
 };
 
 __device__ inline int lane_group() { return static_cast<int>(threadIdx.x % 32) / 4; }     // g
@@ -70,6 +84,18 @@ __device__ inline void multiply_add(Sums& d, const FactorA& a, const FactorB& b)
       d.at[2 + c] = std::fma(value(far[t], half), value(column[c][t], half), d.at[2 + c]);
     }
   }
+#endif
+}
+
+__device__ inline void multiply_add(IntegerSums& d, const BytesA& a, const BytesB& b) {
+#ifdef __CUDACC__
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+r"(d.at[0]), "+r"(d.at[1]), "+r"(d.at[2]), "+r"(d.at[3])
+      : "r"(a.four[0]), "r"(a.four[1]), "r"(a.four[2]), "r"(a.four[3]), "r"(b.four[0]), "r"(b.four[1]));
+#else
+  emulation::multiply_bytes(d.at, a.four, b.four);
 #endif
 }
 

@@ -115,6 +115,9 @@ void conv2d_grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
   });
 }
 
+void exact_conv2d(CpuStream& stream, const ConvArgs& args) { forward<Pair>(stream, args); }
+void exact_conv2d_grad_input(CpuStream& stream, const ConvGradInputArgs& args) { grad_input<Pair>(stream, args); }
+
 ConvGeometry conv_geometry(const Shape& x, const Shape& w, const ConvOptions& o) {
   check(x.ndim() == 4 && w.ndim() == 4,
         "[conv2d] images (N, H, W, C) and filters (O, KH, KW, C / groups) expected, shapes are {} and {}", to_string(x),
@@ -229,20 +232,21 @@ In pairs_in(const char* op, const char* name, const Quantized& t, Pairs pairs, c
 }
 
 Exponents exponents(const Tensor& rows, const Tensor& columns) {
-  return {rows.data<int32_t>(), columns.data<int32_t>()};
+  return {static_cast<const int32_t*>(rows.raw()), static_cast<const int32_t*>(columns.raw())};
 }
 
 Tensor exact_conv2d_of(const Quantized& x, const Quantized& w, const Tensor& bias_in, const Shape& x_shape,
                        const Shape& w_shape, const ConvOptions& options) {
   constexpr const char* kName = "exact_conv2d";
   ConvGeometry g = exact_geometry(kName, x_shape, w_shape, options);
-  Tensor y = Tensor::empty({g.n, g.oh, g.ow, g.o}, DType::f32);
+  check_same_device(kName, x.q, w.q);
+  Tensor y = Tensor::empty({g.n, g.oh, g.ow, g.o}, DType::f32, x.q.device());
   const Tensor bias = bias_in.defined() ? operand(kName, "the bias", bias_in, {g.o}, y) : bias_in;
   const In images = pairs_in(kName, "images", x, Pairs::channels, {g.n, g.h * g.w, half(g.c)}),
            filters = pairs_in(kName, "filters", w, Pairs::channels, {g.o, g.kh * g.kw, half(g.c / g.groups)});
   g.c = half(g.c);
-  forward<Pair>(cpu_stream(),
-                {g, images, filters, out(y), bias.defined() ? bias.raw() : nullptr, exponents(x.rows, w.rows)});
+  const ConvArgs args{g, images, filters, out(y), bias.defined() ? bias.raw() : nullptr, exponents(x.rows, w.rows)};
+  on(y.device(), [&](auto& stream) { exact_conv2d(stream, args); });
   return y;
 }
 
@@ -250,11 +254,13 @@ Tensor exact_conv2d_grad_input_of(const Quantized& dy, const Quantized& w, const
                                   const ConvOptions& options) {
   constexpr const char* kName = "exact_conv2d_grad_input";
   ConvGeometry g = exact_geometry(kName, x_shape, w_shape, options);
-  Tensor dx = Tensor::empty(x_shape, DType::f32);
+  check_same_device(kName, dy.q, w.q);
+  Tensor dx = Tensor::empty(x_shape, DType::f32, dy.q.device());
   const In gradients = pairs_in(kName, "gradients", dy, Pairs::channels, {g.n, g.oh * g.ow, half(g.o)}),
            filters = pairs_in(kName, "filters", w, Pairs::rows, {half(g.o), g.kh * g.kw, g.c / g.groups});
   g.o = half(g.o);
-  grad_input<Pair>(cpu_stream(), {g, gradients, filters, out(dx), exponents(dy.rows, w.channels)});
+  const ConvGradInputArgs args{g, gradients, filters, out(dx), exponents(dy.rows, w.channels)};
+  on(dx.device(), [&](auto& stream) { exact_conv2d_grad_input(stream, args); });
   return dx;
 }
 
@@ -262,13 +268,15 @@ Tensor exact_conv2d_grad_filter_of(const Quantized& dy, const Quantized& x, cons
                                    const ConvOptions& options) {
   constexpr const char* kName = "exact_conv2d_grad_filter";
   ConvGeometry g = exact_geometry(kName, x_shape, w_shape, options);
-  Tensor dw = Tensor::empty(w_shape, DType::f32);
+  check_same_device(kName, dy.q, x.q);
+  Tensor dw = Tensor::empty(w_shape, DType::f32, dy.q.device());
   g.n = half(g.n);
   check(2 * g.n * g.oh * g.ow <= kMostTerms, "[{}] sums of at most {} terms are exact, got {}; use smaller batches", kName,
         kMostTerms, 2 * g.n * g.oh * g.ow);
-  exact_conv2d_grad_filter(cpu_stream(), {g, pairs_in(kName, "gradients", dy, Pairs::rows, {g.n, g.oh * g.ow, g.o}),
-                                          pairs_in(kName, "images", x, Pairs::rows, {g.n, g.h * g.w, g.c}), out(dw),
-                                          exponents(dy.channels, x.channels)});
+  const In gradients = pairs_in(kName, "gradients", dy, Pairs::rows, {g.n, g.oh * g.ow, g.o}),
+           images = pairs_in(kName, "images", x, Pairs::rows, {g.n, g.h * g.w, g.c});
+  const ConvGradFilterArgs args{g, gradients, images, out(dw), exponents(dy.channels, x.channels)};
+  on(dw.device(), [&](auto& stream) { exact_conv2d_grad_filter(stream, args); });
   return dw;
 }
 

@@ -1,5 +1,6 @@
 #include "tensor/cuda/kernel.h"
 
+#include "tensor/cuda/exact_product.h"
 #include "tensor/cuda/patches.h"
 #include "tensor/cuda/product.h"
 #include "tensor/ops/conv2d.h"
@@ -12,10 +13,11 @@ namespace {
 
 bool starts_at_16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
+template <class T>
 struct Forward {  // i = (n, oh, ow), k = (kh, kw, c), j = o
   int m, n, k, batch;
-  PatchesOfPositions a;
-  MatrixOperand<true> b;
+  PatchesOfPositions<T> a;
+  MatrixOperand<true, T> b;
   const float* added;
   float* y;
   int64_t y_row;
@@ -25,8 +27,8 @@ struct Forward {  // i = (n, oh, ow), k = (kh, kw, c), j = o
         n(static_cast<int>(args.g.o / args.g.groups)),
         k(static_cast<int>(args.g.kh * args.g.kw * (args.g.c / args.g.groups))),
         batch(static_cast<int>(args.g.groups)),
-        a{Patches(args.g, args.x.as<float>())},
-        b{args.w.as<float>(), k, 1, int64_t{n} * k},
+        a{Patches<T>(args.g, args.x.as<T>())},
+        b{args.w.as<T>(), k, 1, int64_t{n} * k},
         added(static_cast<const float*>(args.bias)),
         y(args.y.as<float>()),
         y_row(args.g.o) {}
@@ -38,10 +40,11 @@ struct Forward {  // i = (n, oh, ow), k = (kh, kw, c), j = o
   __device__ const float* bias(int group) const { return added ? added + group * n : nullptr; }
 };
 
+template <class T>
 struct GradInput {  // i = (n, h, w) of a phase, k = (kh, kw, o), j = c
   int m, n, k, batch;
-  Outputs a;
-  FilterOfOutputs b;
+  Outputs<T> a;
+  FilterOfOutputs<T> b;
   float* dx;
   int64_t dx_row;
 
@@ -50,8 +53,8 @@ struct GradInput {  // i = (n, h, w) of a phase, k = (kh, kw, o), j = c
         n(static_cast<int>(args.g.c / args.g.groups)),
         k(static_cast<int>(args.g.kh * args.g.kw * (args.g.o / args.g.groups))),
         batch(static_cast<int>(args.g.groups)),
-        a(args.g, args.dy.as<float>()),
-        b{args.w.as<float>(), n, a.filters, a.kernel_height * a.kernel_width, a.phases()},
+        a(args.g, args.dy.as<T>()),
+        b{args.w.as<T>(), n, a.filters, a.kernel_height * a.kernel_width, a.phases()},
         dx(args.dx.as<float>()),
         dx_row(args.g.c) {
     m = static_cast<int>(args.g.n) * a.lines_high * a.lines_wide;
@@ -60,7 +63,7 @@ struct GradInput {  // i = (n, h, w) of a phase, k = (kh, kw, o), j = c
 
   bool in_fours() const { return a.in_fours() && b.in_fours(); }
   bool fours_of_c() const { return n % 4 == 0 && starts_at_16(dx); }
-  __device__ Outputs::Skip skip(int phase) const { return a.skip(phase); }
+  __device__ typename Outputs<T>::Skip skip(int phase) const { return a.skip(phase); }
   __device__ float* row(int phase, int i) const {  // counted over all groups
     const int64_t at = a.position(phase, i);
     return at < 0 ? nullptr : dx + at * dx_row + phase / a.phases() * n;
@@ -68,10 +71,11 @@ struct GradInput {  // i = (n, h, w) of a phase, k = (kh, kw, o), j = c
   __device__ const float* bias(int) const { return nullptr; }
 };
 
+template <class T>
 struct GradFilter {  // i = o, k = (n, oh, ow), j = (kh, kw, c)
   int m, n, k, batch;
-  MatrixOperand<false> a;
-  PatchesOfTaps b;
+  MatrixOperand<false, T> a;
+  PatchesOfTaps<T> b;
   float* dw;
 
   explicit GradFilter(const ConvGradFilterArgs& args)
@@ -79,8 +83,8 @@ struct GradFilter {  // i = o, k = (n, oh, ow), j = (kh, kw, c)
         n(static_cast<int>(args.g.kh * args.g.kw * (args.g.c / args.g.groups))),
         k(static_cast<int>(args.g.n * args.g.oh * args.g.ow)),
         batch(static_cast<int>(args.g.groups)),
-        a{args.dy.as<float>(), 1, args.g.o, m},
-        b{Patches(args.g, args.x.as<float>())},
+        a{args.dy.as<T>(), 1, args.g.o, m},
+        b{Patches<T>(args.g, args.x.as<T>())},
         dw(args.dw.as<float>()) {}
 
   bool in_fours() const { return a.in_fours(m, k) && b.patches.in_fours(); }
@@ -88,6 +92,43 @@ struct GradFilter {  // i = o, k = (n, oh, ow), j = (kh, kw, c)
   __device__ SkipNothing skip(int) const { return {}; }
   __device__ float* row(int group, int i) const { return dw + (int64_t{group} * m + i) * n; }
   __device__ const float* bias(int) const { return nullptr; }
+};
+
+// The same of pairs, whose exponents belong to images, filters and channels.
+
+struct ExactForward : Forward<uint32_t> {
+  Exponents exponents;
+  int positions;  // of an image
+
+  explicit ExactForward(const ConvArgs& args)
+      : Forward(args), exponents(args.exponents), positions(a.patches.out_height * a.patches.out_width) {}
+
+  __device__ int32_t row_exponent(int, int i) const { return exponents.rows[i / positions]; }
+  __device__ int32_t column_exponent(int group, int j) const { return exponents.columns[group * n + j]; }
+};
+
+struct ExactGradInput : GradInput<uint32_t> {
+  Exponents exponents;
+  int positions;  // lines of an image
+
+  explicit ExactGradInput(const ConvGradInputArgs& args)
+      : GradInput(args), exponents(args.exponents), positions(a.lines_high * a.lines_wide) {}
+
+  bool in_fours() const { return a.in_fours(); }
+  __device__ int32_t row_exponent(int, int i) const { return exponents.rows[i / positions]; }
+  __device__ int32_t column_exponent(int phase, int j) const { return exponents.columns[phase / a.phases() * n + j]; }
+};
+
+struct ExactGradFilter : GradFilter<uint32_t> {
+  Exponents exponents;
+
+  explicit ExactGradFilter(const ConvGradFilterArgs& args) : GradFilter(args), exponents(args.exponents) {}
+
+  __device__ int32_t row_exponent(int group, int i) const { return exponents.rows[group * m + i]; }
+  __device__ int32_t column_exponent(int group, int j) const {
+    const int channels = b.patches.channels;
+    return exponents.columns[group * channels + j % channels];
+  }
 };
 
 void check_geometry(const ConvGeometry& g) {
@@ -104,21 +145,39 @@ template <>
 void conv2d(Gpu& stream, const ConvArgs& a) {
   HWY_NAMESPACE::check_geometry(a.g);
   if (is_depthwise(a.g)) depthwise_forward(stream, a);
-  else HWY_NAMESPACE::multiply(stream, "conv2d", HWY_NAMESPACE::Forward(a));
+  else HWY_NAMESPACE::multiply(stream, "conv2d", HWY_NAMESPACE::Forward<float>(a));
 }
 
 template <>
 void conv2d_grad_input(Gpu& stream, const ConvGradInputArgs& a) {
   HWY_NAMESPACE::check_geometry(a.g);
   if (is_depthwise(a.g)) depthwise_grad_input(stream, a);
-  else HWY_NAMESPACE::multiply(stream, "conv2d_grad_input", HWY_NAMESPACE::GradInput(a));
+  else HWY_NAMESPACE::multiply(stream, "conv2d_grad_input", HWY_NAMESPACE::GradInput<float>(a));
 }
 
 template <>
 void conv2d_grad_filter(Gpu& stream, const ConvGradFilterArgs& a) {
   HWY_NAMESPACE::check_geometry(a.g);
   if (is_depthwise(a.g)) depthwise_grad_filter(stream, a);
-  else HWY_NAMESPACE::multiply(stream, "conv2d_grad_filter", HWY_NAMESPACE::GradFilter(a));
+  else HWY_NAMESPACE::multiply(stream, "conv2d_grad_filter", HWY_NAMESPACE::GradFilter<float>(a));
+}
+
+template <>
+void exact_conv2d(Gpu& stream, const ConvArgs& a) {
+  HWY_NAMESPACE::check_geometry(a.g);
+  HWY_NAMESPACE::multiply_exactly(stream, "exact_conv2d", HWY_NAMESPACE::ExactForward(a));
+}
+
+template <>
+void exact_conv2d_grad_input(Gpu& stream, const ConvGradInputArgs& a) {
+  HWY_NAMESPACE::check_geometry(a.g);
+  HWY_NAMESPACE::multiply_exactly(stream, "exact_conv2d_grad_input", HWY_NAMESPACE::ExactGradInput(a));
+}
+
+template <>
+void exact_conv2d_grad_filter(Gpu& stream, const ConvGradFilterArgs& a) {
+  HWY_NAMESPACE::check_geometry(a.g);
+  HWY_NAMESPACE::multiply_exactly(stream, "exact_conv2d_grad_filter", HWY_NAMESPACE::ExactGradFilter(a));
 }
 
 }  // namespace elinvar

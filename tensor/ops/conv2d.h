@@ -1,8 +1,8 @@
 #pragma once
 // Convolution of images (N, H, W, C) with filters (O, KH, KW, C / groups), and its two gradients: three implicit
 // matrix products (NUMERICS.md, rules 8 and 10). Nominal k is (kh, kw, c), (kh, kw, o) and (n, oh, ow); taps that
-// fall into the padding or between strides are zero terms, skipped or multiplied (rule 7). Other precisions than the
-// portable one run on a GPU's tensor cores.
+// fall into the padding or between strides are zero terms, skipped or multiplied (rule 7). Exact ones follow
+// "Exact numerics" there. The other precisions run on a GPU's tensor cores.
 #include "tensor/fields.h"
 #include "tensor/precision.h"
 #include "tensor/quantized.h"
@@ -29,8 +29,11 @@ struct ConvArgs {
   Exponents exponents = {};
 };
 void conv2d(CpuStream&, const ConvArgs&);
+void exact_conv2d(CpuStream&, const ConvArgs&);
 template <class B>
 void conv2d(GpuStream<B>&, const ConvArgs&);
+template <class B>
+void exact_conv2d(GpuStream<B>&, const ConvArgs&);
 
 struct ConvGradInputArgs {
   ConvGeometry g;
@@ -39,8 +42,11 @@ struct ConvGradInputArgs {
   Exponents exponents = {};
 };
 void conv2d_grad_input(CpuStream&, const ConvGradInputArgs&);
+void exact_conv2d_grad_input(CpuStream&, const ConvGradInputArgs&);
 template <class B>
 void conv2d_grad_input(GpuStream<B>&, const ConvGradInputArgs&);
+template <class B>
+void exact_conv2d_grad_input(GpuStream<B>&, const ConvGradInputArgs&);
 
 struct ConvGradFilterArgs {
   ConvGeometry g;
@@ -52,6 +58,8 @@ void conv2d_grad_filter(CpuStream&, const ConvGradFilterArgs&);
 void exact_conv2d_grad_filter(CpuStream&, const ConvGradFilterArgs&);
 template <class B>
 void conv2d_grad_filter(GpuStream<B>&, const ConvGradFilterArgs&);
+template <class B>
+void exact_conv2d_grad_filter(GpuStream<B>&, const ConvGradFilterArgs&);
 
 struct ConvOptions {
   int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1, groups = 1;

@@ -70,7 +70,7 @@ int32_t quantize_row(const float* x, const int32_t* against, int32_t most, int64
     scaled[i] = x[i] * relative_scale(against[i], most);
     largest = std::max(largest, magnitude(scaled[i]));
   }
-  const int32_t exponent = exponent_of_magnitude(largest);
+  const int32_t exponent = exponent_of(largest);
   const float times = integer_scale(exponent);
   for (int64_t i = 0; i < n; ++i) q[i] = static_cast<int16_t>(quantized(scaled[i] * times));
   if (n % 2 != 0) q[n] = 0;
@@ -196,7 +196,7 @@ class BlockSum {
         largest_[static_cast<size_t>(j)] =
             std::max(largest_[static_cast<size_t>(j)], magnitude(x[q * ld + j] * scale[q]));
     for (int64_t j = 0; j < keys; ++j) {
-      const int32_t exponent = exponent_of_magnitude(largest_[static_cast<size_t>(j)]);
+      const int32_t exponent = exponent_of(largest_[static_cast<size_t>(j)]);
       times_[static_cast<size_t>(j)] = integer_scale(exponent);
       exponents_[static_cast<size_t>(j)] = exponent + most;
     }
@@ -432,6 +432,8 @@ const Op kExactSelfAttentionBackward(
 }  // namespace
 
 Quantized quantize_heads(const Tensor& x) {
+  check(x.device().kind == DeviceKind::cpu,
+        "[exact_attention] attention has exact products on CPUs only so far; use --device cpu, or portable numerics");
   const int64_t size = x.dim(-1);
   return quantize_rows(x.reshape({-1, 1, size}), Tensor::zeros({size}, DType::i32));
 }

@@ -251,22 +251,25 @@ Tensor exact_matmul_of(const Quantized& a_in, const Quantized& b_in, const Tenso
         to_string(b_in.q.shape()));
   check(2 * a.k <= kMostTerms, "[exact_matmul] sums of at most {} terms are exact, got {}; use smaller batches", kMostTerms,
         2 * a.k);
-  Tensor c = Tensor::empty({a.outer, b.outer}, DType::f32);
+  check_same_device("exact_matmul", a_in.q, b_in.q);
+  Tensor c = Tensor::empty({a.outer, b.outer}, DType::f32, a_in.q.device());
   const Tensor bias = bias_in.defined() ? operand("exact_matmul", "the bias", bias_in, {b.outer}, c) : bias_in;
   if (c.numel() == 0) return c;
   const MatrixIn b_matrix{b.matrix.data, b.matrix.col, b.matrix.row, 0};  // (k, outer)
-  exact_matmul(cpu_stream(), {.dtype = DType::f32,
-                              .batch = 1,
-                              .m = a.outer,
-                              .n = b.outer,
-                              .k = a.k,
-                              .a = a.matrix,
-                              .b = b_matrix,
-                              .c = c.raw(),
-                              .c_row = b.outer,
-                              .c_batch = 0,
-                              .bias = bias.defined() ? bias.raw() : nullptr,
-                              .exponents = {a.exponents->data<int32_t>(), b.exponents->data<int32_t>()}});
+  const MatmulArgs args{
+      .dtype = DType::f32,
+      .batch = 1,
+      .m = a.outer,
+      .n = b.outer,
+      .k = a.k,
+      .a = a.matrix,
+      .b = b_matrix,
+      .c = c.raw(),
+      .c_row = b.outer,
+      .c_batch = 0,
+      .bias = bias.defined() ? bias.raw() : nullptr,
+      .exponents = {static_cast<const int32_t*>(a.exponents->raw()), static_cast<const int32_t*>(b.exponents->raw())}};
+  on(c.device(), [&](auto& stream) { exact_matmul(stream, args); });
   return c;
 }
 

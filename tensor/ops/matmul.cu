@@ -1,16 +1,17 @@
 #include "tensor/cuda/kernel.h"
 
+#include "tensor/cuda/exact_product.h"
 #include "tensor/cuda/product.h"
 #include "tensor/ops/matmul.h"
 
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-template <bool kAlongKOfA, bool kAlongKOfB>
+template <bool kAlongKOfA, bool kAlongKOfB, class T>
 struct Matrices {
   int m, n, k, batch;
-  MatrixOperand<kAlongKOfA> a;
-  MatrixOperand<kAlongKOfB> b;
+  MatrixOperand<kAlongKOfA, T> a;
+  MatrixOperand<kAlongKOfB, T> b;
   float* c;
   int64_t c_row, c_batch;
   const float* added;
@@ -20,8 +21,8 @@ struct Matrices {
         n(static_cast<int>(args.n)),
         k(static_cast<int>(args.k)),
         batch(static_cast<int>(args.batch)),
-        a{static_cast<const float*>(args.a.data), args.a.row, args.a.col, args.a.batch},
-        b{static_cast<const float*>(args.b.data), args.b.col, args.b.row, args.b.batch},
+        a{static_cast<const T*>(args.a.data), args.a.row, args.a.col, args.a.batch},
+        b{static_cast<const T*>(args.b.data), args.b.col, args.b.row, args.b.batch},
         c(static_cast<float*>(args.c)),
         c_row(args.c_row),
         c_batch(args.c_batch),
@@ -34,6 +35,31 @@ struct Matrices {
   __device__ const float* bias(int) const { return added; }
 };
 
+// The same of pairs.
+template <bool kAlongKOfA, bool kAlongKOfB>
+struct ExactMatrices : Matrices<kAlongKOfA, kAlongKOfB, uint32_t> {
+  Exponents exponents;
+
+  explicit ExactMatrices(const MatmulArgs& args)
+      : Matrices<kAlongKOfA, kAlongKOfB, uint32_t>(args), exponents(args.exponents) {}
+
+  bool in_fours() const {
+    return (!kAlongKOfA || this->a.in_fours(this->m, this->k)) && (!kAlongKOfB || this->b.in_fours(this->n, this->k));
+  }
+  __device__ int32_t row_exponent(int, int i) const { return exponents.rows[i]; }
+  __device__ int32_t column_exponent(int, int j) const { return exponents.columns[j]; }
+};
+
+// Calls f with whether neighbours in memory are neighbours in k, of either factor.
+template <class F>
+void visit_layouts(const MatmulArgs& a, F f) {
+  const bool a_along_k = a.a.col == 1, b_along_k = a.b.row == 1 && a.b.col != 1;
+  if (a_along_k && b_along_k) f.template operator()<true, true>();
+  else if (a_along_k) f.template operator()<true, false>();
+  else if (b_along_k) f.template operator()<false, true>();
+  else f.template operator()<false, false>();
+}
+
 }  // namespace
 }  // namespace elinvar::HWY_NAMESPACE
 
@@ -43,11 +69,18 @@ template <>
 void matmul(Gpu& stream, const MatmulArgs& a) {
   using namespace HWY_NAMESPACE;
   check_extents("matmul", {a.batch, a.m, a.n, a.k});
-  const bool a_along_k = a.a.col == 1, b_along_k = a.b.row == 1 && a.b.col != 1;
-  if (a_along_k && b_along_k) multiply(stream, "matmul", Matrices<true, true>(a));
-  else if (a_along_k) multiply(stream, "matmul", Matrices<true, false>(a));
-  else if (b_along_k) multiply(stream, "matmul", Matrices<false, true>(a));
-  else multiply(stream, "matmul", Matrices<false, false>(a));
+  visit_layouts(a, [&]<bool kAlongKOfA, bool kAlongKOfB>() {
+    multiply(stream, "matmul", Matrices<kAlongKOfA, kAlongKOfB, float>(a));
+  });
+}
+
+template <>
+void exact_matmul(Gpu& stream, const MatmulArgs& a) {
+  using namespace HWY_NAMESPACE;
+  check_extents("exact_matmul", {a.m, a.n, a.k});
+  visit_layouts(a, [&]<bool kAlongKOfA, bool kAlongKOfB>() {
+    multiply_exactly(stream, "exact_matmul", ExactMatrices<kAlongKOfA, kAlongKOfB>(a));
+  });
 }
 
 }  // namespace elinvar

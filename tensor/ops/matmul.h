@@ -1,6 +1,6 @@
 #pragma once
 // Matrix products in canonical order (NUMERICS.md, rule 8), with an optional bias added with a rounding of its own
-// (rule 9). Precisions other than portable run on a GPU's tensor cores.
+// (rule 9), or exactly (NUMERICS.md, "Exact numerics"). The other precisions run on a GPU's tensor cores.
 #include "tensor/precision.h"
 #include "tensor/quantized.h"
 #include "tensor/tensor.h"
@@ -30,6 +30,8 @@ void matmul(CpuStream&, const MatmulArgs&);
 void exact_matmul(CpuStream&, const MatmulArgs&);
 template <class B>
 void matmul(GpuStream<B>&, const MatmulArgs&);
+template <class B>
+void exact_matmul(GpuStream<B>&, const MatmulArgs&);
 
 // (.., m, k) x (.., k, n) -> (.., m, n); leading dimensions broadcast. Transposed views are multiplied in place. bias
 // (n), if defined, is added to every row. With precision bf16, factors may be bfloat16, or are rounded to it, and the

@@ -1,4 +1,4 @@
-#include "tensor/quantized.h"
+#include "tensor/ops/quantize.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tensor/ops/quantize.cpp"
@@ -73,33 +73,16 @@ constexpr int64_t kPiece = 1 << 15;  // elements that a thread takes at a time
 struct Relative {
   std::vector<float> scale;
   int32_t most = 0;
-  explicit Relative(const Tensor& against) : scale(static_cast<size_t>(against.numel())) {
-    const int32_t* e = against.data<int32_t>();
+  Relative(const In& against, int64_t count) : scale(static_cast<size_t>(count)) {
+    const auto* e = against.as<int32_t>();
     if (!scale.empty()) most = *std::max_element(e, e + scale.size());
-    for (size_t i = 0; i < scale.size(); ++i)
-      scale[i] = e[i] - most < kLeastRelative ? 0.0f : power_of_two(e[i] - most);
+    for (size_t i = 0; i < scale.size(); ++i) scale[i] = relative_scale(e[i], most);
   }
 };
 
-Tensor negated(const Tensor& exponents) {
-  Tensor y = Tensor::empty(exponents.shape(), DType::i32);
-  std::transform(exponents.data<int32_t>(), exponents.data<int32_t>() + exponents.numel(), y.data<int32_t>(),
-                 [](int32_t e) { return -e; });
-  return y;
-}
-
-Tensor check_rows(const char* op, const Tensor& x) {
-  check(x.dtype() == DType::f32 && x.ndim() == 3,
-        "[{}] float32 of shape (rows, positions, channels) expected, got {} {}", op, name_of(x.dtype()),
-        to_string(x.shape()));
-  check(x.device().kind == DeviceKind::cpu, "[{}] exact products are computed on the CPU only; use --device cpu", op);
-  return x.to_contiguous();
-}
-
-void check_against(const char* op, const Tensor& against, int64_t count) {
-  check(against.dtype() == DType::i32 && against.shape() == Shape{count},
-        "[{}] int32 exponents ({}) expected, got {} {}", op, count, name_of(against.dtype()),
-        to_string(against.shape()));
+void negate(const In& exponents, int64_t count, const Out& to) {
+  const auto* e = exponents.as<int32_t>();
+  std::transform(e, e + count, to.as<int32_t>(), [](int32_t x) { return -x; });
 }
 
 // Repeats `scale`, of the channels, for whole positions of at least so many elements that loops over them are long.
@@ -138,20 +121,17 @@ struct Row {
   }
 };
 
-// Rounds rows of x (rows, positions, channels); row r has the scales of group r / rows_per_group. Returns exponents
-// plus `base`.
-Quantized quantize_with(const Tensor& x, const std::vector<std::vector<float>>& scales, int64_t rows_per_group,
-                        int32_t base) {
-  const int64_t rows = x.dim(0), positions = x.dim(1), channels = x.dim(2), pairs = (channels + 1) / 2;
-  Quantized y{.q = Tensor::empty({rows, positions, pairs}, DType::i32),
-              .rows = Tensor::empty({rows}, DType::i32),
-              .channels = {}};
-  const float* from = x.data<float>();
-  auto* const to = static_cast<int16_t*>(y.q.raw());
-  int32_t* const exponents = y.rows.data<int32_t>();
+// Rounds rows of x (rows, positions, channels); row r has the scales of group r / rows_per_group. Writes exponents plus
+// `base`.
+void quantize_with(CpuStream& stream, const QuantizeArgs& a, const std::vector<std::vector<float>>& scales,
+                   int64_t rows_per_group, int32_t base) {
+  const int64_t rows = a.rows, positions = a.positions, channels = a.channels, pairs = (channels + 1) / 2;
+  const auto* from = a.x.as<float>();
+  auto* const to = a.to.q.as<int16_t>();
+  auto* const exponents = a.to.rows.as<int32_t>();
   // A row is cut into pieces of positions where there are few rows.
   const int64_t piece = std::max<int64_t>(1, kPiece / std::max<int64_t>(channels, 1)),
-                pieces = rows >= 4 * cpu_stream().threads() ? 1 : std::max<int64_t>(1, (positions + piece - 1) / piece),
+                pieces = rows >= 4 * stream.threads() ? 1 : std::max<int64_t>(1, (positions + piece - 1) / piece),
                 length = (positions + pieces - 1) / pieces;
   const auto part = [&](int64_t r, int64_t i) {
     const int64_t first = i * length;
@@ -163,13 +143,13 @@ Quantized quantize_with(const Tensor& x, const std::vector<std::vector<float>>& 
     if (i == 0) exponents[r] = exponent + base;
   };
   if (pieces == 1) {
-    cpu_stream().parallel_for(rows, kPiece / (positions * channels + 1) + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) quantize_part(r, 0, exponent_of_magnitude(part(r, 0).largest()));
+    stream.parallel_for(rows, kPiece / (positions * channels + 1) + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) quantize_part(r, 0, exponent_of(part(r, 0).largest()));
     });
-    return y;
+    return;
   }
   std::vector<std::atomic<int32_t>> most(static_cast<size_t>(rows));
-  cpu_stream().parallel_for(rows * pieces, 1, [&](int64_t begin, int64_t end) {
+  stream.parallel_for(rows * pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int32_t here = part(i / pieces, i % pieces).largest();
       std::atomic<int32_t>& all = most[static_cast<size_t>(i / pieces)];
@@ -177,20 +157,19 @@ Quantized quantize_with(const Tensor& x, const std::vector<std::vector<float>>& 
       }
     }
   });
-  cpu_stream().parallel_for(rows * pieces, 1, [&](int64_t begin, int64_t end) {
+  stream.parallel_for(rows * pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      quantize_part(i / pieces, i % pieces, exponent_of_magnitude(most[static_cast<size_t>(i / pieces)]));
+      quantize_part(i / pieces, i % pieces, exponent_of(most[static_cast<size_t>(i / pieces)]));
   });
-  return y;
 }
 
 // Returns the largest magnitudes of the channels of x (rows, positions, channels), with rows scaled.
-std::vector<int32_t> largest_of_channels(const float* x, const float* scale, int64_t rows, int64_t positions,
-                                         int64_t channels) {
+std::vector<int32_t> largest_of_channels(CpuStream& stream, const float* x, const float* scale, int64_t rows,
+                                         int64_t positions, int64_t channels) {
   const int64_t piece = std::max<int64_t>(1, kPiece / std::max<int64_t>(channels, 1)), all = rows * positions,
                 pieces = (all + piece - 1) / piece;
   std::vector<std::atomic<int32_t>> most(static_cast<size_t>(channels));
-  cpu_stream().parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
+  stream.parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
     std::vector<int32_t> here(static_cast<size_t>(channels), 0);
     for (int64_t i = begin * piece; i < std::min(all, end * piece); ++i)
       HWY_DYNAMIC_DISPATCH(raise)(x + i * channels, scale[i / positions], channels, here.data());
@@ -201,34 +180,28 @@ std::vector<int32_t> largest_of_channels(const float* x, const float* scale, int
   return {most.begin(), most.end()};
 }
 
-Quantized quantize_rows_of(const Tensor& given, const Tensor& against) {
-  const Tensor x = check_rows("quantize_rows", given);
-  check_against("quantize_rows", against, x.dim(2));
-  const Relative relative(against);
-  Quantized y = quantize_with(x, {repeated(relative.scale, x.dim(1))}, std::max<int64_t>(x.dim(0), 1), relative.most);
-  y.channels = negated(against);
-  return y;
+}  // namespace
+
+void quantize_rows(CpuStream& stream, const QuantizeArgs& a) {
+  const Relative relative(a.against, a.channels);
+  quantize_with(stream, a, {repeated(relative.scale, a.positions)}, std::max<int64_t>(a.rows, 1), relative.most);
+  negate(a.against, a.channels, a.to.channels);
 }
 
-Quantized quantize_channels_of(const Tensor& given, const Tensor& against) {
-  const Tensor x = check_rows("quantize_channels", given);
-  check_against("quantize_channels", against, x.dim(0));
-  const int64_t rows = x.dim(0), positions = x.dim(1), channels = x.dim(2);
-  const Relative relative(against);
-  const float *from = x.data<float>(), *scale = relative.scale.data();
-  const std::vector<int32_t> most = largest_of_channels(from, scale, rows, positions, channels);
-  Quantized y{.q = Tensor::empty({(rows + 1) / 2, positions, channels}, DType::i32),
-              .rows = negated(against),
-              .channels = Tensor::empty({channels}, DType::i32),
-              .pairs = Pairs::rows};
+void quantize_channels(CpuStream& stream, const QuantizeArgs& a) {
+  const int64_t rows = a.rows, positions = a.positions, channels = a.channels;
+  const Relative relative(a.against, rows);
+  const float *from = a.x.as<float>(), *scale = relative.scale.data();
+  const std::vector<int32_t> most = largest_of_channels(stream, from, scale, rows, positions, channels);
+  negate(a.against, rows, a.to.rows);
   std::vector<float> times(most.size());
   for (size_t c = 0; c < most.size(); ++c) {
-    const int32_t exponent = exponent_of_magnitude(most[c]);
+    const int32_t exponent = exponent_of(most[c]);
     times[c] = integer_scale(exponent);
-    y.channels.data<int32_t>()[c] = exponent + relative.most;
+    a.to.channels.as<int32_t>()[c] = exponent + relative.most;
   }
-  int32_t* const to = y.q.data<int32_t>();
-  cpu_stream().parallel_for((rows + 1) / 2 * positions, kPiece / (channels + 1) + 1, [&](int64_t begin, int64_t end) {
+  auto* const to = a.to.q.as<int32_t>();
+  stream.parallel_for((rows + 1) / 2 * positions, kPiece / (channels + 1) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t r = i / positions * 2, p = i % positions;
       const float* first = from + (r * positions + p) * channels;
@@ -238,6 +211,92 @@ Quantized quantize_channels_of(const Tensor& given, const Tensor& against) {
        channels, to + i * channels);
     }
   });
+}
+
+void quantize_weight(CpuStream& stream, const QuantizeWeightArgs& a) {
+  const int64_t groups = a.groups, outputs = a.outputs, taps = a.taps, channels = a.channels;
+  std::vector<int32_t> most;
+  const std::vector<float> ones(static_cast<size_t>(outputs), 1.0f);
+  for (int64_t g = 0; g < groups; ++g) {
+    const auto here = largest_of_channels(stream, a.w.as<float>() + g * outputs * taps * channels, ones.data(), outputs,
+                                          taps, channels);
+    most.insert(most.end(), here.begin(), here.end());
+  }
+  int32_t top = INT32_MIN;
+  for (const int32_t m : most)
+    if (is_balanced(m)) top = std::max(top, balance_exponent(m));
+  auto* const e = a.to.channels.as<int32_t>();
+  std::vector<std::vector<float>> scales;
+  for (int64_t g = 0; g < groups; ++g) {
+    std::vector<float> scale;
+    for (int64_t i = g * channels; i < (g + 1) * channels; ++i) {
+      e[i] = balance_of(most[static_cast<size_t>(i)], top);
+      scale.push_back(power_of_two(-e[i]));
+    }
+    scales.push_back(repeated(scale, taps));
+  }
+  quantize_with(
+      stream, {.x = a.w, .against = {}, .to = a.to, .rows = groups * outputs, .positions = taps, .channels = channels},
+      scales, std::max<int64_t>(outputs, 1), 0);
+}
+
+void pair_rows(CpuStream& stream, const PairRowsArgs& a) {
+  const int64_t positions = a.positions, pairs = a.pairs, channels = a.channels;
+  const auto* const from = a.q.as<int16_t>();
+  int32_t* const to = a.pairs_of_rows.as<int32_t>();
+  stream.parallel_for((a.rows + 1) / 2 * positions, kPiece / (channels + 1) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r = i / positions * 2, p = i % positions;
+      const int16_t* first = from + (r * positions + p) * 2 * pairs;
+      HWY_DYNAMIC_DISPATCH(interleave_rows)
+      (first, r + 1 < a.rows ? first + positions * 2 * pairs : nullptr, channels, to + i * channels);
+    }
+  });
+}
+
+namespace {
+
+Tensor check_rows(const char* op, const Tensor& x) {
+  check(x.dtype() == DType::f32 && x.ndim() == 3,
+        "[{}] float32 of shape (rows, positions, channels) expected, got {} {}", op, name_of(x.dtype()),
+        to_string(x.shape()));
+  return x.to_contiguous();
+}
+
+Tensor check_against(const char* op, const Tensor& against, int64_t count, const Tensor& x) {
+  check(against.dtype() == DType::i32 && against.shape() == Shape{count},
+        "[{}] int32 exponents ({}) expected, got {} {}", op, count, name_of(against.dtype()),
+        to_string(against.shape()));
+  check_same_device(op, x, against);
+  return against.to_contiguous();
+}
+
+QuantizedOut out(Quantized& y) { return {elinvar::out(y.q), elinvar::out(y.rows), elinvar::out(y.channels)}; }
+
+Quantized quantize_rows_of(const Tensor& given, const Tensor& given_against) {
+  const Tensor x = check_rows("quantize_rows", given);
+  const int64_t rows = x.dim(0), positions = x.dim(1), channels = x.dim(2);
+  const Tensor against = check_against("quantize_rows", given_against, channels, x);
+  Quantized y{.q = Tensor::empty({rows, positions, (channels + 1) / 2}, DType::i32, x.device()),
+              .rows = Tensor::empty({rows}, DType::i32, x.device()),
+              .channels = Tensor::empty({channels}, DType::i32, x.device())};
+  on(x.device(), [&](auto& stream) {
+    quantize_rows(stream, QuantizeArgs{in(x), in(against), out(y), rows, positions, channels});
+  });
+  return y;
+}
+
+Quantized quantize_channels_of(const Tensor& given, const Tensor& given_against) {
+  const Tensor x = check_rows("quantize_channels", given);
+  const int64_t rows = x.dim(0), positions = x.dim(1), channels = x.dim(2);
+  const Tensor against = check_against("quantize_channels", given_against, rows, x);
+  Quantized y{.q = Tensor::empty({(rows + 1) / 2, positions, channels}, DType::i32, x.device()),
+              .rows = Tensor::empty({rows}, DType::i32, x.device()),
+              .channels = Tensor::empty({channels}, DType::i32, x.device()),
+              .pairs = Pairs::rows};
+  on(x.device(), [&](auto& stream) {
+    quantize_channels(stream, QuantizeArgs{in(x), in(against), out(y), rows, positions, channels});
+  });
   return y;
 }
 
@@ -245,32 +304,13 @@ Quantized quantize_weight_of(const Tensor& given, int64_t groups) {
   const Tensor w = check_rows("quantize_weight", given);
   check(groups > 0 && w.dim(0) % groups == 0, "[quantize_weight] outputs must divide into {} groups, shape is {}",
         groups, to_string(w.shape()));
-  const int64_t outputs = w.dim(0) / groups, taps = w.dim(1), channels = w.dim(2);
-  Tensor balance = Tensor::zeros({groups * channels}, DType::i32);
-  int32_t* const e = balance.data<int32_t>();
-  std::vector<int32_t> most;
-  const std::vector<float> ones(static_cast<size_t>(outputs), 1.0f);
-  for (int64_t g = 0; g < groups; ++g) {
-    const auto here =
-        largest_of_channels(w.data<float>() + g * outputs * taps * channels, ones.data(), outputs, taps, channels);
-    most.insert(most.end(), here.begin(), here.end());
-  }
-  int32_t top = INT32_MIN;
-  const auto counts = [](int32_t m) { return m != 0 && m >> 23 != 255; };
-  for (const int32_t m : most)
-    if (counts(m)) top = std::max(top, (m >> 23) - 126);
-  std::vector<std::vector<float>> scales;
-  for (int64_t g = 0; g < groups; ++g) {
-    std::vector<float> scale;
-    for (int64_t i = g * channels; i < (g + 1) * channels; ++i) {
-      const int32_t m = most[static_cast<size_t>(i)];
-      if (counts(m)) e[i] = std::clamp((m >> 23) - 126 - top + kBalanceSlack, -kMostBalance, 0);
-      scale.push_back(power_of_two(-e[i]));
-    }
-    scales.push_back(repeated(scale, taps));
-  }
-  Quantized y = quantize_with(w, scales, std::max<int64_t>(outputs, 1), 0);
-  y.channels = balance;
+  const int64_t outputs = w.dim(0), taps = w.dim(1), channels = w.dim(2);
+  Quantized y{.q = Tensor::empty({outputs, taps, (channels + 1) / 2}, DType::i32, w.device()),
+              .rows = Tensor::empty({outputs}, DType::i32, w.device()),
+              .channels = Tensor::empty({groups * channels}, DType::i32, w.device())};
+  on(w.device(), [&](auto& stream) {
+    quantize_weight(stream, QuantizeWeightArgs{in(w), out(y), groups, outputs / groups, taps, channels});
+  });
   return y;
 }
 
@@ -279,19 +319,12 @@ Quantized pair_rows_of(const Quantized& x) {
         "[pair_rows] pairs of channels of shape (rows, positions, pairs) expected, got {}", to_string(x.q.shape()));
   const int64_t rows = x.q.dim(0), positions = x.q.dim(1), pairs = x.q.dim(2),
                 channels = std::min(2 * pairs, x.channels.numel());
-  Quantized y{.q = Tensor::empty({(rows + 1) / 2, positions, channels}, DType::i32),
+  Quantized y{.q = Tensor::empty({(rows + 1) / 2, positions, channels}, DType::i32, x.q.device()),
               .rows = x.rows,
               .channels = x.channels,
               .pairs = Pairs::rows};
-  const auto* const from = static_cast<const int16_t*>(x.q.raw());
-  int32_t* const to = y.q.data<int32_t>();
-  cpu_stream().parallel_for((rows + 1) / 2 * positions, kPiece / (channels + 1) + 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t r = i / positions * 2, p = i % positions;
-      const int16_t* first = from + (r * positions + p) * 2 * pairs;
-      HWY_DYNAMIC_DISPATCH(interleave_rows)
-      (first, r + 1 < rows ? first + positions * 2 * pairs : nullptr, channels, to + i * channels);
-    }
+  on(x.q.device(), [&](auto& stream) {
+    pair_rows(stream, PairRowsArgs{in(x.q), elinvar::out(y.q), rows, positions, pairs, channels});
   });
   return y;
 }

@@ -95,6 +95,27 @@ class Block {
     });
   }
 
+  void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    struct Factors {
+      const uint32_t *a, *b;
+    };
+    const Factors mine{a, b};
+    const auto address = reinterpret_cast<uintptr_t>(&mine);  // of this thread's stack, which waits until all have read
+    trade(address, [&](auto offered) {
+      const auto factors = [&](size_t lane) { return *reinterpret_cast<const Factors*>(offered(lane)); };
+      const size_t lane = current_ % kWarp, g = lane / 4, t = lane % 4;
+      for (size_t of_k = 0; of_k < 8; ++of_k) {  // fours along k
+        const uint32_t* row = factors(4 * g + of_k % 4).a + of_k / 4 * 2;
+        for (size_t column = 0; column < 2; ++column) {
+          const uint32_t four = factors(4 * (2 * t + column) + of_k % 4).b[of_k / 4];
+          for (size_t part = 0; part < 2; ++part)
+            for (int shift = 0; shift < 32; shift += 8)
+              d[2 * part + column] += static_cast<int8_t>(row[part] >> shift) * static_cast<int8_t>(four >> shift);
+        }
+      }
+    });
+  }
+
   void copy_later(uint32_t to, const void* from, bool there) {
     std::memset(shared_at(to), 0xff, 16);
     threads_[current_].copies.push_back({to, there ? from : nullptr});
@@ -218,6 +239,7 @@ void* shared_memory() { return shared_bytes.data(); }
 void block_barrier() { block->wait_for_block(); }
 void warp_barrier() { block->wait_for_warp(); }
 void load_matrices(uint32_t at, bool transposed, uint32_t (&pair)[4]) { block->load_matrices(at, transposed, pair); }
+void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { block->multiply_bytes(d, a, b); }
 MatrixLoads matrix_loads() { return {matrix_accesses, bank_conflicts}; }
 void copy_later(uint32_t to, const void* from, bool there) { block->copy_later(to, from, there); }
 void wait_for_copies() { block->wait_for_copies(); }

@@ -26,8 +26,12 @@ struct float2 {
 struct alignas(16) float4 {
   float x, y, z, w;
 };
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 namespace elinvar::emulation {
 
@@ -58,6 +62,9 @@ struct MatrixLoads {
   int64_t accesses, conflicts;  // repetitions of accesses because rows are in the same banks
 };
 MatrixLoads matrix_loads();
+// "mma.m16n8k32" of integers of 8 bits with a sign: D (16, 8) += A (16, 32) B (32, 8), in the layout of
+// tensor/cuda/tensor_core.h.
+void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 // "cp.async" of 16 bytes, or of zeros. They arrive as late as possible, when this thread waits; until then the place
 // has NaN.
 void copy_later(uint32_t to, const void* from, bool there);

@@ -133,5 +133,28 @@ TEST_P(JobOfGpus, TheyJoinCpuWorkersAndGoOnWithoutThem) {
   EXPECT_TRUE(seen.contains({1, 3}) || seen.contains({1, 3, 4})) << "they have trained together";
 }
 
+TEST_P(JobOfGpus, ExactProductsGiveTheLedgerOfCpus) {
+  const auto exact = [&](const std::string& name, const std::string& device, std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--numerics", "exact", "--steps", "30", "--device", device});
+    return start(name, more);
+  };
+  const auto expect_done = [&](pid_t job, const std::string& name) {
+    const test::Ended ended = wait(job, name);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+  };
+  expect_done(exact("cpu", "cpu"), "cpu");
+  EXPECT_EQ(recorded("cpu"), 30);
+  EXPECT_NE(ledger("cpu"), undisturbed().substr(0, ledger("cpu").size()));
+  expect_done(exact("graphs", device_, {"--set", "run.cuda_graphs=true"}), "graphs");
+  EXPECT_EQ(ledger("graphs"), ledger("cpu"));
+  const pid_t job = exact("both", "cpu", {"--workers", "2", "--min-workers", "3"});
+  for (int i = 0; i < 1000 && !std::filesystem::exists(folder_ / "both" / "coordinator.json"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const pid_t joined = spawn({"join", endpoint("both"), "--device", device_}, "joined");
+  expect_done(job, "both");
+  expect_done(joined, "joined");
+  EXPECT_EQ(ledger("both"), ledger("cpu"));
+}
+
 }  // namespace
 }  // namespace elinvar

@@ -65,6 +65,36 @@ void multiply(Warp& warp, const Instruction& i, Lanes lanes) {
   }
 }
 
+// D = A B + C with A of 16 x 32 and B of 32 x 8 integers of 8 bits with a sign. A register has four neighbours along k.
+// Sums wrap around.
+void multiply_integers(Warp& warp, const Instruction& i, Lanes lanes) {
+  expect_whole_warp(lanes);
+  int8_t a[16][32], b[8][32];  // b by columns
+  uint32_t c[16][8];
+  const auto byte = [&](size_t source, size_t lane, size_t k) {
+    return static_cast<int8_t>(warp.row<uint32_t>(i.source[source])[lane] >> (8 * k));
+  };
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    const size_t g = lane / 4, t = lane % 4;
+    for (size_t part = 0; part < 4; ++part) {
+      for (size_t k = 0; k < 4; ++k) a[g + part % 2 * 8][4 * t + k + part / 2 * 16] = byte(part, lane, k);
+      c[g + part / 2 * 8][2 * t + part % 2] = warp.row<uint32_t>(i.source[6 + part])[lane];
+    }
+    for (size_t part = 0; part < 2; ++part)
+      for (size_t k = 0; k < 4; ++k) b[g][4 * t + k + part * 16] = byte(4 + part, lane, k);
+  }
+  for (size_t row = 0; row < 16; ++row)
+    for (size_t column = 0; column < 8; ++column) {
+      int32_t sum = 0;
+      for (size_t k = 0; k < 32; ++k) sum += a[row][k] * b[column][k];
+      c[row][column] += static_cast<uint32_t>(sum);
+    }
+  for (size_t part = 0; part < 4; ++part) {
+    uint32_t* const to = warp.row<uint32_t>(i.result[part]);
+    for (size_t lane = 0; lane < kLanes; ++lane) to[lane] = c[lane / 4 + part / 2 * 8][2 * (lane % 4) + part % 2];
+  }
+}
+
 // Copies have been made when the thread has waited. Until then the target is NaN.
 void begin_copies(Warp& warp, const Instruction& i, Lanes lanes) {
   const uint32_t* const to = warp.row<uint32_t>(i.source[0]);
@@ -109,7 +139,9 @@ bool decode_matrix_load(Decoder& decoder, const Statement& s, Instruction& i) {
 }
 
 bool decode_product(Decoder& decoder, const Statement& s, Instruction& i) {
-  if (s.opcode != "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32" || s.operands.size() != 4) return false;
+  const bool integers = s.opcode == "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32";
+  if ((!integers && s.opcode != "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32") || s.operands.size() != 4)
+    return false;
   constexpr size_t kParts[] = {4, 4, 2, 4};
   size_t source = 0;
   for (size_t k = 0; k < 4; ++k) {
@@ -119,7 +151,7 @@ bool decode_product(Decoder& decoder, const Statement& s, Instruction& i) {
       (k == 0 ? i.result[part] : i.source[source++]) = decoder.row(parts[part], 4);
   }
   i.kind = Instruction::Kind::converged;
-  i.execute = multiply;
+  i.execute = integers ? multiply_integers : multiply;
   return true;
 }
 

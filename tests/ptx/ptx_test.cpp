@@ -112,6 +112,24 @@ TEST(Ptx, NumbersAtTheEdges) {
   expect_failure("\tdiv.s32 %r2, %r1, 0;", "division by zero");
 }
 
+// A has the number of the lane at k = 4 t of row g, and B is 1 there, so D has the sum over t. Then both have bytes 1,
+// -1, -128 and 127 everywhere.
+TEST(Ptx, ProductsOfBytes) {
+  const std::vector<uint32_t> sums = run(R"(
+	mov.b32 %r3, 0;
+	mov.b32 %r4, 1;
+	mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32
+		{%r5, %r6, %r7, %r8}, {%r1, %r3, %r3, %r3}, {%r4, %r3}, {%r1, %r3, %r3, %r3};
+	st.global.u32 [%rd1], %r5;)");
+  for (uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(sums[lane], lane + 16 * (lane / 4) + 6) << lane;
+  EXPECT_EQ(value(R"(
+	mov.b32 %r3, 0x7f80ff01;
+	mov.b32 %r4, 0x7fffffff;
+	mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32
+		{%r5, %r6, %r7, %r2}, {%r3, %r3, %r3, %r3}, {%r3, %r3}, {%r4, %r4, %r4, %r4};)"),
+            0x7fffffffu + 8 * (1 + 1 + 128 * 128 + 127 * 127));
+}
+
 TEST(Ptx, AccessesThatAreNowhere) {
   expect_failure("\tst.global.u32 [%rd1+4], %r1;", "not in the memory that this may access");
   expect_failure("\tst.global.u32 [%rd1+2], %r1;", "not aligned");

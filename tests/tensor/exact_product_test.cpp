@@ -1,22 +1,63 @@
-// Exact products: against the rule of tensor/quantized.h in int64, with every set of instructions and number of
-// threads.
+// Exact products: against the rule of tensor/quantized.h in int64, on each device, and on CPUs with every set of
+// instructions and number of threads.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
 #include <vector>
 
+#include "tensor/cuda/product_plan.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/matmul.h"
 #include "tests/support/bits.h"
+#include "tests/support/other_devices.h"
 #include "tests/tensor/exact_reference.h"
 
 namespace elinvar::test {
 namespace {
 
-TEST(ExactProducts, RoundRowsByTheRule) {
+constexpr Magnitudes kAllMagnitudes[] = {Magnitudes::normal, Magnitudes::largest, Magnitudes::mixed,
+                                         Magnitudes::endless};
+
+// The test of a device gives its ops the same inputs, and expects of them the same results.
+class ExactProducts : public ::testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override {
+    if (!is_here(device_)) GTEST_SKIP() << "this machine has no GPU";
+  }
+  bool on_cpu() const { return device_.kind == DeviceKind::cpu; }
+  Tensor sent(const Tensor& x) const { return x.to(device_); }
+
+  // Calls f on the device; on CPUs with every set of instructions and several numbers of threads.
+  void everywhere(const std::function<void()>& f) const {
+    if (!on_cpu()) return f();
+    with_every_kernel([&](const std::string& how) {
+      SCOPED_TRACE(how);
+      f();
+    });
+  }
+  const Device device_ = GetParam();
+};
+
+std::vector<Device> all_devices() {
+  std::vector<Device> devices = devices_of_the_build();
+  devices.push_back({});
+  return devices;
+}
+INSTANTIATE_TEST_SUITE_P(, ExactProducts, ::testing::ValuesIn(all_devices()),
+                         [](const auto& param) { return std::string(name_of(param.param.kind)); });
+
+Quantized on_host(const Quantized& x) {
+  return {.q = x.q.to(Device{}), .rows = x.rows.to(Device{}), .channels = x.channels.to(Device{}), .pairs = x.pairs};
+}
+
+TEST_P(ExactProducts, RoundRowsByTheRule) {
   for (const Magnitudes values : {Magnitudes::normal, Magnitudes::largest, Magnitudes::mixed})
     for (const auto& [r, p, c] : {std::array<int64_t, 3>{5, 1, 7}, {3, 6, 4}, {40, 1, 130}, {1, 3000, 33}}) {
       const Tensor x = random_factor({r, p, c}, 1, values);
@@ -24,9 +65,10 @@ TEST(ExactProducts, RoundRowsByTheRule) {
       for (int64_t i = 0; i < c; ++i)
         against.data<int32_t>()[i] = static_cast<int32_t>(i % 5 - (i % 3 == 0 ? 120 * (i % 2) : 0));
       const int32_t most = 4;
-      with_every_kernel([&](const std::string& how) {
-        SCOPED_TRACE(how);
-        const Quantized y = quantize_rows(x, c > 4 ? against : Tensor::zeros({c}, DType::i32));
+      everywhere([&] {
+        const Quantized y = on_host(quantize_rows(sent(x), sent(c > 4 ? against : Tensor::zeros({c}, DType::i32))));
+        for (int64_t i = 0; i < c; ++i)
+          ASSERT_EQ(y.channels.data<int32_t>()[i], c > 4 ? -against.data<int32_t>()[i] : 0);
         for (int64_t i = 0; i < r; ++i) {
           double largest = 0.0;
           const auto scaled = [&](int64_t j) {
@@ -37,8 +79,7 @@ TEST(ExactProducts, RoundRowsByTheRule) {
           const int32_t e = exponent_of(largest);
           ASSERT_EQ(y.rows.data<int32_t>()[i], e + (c > 4 ? most : 0));
           for (int64_t j = 0; j < p * c; ++j)
-            ASSERT_EQ(integer_at(y, i, j / c, j % c), nearest_integer(std::ldexp(scaled(j), kFractionBits - e)))
-                << i << " " << j;
+            ASSERT_EQ(integer_at(y, i, j / c, j % c), nearest_integer(std::ldexp(scaled(j), kFractionBits - e))) << i << " " << j;
         }
       });
     }
@@ -63,30 +104,67 @@ Tensor product(const Quantized& a, const Quantized& b, int64_t m, int64_t n, int
   return c;
 }
 
-TEST(ExactProducts, OfMatricesAreExactSums) {
-  for (const Magnitudes values : {Magnitudes::normal, Magnitudes::largest, Magnitudes::mixed})
+TEST_P(ExactProducts, OfMatricesAreExactSums) {
+  for (const Magnitudes values : kAllMagnitudes)
     for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 1, 1},
                                   {5, 7, 3},
                                   {17, 65, 64},
-                                  {33, 100, 2100},
+                                  {17, 50, 2100},
                                   {2, 40, 1500},
                                   {70, 3, 1025},
-                                  {9, 48, 31}}) {
+                                  {9, 48, 31},
+                                  {8, 72, 136},
+                                  {1100, 3, 5},
+                                  {3, 1100, 8}}) {
+      if (values != Magnitudes::normal && m * n * k > 100000) continue;
       SCOPED_TRACE(fmt::format("{} x {} x {}", m, n, k));
       const Tensor x = random_factor({m, 1, k}, 1, values), w = random_factor({n, 1, k}, 2, values),
-                   dy = random_factor({m, 1, n}, 3, values), bias = random_factor({n}, 4);
+                   dy = random_factor({m, 1, n}, 3, values), bias = n % 2 == 0 ? random_factor({n}, 4) : Tensor{},
+                   other = random_factor({6, 1, m}, 5, values), no_exponents = Tensor::zeros({m}, DType::i32);
       const Quantized weight = quantize_weight(w), rows = quantize_rows(x, weight.channels),
-                      gradient = quantize_rows(dy, weight.rows), columns = quantize_channels(dy, rows.rows);
+                      gradient = quantize_rows(dy, weight.rows), columns = quantize_channels(dy, rows.rows),
+                      lines = quantize_rows(other, no_exponents);
       const Tensor y = product(rows, weight, m, n, k, bias), dx = product(gradient, pair_rows(weight), m, k, n, {}),
-                   dw = product(columns, pair_rows(rows), n, k, m, {});
-      with_every_kernel([&](const std::string& how) {
-        SCOPED_TRACE(how);
-        const Quantized w_again = quantize_weight(w), x_again = quantize_rows(x, w_again.channels);
-        EXPECT_TRUE(same_bits(exact_matmul(x_again, w_again, bias), y));
-        EXPECT_TRUE(same_bits(exact_matmul(quantize_rows(dy, w_again.rows), pair_rows(w_again)), dx));
-        EXPECT_TRUE(same_bits(exact_matmul(quantize_channels(dy, x_again.rows), pair_rows(x_again)), dw));
+                   dw = product(columns, pair_rows(rows), n, k, m, {}), mixed = product(columns, lines, n, 6, m, {});
+      everywhere([&] {
+        const Quantized w_again = quantize_weight(sent(w)), x_again = quantize_rows(sent(x), w_again.channels),
+                        dy_again = quantize_channels(sent(dy), x_again.rows);
+        EXPECT_TRUE(same_bits(exact_matmul(x_again, w_again, bias.defined() ? sent(bias) : bias).to(Device{}), y));
+        EXPECT_TRUE(
+            same_bits(exact_matmul(quantize_rows(sent(dy), w_again.rows), pair_rows(w_again)).to(Device{}), dx));
+        EXPECT_TRUE(same_bits(exact_matmul(dy_again, pair_rows(x_again)).to(Device{}), dw));
+        const Quantized lines_again = quantize_rows(sent(other), sent(no_exponents));
+        EXPECT_TRUE(same_bits(exact_matmul(dy_again, lines_again).to(Device{}), mixed));
       });
     }
+}
+
+// All factors are -8128 = 128 (-63) - 64, whose product on tensor cores has the largest terms, 127^2: sums in int32
+// end before they overflow.
+TEST_P(ExactProducts, OfManyTermsDoNotOverflow) {
+  const int64_t k = 2 * kMostExactPairs + 8198;
+  const Tensor x = Tensor::full({1, 1, k}, -8128.0 / 8192.0);
+  const auto sum = static_cast<float>(k * 8128 * 8128);
+  everywhere([&] {
+    const Quantized w = quantize_weight(sent(x)), rows = quantize_rows(sent(x), w.channels);
+    EXPECT_TRUE(same_bits(exact_matmul(rows, w).to(Device{}), Tensor::full({1, 1}, std::ldexp(sum, -26))));
+  });
+}
+
+TEST(ExactPlan, CutsSumsThatAreTooLongAndThoseOfFewTiles) {
+  constexpr GpuExtent kH200{.multiprocessors = 132, .scratch = 256 << 20};
+  const auto slices = [&](int64_t tiles, int64_t k, int64_t results) {
+    const ExactPlan plan = plan_exact_product(tiles, k, results, kH200);
+    EXPECT_LE(plan.slice, kMostExactPairs);
+    EXPECT_GE(plan.slices * plan.slice, k);
+    EXPECT_LT((plan.slices - 1) * plan.slice, std::max<int64_t>(k, 1));
+    return plan.slices;
+  };
+  EXPECT_EQ(slices(4096, 2048, 4096 * 4096), 1);
+  EXPECT_EQ(slices(9, 65536, 64 * 576), 29);
+  EXPECT_EQ(slices(1, 300, 10), 1) << "too short";
+  EXPECT_EQ(slices(10000, kMostExactPairs + 1, 6400 * 6400), 2);
+  EXPECT_EQ(slices(1, 0, 1), 1);
 }
 
 struct Convolution {
@@ -94,7 +172,7 @@ struct Convolution {
   ConvOptions options;
 };
 
-TEST(ExactProducts, OfConvolutionsAreExactSums) {
+TEST_P(ExactProducts, OfConvolutionsAreExactSums) {
   const std::vector<Convolution> all{
       {{3, 9, 8, 5}, {7, 3, 3, 5}, {.pad_h = 1, .pad_w = 1}},
       {{4, 12, 12, 16}, {24, 3, 3, 16}, {.pad_h = 1, .pad_w = 1}},
@@ -102,17 +180,20 @@ TEST(ExactProducts, OfConvolutionsAreExactSums) {
       {{5, 8, 8, 20}, {34, 1, 1, 20}, {}},
       {{1, 9, 9, 40}, {12, 1, 1, 40}, {.stride_h = 2, .stride_w = 2}},
       {{3, 10, 9, 8}, {12, 3, 3, 4}, {.pad_h = 2, .pad_w = 2, .dilation_h = 2, .dilation_w = 2, .groups = 2}},
+      {{1, 7, 7, 128}, {8, 3, 3, 128}, {.pad_h = 1, .pad_w = 1}},
+      {{1, 7, 7, 8}, {128, 3, 3, 8}, {.pad_h = 1, .pad_w = 1}},
+      {{2, 23, 23, 4}, {4, 1, 1, 4}, {}},
       {{2, 30, 31, 6}, {10, 3, 3, 6}, {.pad_h = 1, .pad_w = 1}},
       {{2, 6, 31, 70}, {130, 3, 3, 70}, {.pad_h = 1, .pad_w = 1}}};
-  for (const Magnitudes values : {Magnitudes::normal, Magnitudes::largest, Magnitudes::mixed})
+  for (const Magnitudes values : kAllMagnitudes)
     for (const auto& [xs, ws, o] : all) {
-      if (values != Magnitudes::normal && xs.numel() > 20000) continue;
+      if ((values != Magnitudes::normal || !on_cpu()) && xs.numel() * ws[0] > 100000) continue;
       SCOPED_TRACE(fmt::format("{} {}", to_string(xs), to_string(ws)));
       const ConvGeometry g = conv_geometry(xs, ws, o);
       const int64_t taps = g.kh * g.kw, cg = g.c / g.groups, og = g.o / g.groups;
       const Tensor x = random_factor(xs, 1, values).reshape({g.n, g.h * g.w, g.c}),
-                   w = random_factor(ws, 2, values).reshape({g.o, taps, cg}),
-                   dy = random_factor({g.n, g.oh * g.ow, g.o}, 3, values), bias = random_factor({g.o}, 4);
+                   w = random_factor(ws, 2, values).reshape({g.o, taps, cg}), dy = random_factor({g.n, g.oh * g.ow, g.o}, 3, values),
+                   bias = g.o % 16 != 0 ? random_factor({g.o}, 4) : Tensor{};
       const Quantized weight = quantize_weight(w, g.groups), images = quantize_rows(x, weight.channels),
                       gradient = quantize_rows(dy, weight.rows), columns = quantize_channels(dy, images.rows);
       std::vector<int64_t> y(static_cast<size_t>(dy.numel())), dx(static_cast<size_t>(x.numel())),
@@ -128,8 +209,7 @@ TEST(ExactProducts, OfConvolutionsAreExactSums) {
                 const int64_t channel = q / og * cg + c, pixel = iy * g.w + ix, filter = integer_at(weight, q, t, c),
                               value = integer_at(images, n, pixel, channel);
                 y[static_cast<size_t>((n * g.oh * g.ow + p) * g.o + q)] += value * filter;
-                dx[static_cast<size_t>((n * g.h * g.w + pixel) * g.c + channel)] +=
-                    integer_at(gradient, n, p, q) * filter;
+                dx[static_cast<size_t>((n * g.h * g.w + pixel) * g.c + channel)] += integer_at(gradient, n, p, q) * filter;
                 dw[static_cast<size_t>((q * taps + t) * cg + c)] += integer_at(columns, n, p, q) * value;
               }
           }
@@ -143,21 +223,25 @@ TEST(ExactProducts, OfConvolutionsAreExactSums) {
       Tensor expected_y = result(y, {g.n, g.oh, g.ow, g.o}, [&](int64_t i) {
         return e(images.rows, i / (g.oh * g.ow * g.o)) + e(weight.rows, i % g.o);
       });
-      for (int64_t i = 0; i < expected_y.numel(); ++i) expected_y.data<float>()[i] += bias.data<float>()[i % g.o];
+      for (int64_t i = 0; i < expected_y.numel() && bias.defined(); ++i)
+        expected_y.data<float>()[i] += bias.data<float>()[i % g.o];
       const Tensor expected_dx = result(
           dx, xs, [&](int64_t i) { return e(gradient.rows, i / (g.h * g.w * g.c)) + e(weight.channels, i % g.c); });
       const Tensor expected_dw = result(dw, ws, [&](int64_t i) {
         const int64_t q = i / (taps * cg);
         return e(columns.channels, q) + e(images.channels, q / og * cg + i % cg);
       });
-      with_every_kernel([&](const std::string& how) {
-        SCOPED_TRACE(how);
-        const Quantized w_again = quantize_weight(w, g.groups), x_again = quantize_rows(x, w_again.channels);
-        EXPECT_TRUE(same_bits(exact_conv2d(x_again, w_again, bias, xs, ws, o), expected_y));
-        EXPECT_TRUE(same_bits(exact_conv2d_grad_input(quantize_rows(dy, w_again.rows), pair_rows(w_again), xs, ws, o),
-                              expected_dx));
+      everywhere([&] {
+        const Quantized w_again = quantize_weight(sent(w), g.groups),
+                        x_again = quantize_rows(sent(x), w_again.channels),
+                        by_channels = quantize_rows(sent(dy), w_again.rows),
+                        by_rows = quantize_channels(sent(dy), x_again.rows);
         EXPECT_TRUE(same_bits(
-            exact_conv2d_grad_filter(quantize_channels(dy, x_again.rows), pair_rows(x_again), xs, ws, o), expected_dw));
+            exact_conv2d(x_again, w_again, bias.defined() ? sent(bias) : bias, xs, ws, o).to(Device{}), expected_y));
+        EXPECT_TRUE(
+            same_bits(exact_conv2d_grad_input(by_channels, pair_rows(w_again), xs, ws, o).to(Device{}), expected_dx));
+        EXPECT_TRUE(
+            same_bits(exact_conv2d_grad_filter(by_rows, pair_rows(x_again), xs, ws, o).to(Device{}), expected_dw));
       });
     }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "tensor/isa.h"
@@ -15,10 +16,10 @@
 
 namespace elinvar::test {
 
-enum class Magnitudes { normal, largest, mixed };
+enum class Magnitudes { normal, largest, mixed, endless };
 
-// Normal values whose magnitudes differ by channel; values that round to +-8191; or all magnitudes, with zeros of
-// either sign, subnormals and the largest numbers.
+// Normal values whose magnitudes differ by channel; values that round to +-8191; all magnitudes, with zeros of
+// either sign, subnormals and the largest numbers; or these with some infinities and NaN.
 inline Tensor random_factor(const Shape& shape, uint64_t seed, Magnitudes values = Magnitudes::normal) {
   Tensor x = Tensor::empty(shape, DType::f32);
   const int64_t channels = shape[shape.ndim() - 1];
@@ -32,6 +33,8 @@ inline Tensor random_factor(const Shape& shape, uint64_t seed, Magnitudes values
     else
       x.data<float>()[i] =
           bits[1] % 5 == 0 ? std::copysign(0.0f, u) : std::ldexp(u, static_cast<int>(bits[2] % 270) - 142);
+    if (values == Magnitudes::endless && bits[3] % (x.numel() / 2 + 1) == 0)
+      x.data<float>()[i] = bits[1] % 2 == 0 ? std::copysign(std::numeric_limits<float>::infinity(), u) : std::nanf("");
   }
   return x;
 }

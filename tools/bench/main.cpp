@@ -74,8 +74,7 @@ int run(int argc, char** argv) {
                                                     {"tf32", Precision::tf32},
                                                     {"bf16", Precision::bf16}};
   models
-      ->add_option("--precision,--numerics", o.precision,
-                   "of products: portable or exact; on a GPU portable, bf16 or tf32")
+      ->add_option("--precision,--numerics", o.precision, "of products: portable or exact; on a GPU also bf16 or tf32")
       ->transform(CLI::CheckedTransformer(precisions).description(""));
   auto* growth = app.add_subcommand("growth", "how the time of a step grows with the work");
   growth->add_option("tables", o.names, "the tables (default: all)")->check(CLI::IsMember(bench::growth_names()));

@@ -78,13 +78,7 @@ TrainingSetup::TrainingSetup(const Config& given, std::shared_ptr<const Dataset>
 }
 
 void TrainingSetup::build_all(const Config& given) {
-  if (config.exact()) {
-    with_places(config.places, [&] {
-      check_setting(device.kind == DeviceKind::cpu, "run.numerics",
-                    "= \"exact\" is computed on CPUs so far; give --device cpu, which {} is not", to_string(device));
-    });
-    precision = Precision::exact;
-  }
+  if (config.exact()) precision = Precision::exact;
   if (config.fast() && fast_products(device).missing.empty())
     precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
