@@ -11,7 +11,9 @@ namespace {
 
 Tensor no_exponents(int64_t count) { return Tensor::zeros({count}, DType::i32); }
 
-Quantized rounded(const Var& weight) { return quantize_weight(weight.value().reshape({weight.dim(0), 1, weight.dim(1)})); }
+Quantized rounded(const Var& weight) {
+  return quantize_weight(weight.value().reshape({weight.dim(0), 1, weight.dim(1)}));
+}
 
 // The backward pass rounds the weight again: that takes less time than keeping it takes memory.
 Var exact_linear(const Var& x, const Var& weight, const Var& bias, const Shape& shape) {

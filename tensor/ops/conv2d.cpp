@@ -271,8 +271,8 @@ Tensor exact_conv2d_grad_filter_of(const Quantized& dy, const Quantized& x, cons
   check_same_device(kName, dy.q, x.q);
   Tensor dw = Tensor::empty(w_shape, DType::f32, dy.q.device());
   g.n = half(g.n);
-  check(2 * g.n * g.oh * g.ow <= kMostTerms, "[{}] sums of at most {} terms are exact, got {}; use smaller batches", kName,
-        kMostTerms, 2 * g.n * g.oh * g.ow);
+  check(2 * g.n * g.oh * g.ow <= kMostTerms, "[{}] sums of at most {} terms are exact, got {}; use smaller batches",
+        kName, kMostTerms, 2 * g.n * g.oh * g.ow);
   const In gradients = pairs_in(kName, "gradients", dy, Pairs::rows, {g.n, g.oh * g.ow, g.o}),
            images = pairs_in(kName, "images", x, Pairs::rows, {g.n, g.h * g.w, g.c});
   const ConvGradFilterArgs args{g, gradients, images, out(dw), exponents(dy.channels, x.channels)};

@@ -165,7 +165,8 @@ TEST_P(Networks, KeepLessWithExactNumerics) {
   const Tensor target = text ? Tensor::full(shape, 2.0, DType::i32) : Tensor::full({batch}, 1.0, DType::i64);
   const auto most = [&](Precision precision) {
     const PrecisionScope products(precision);
-    return most_tensors(1, [&] { micro_batch_gradient(*network, input, target, {}, Rng{.seed = 7, .step = 2}, false); });
+    return most_tensors(1,
+                        [&] { micro_batch_gradient(*network, input, target, {}, Rng{.seed = 7, .step = 2}, false); });
   };
   const double portable = most(Precision::portable), exact = most(Precision::exact);
   printf("%s portable %.3g exact %.3g ratio %.3f\n", c.kind.c_str(), portable, exact, exact / portable);

@@ -27,7 +27,7 @@ OpRow exact_row(const char* name, Inputs inputs, Inputs large, const Op& op) {
           .large = std::move(large),
           .tolerance = kTolerance,
           .large_tolerance = kTolerance,
-          .on_gpus = false};
+          .on_gpus = true};
 }
 
 OpRow exact_conv_row(const char* name, Inputs inputs, Inputs large, const Conv2dOptions& options) {

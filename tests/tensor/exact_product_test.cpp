@@ -79,7 +79,8 @@ TEST_P(ExactProducts, RoundRowsByTheRule) {
           const int32_t e = exponent_of(largest);
           ASSERT_EQ(y.rows.data<int32_t>()[i], e + (c > 4 ? most : 0));
           for (int64_t j = 0; j < p * c; ++j)
-            ASSERT_EQ(integer_at(y, i, j / c, j % c), nearest_integer(std::ldexp(scaled(j), kFractionBits - e))) << i << " " << j;
+            ASSERT_EQ(integer_at(y, i, j / c, j % c), nearest_integer(std::ldexp(scaled(j), kFractionBits - e)))
+                << i << " " << j;
         }
       });
     }
@@ -192,7 +193,8 @@ TEST_P(ExactProducts, OfConvolutionsAreExactSums) {
       const ConvGeometry g = conv_geometry(xs, ws, o);
       const int64_t taps = g.kh * g.kw, cg = g.c / g.groups, og = g.o / g.groups;
       const Tensor x = random_factor(xs, 1, values).reshape({g.n, g.h * g.w, g.c}),
-                   w = random_factor(ws, 2, values).reshape({g.o, taps, cg}), dy = random_factor({g.n, g.oh * g.ow, g.o}, 3, values),
+                   w = random_factor(ws, 2, values).reshape({g.o, taps, cg}),
+                   dy = random_factor({g.n, g.oh * g.ow, g.o}, 3, values),
                    bias = g.o % 16 != 0 ? random_factor({g.o}, 4) : Tensor{};
       const Quantized weight = quantize_weight(w, g.groups), images = quantize_rows(x, weight.channels),
                       gradient = quantize_rows(dy, weight.rows), columns = quantize_channels(dy, images.rows);
@@ -209,7 +211,8 @@ TEST_P(ExactProducts, OfConvolutionsAreExactSums) {
                 const int64_t channel = q / og * cg + c, pixel = iy * g.w + ix, filter = integer_at(weight, q, t, c),
                               value = integer_at(images, n, pixel, channel);
                 y[static_cast<size_t>((n * g.oh * g.ow + p) * g.o + q)] += value * filter;
-                dx[static_cast<size_t>((n * g.h * g.w + pixel) * g.c + channel)] += integer_at(gradient, n, p, q) * filter;
+                dx[static_cast<size_t>((n * g.h * g.w + pixel) * g.c + channel)] +=
+                    integer_at(gradient, n, p, q) * filter;
                 dw[static_cast<size_t>((q * taps + t) * cg + c)] += integer_at(columns, n, p, q) * value;
               }
           }
