@@ -34,33 +34,33 @@ __device__ inline float scaled(float x, int32_t exponent) {
   return x * power_of_two(first) * power_of_two(second);
 }
 
-// A warp's part of a tile of 64 x 64: 32 x 32 sums of each of the three products, as 2 x 4 tiles of the instruction.
+// A warp's part of a tile of 64 x 64: 32 x 32 of each of the three sums, as 2 x 4 tiles of the instruction.
 class ExactSums {
  public:
   static constexpr int kSide = 64, kThreads = 128;
   using Tile = SliceTile<kSide>;
 
   __device__ void add(const Tile& a, const Tile& b) {
-    BytesA h[2], l[2], sum[2];
+    BytesA h[2], l[2];
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
       const int line = row() + 16 * m + lane_group();
       const uint4 x = a.at[Tile::place(line, lane_in_group())], y = a.at[Tile::place(line + 8, lane_in_group())];
       h[m] = {{x.x, y.x, x.y, y.y}};
       l[m] = {{x.z, y.z, x.w, y.w}};
-#pragma unroll
-      for (int e = 0; e < 4; ++e) sum[m].four[e] = add_bytes(h[m].four[e], l[m].four[e]);
     }
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       const uint4 x = b.at[Tile::place(col() + 8 * n + lane_group(), lane_in_group())];
-      const BytesB of_h{{x.x, x.y}}, of_l{{x.z, x.w}}, of_sum{{add_bytes(x.x, x.z), add_bytes(x.y, x.w)}};
+      const BytesB of_h{{x.x, x.y}}, of_l{{x.z, x.w}};
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
         multiply_add(high_[m][n], h[m], of_h);
+        multiply_add(middle_[m][n], h[m], of_l);
         multiply_add(low_[m][n], l[m], of_l);
-        multiply_add(both_[m][n], sum[m], of_sum);
       }
+#pragma unroll
+      for (int m = 0; m < 2; ++m) multiply_add(middle_[m][n], l[m], of_h);
     }
   }
 
@@ -73,9 +73,9 @@ class ExactSums {
       for (int n = 0; n < 4; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int64_t h = high_[m][n].at[e], l = low_[m][n].at[e], both = both_[m][n].at[e];
+          const int64_t high = high_[m][n].at[e], middle = middle_[m][n].at[e];
           f(row() + 16 * m + 8 * (e / 2) + lane_group(), col() + 8 * n + 2 * lane_in_group() + e % 2,
-            h * (1 << 14) + (both - h - l) * (1 << 7) + l);
+            high * (1 << 16) + middle * (1 << 8) + low_[m][n].at[e]);
         }
   }
 
@@ -83,7 +83,7 @@ class ExactSums {
   __device__ static int row() { return static_cast<int>(threadIdx.x) / 64 * 32; }
   __device__ static int col() { return static_cast<int>(threadIdx.x) / 32 % 2 * 32; }
 
-  IntegerSums high_[2][4], low_[2][4], both_[2][4];
+  IntegerSums high_[2][4], middle_[2][4], low_[2][4];
 };
 
 // Shared memory of a block: tiles of the factors, and after them the rounded sums, which are written to C by rows.
@@ -129,18 +129,17 @@ __global__ void __launch_bounds__(ExactSums::kThreads, 2)
     k = next;
   }
 
-  if (slices.sums) {
-    int64_t* const partial = slices.sums + (int64_t{tile.slice} * f.batch + tile.batch) * f.m * f.n;
-    sums.each([&](int i, int j, int64_t sum) {
-      i += tile.i, j += tile.j;
-      if (i < f.m && j < f.n) partial[int64_t{i} * f.n + j] = sum;
-    });
-    return;
-  }
   auto& results = *dynamic_shared<ExactShared::Results>();
   const int thread = static_cast<int>(threadIdx.x), j = tile.j + thread % kSide;
+  int64_t* const partial =
+      slices.sums ? slices.sums + (int64_t{tile.slice} * f.batch + tile.batch) * f.m * f.n : nullptr;
   __syncthreads();
-  sums.each([&](int i, int column, int64_t sum) { results.at[i][column] = static_cast<float>(sum); });
+  sums.each([&](int row, int column, int64_t sum) {
+    if (!partial) results.at[row][column] = static_cast<float>(sum);
+    else if (tile.i + row < f.m && tile.j + column < f.n)
+      partial[int64_t{tile.i + row} * f.n + (tile.j + column)] = sum;
+  });
+  if (partial) return;
   if (thread < kSide && tile.i + thread < f.m)
     results.row_exponents[thread] = f.row_exponent(tile.batch, tile.i + thread);
   __syncthreads();

@@ -1,39 +1,31 @@
 #pragma once
 // Operands of exact products on a GPU (tensor/quantized.h): how a block of threads brings a tile of pairs to shared
-// memory as integers of 8 bits (NUMERICS.md, "Exact numerics"): q = 128 h + l, where h = round(q / 128).
+// memory as integers of 8 bits (NUMERICS.md, "Exact numerics"): q = 256 h + l, where h = round(q / 256).
 #include "tensor/cuda/operand.h"
 
 namespace elinvar::HWY_NAMESPACE {
 
 constexpr int kPairSteps = 16;  // pairs along k of a tile
 
-// Adds four numbers of 8 bits.
-__device__ inline uint32_t add_bytes(uint32_t a, uint32_t b) {
-  return ((a & 0x7f7f7f7fu) + (b & 0x7f7f7f7fu)) ^ ((a ^ b) & 0x80808080u);
-}
-
-// The lower bytes of the four halves of a and b.
-__device__ inline uint32_t low_bytes(uint32_t a, uint32_t b) {
+// The lower or the upper bytes of the four halves of a and b.
+template <bool kUpper>
+__device__ uint32_t bytes_of(uint32_t a, uint32_t b) {
 #ifdef __CUDACC__
-  return __byte_perm(a, b, 0x6420);
+  return __byte_perm(a, b, kUpper ? 0x7531 : 0x6420);
 #else
+  if (kUpper) a >>= 8, b >>= 8;
   return (a & 0xff) | (a >> 8 & 0xff00) | (b & 0xff) << 16 | (b << 8 & 0xff000000);
 #endif
 }
 
-// The integers of four neighbouring pairs: two words of h and two of l.
+// The integers of four neighbouring pairs: two words of h and two of l. l is the lower byte of q, and h the upper byte
+// of q + 128.
 __device__ inline uint4 slices_of(const uint32_t (&pairs)[4]) {
-  constexpr uint32_t kMinus64 = 0xc0c0c0c0u;
-  uint32_t sum[4];  // q + 8256 = 128 (h + 64) + (l + 64) of both numbers, which are not negative
+  uint32_t sum[4];
 #pragma unroll
-  for (int e = 0; e < 4; ++e) sum[e] = ((pairs[e] & 0x7fff7fffu) + 0x20402040u) ^ (pairs[e] & 0x80008000u);
-  uint32_t h[2], l[2];
-#pragma unroll
-  for (int w = 0; w < 2; ++w) {
-    h[w] = add_bytes(low_bytes(sum[2 * w] >> 7, sum[2 * w + 1] >> 7), kMinus64);
-    l[w] = add_bytes(low_bytes(sum[2 * w], sum[2 * w + 1]) & 0x7f7f7f7fu, kMinus64);
-  }
-  return make_uint4(h[0], h[1], l[0], l[1]);
+  for (int e = 0; e < 4; ++e) sum[e] = ((pairs[e] & 0x7fff7fffu) + 0x00800080u) ^ (pairs[e] & 0x80008000u);
+  return make_uint4(bytes_of<true>(sum[0], sum[1]), bytes_of<true>(sum[2], sum[3]), bytes_of<false>(pairs[0], pairs[1]),
+                    bytes_of<false>(pairs[2], pairs[3]));
 }
 
 // A tile of kSide lines. Four neighbouring pairs of a line are a unit of 16 bytes. Units are permuted so that there are

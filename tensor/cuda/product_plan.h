@@ -69,9 +69,9 @@ constexpr ProductPlan plan_product(int64_t m, int64_t n, int64_t k, int64_t batc
 }
 
 // An exact product (tensor/quantized.h) may be cut anywhere, but a slice has at most so many pairs that sums of
-// products of 8 bits stay in int32: those of 131,072 terms of which each is at most 127^2.
-inline constexpr int64_t kMostExactPairs = 1 << 16;
-static_assert(2 * kMostExactPairs * 127 * 127 <= INT32_MAX);
+// products of 8 bits, each of which is at most 2^14, stay in int32.
+inline constexpr int64_t kMostExactPairs = (1 << 16) - 16;
+static_assert(2 * kMostExactPairs << 14 <= INT32_MAX);
 
 struct ExactPlan {
   int64_t slice, slices;  // length of a slice in pairs, and their number

@@ -140,12 +140,12 @@ TEST_P(ExactProducts, OfMatricesAreExactSums) {
     }
 }
 
-// All factors are -8128 = 128 (-63) - 64, whose product on tensor cores has the largest terms, 127^2: sums in int32
-// end before they overflow.
+// All factors are 8064 = 256 32 - 128, whose product on tensor cores has the largest terms, 2^14: sums in int32 end
+// before they overflow.
 TEST_P(ExactProducts, OfManyTermsDoNotOverflow) {
   const int64_t k = 2 * kMostExactPairs + 8198;
-  const Tensor x = Tensor::full({1, 1, k}, -8128.0 / 8192.0);
-  const auto sum = static_cast<float>(k * 8128 * 8128);
+  const Tensor x = Tensor::full({1, 1, k}, 8064.0 / 8192.0);
+  const auto sum = static_cast<float>(k * 8064 * 8064);
   everywhere([&] {
     const Quantized w = quantize_weight(sent(x)), rows = quantize_rows(sent(x), w.channels);
     EXPECT_TRUE(same_bits(exact_matmul(rows, w).to(Device{}), Tensor::full({1, 1}, std::ldexp(sum, -26))));
