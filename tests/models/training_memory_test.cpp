@@ -116,7 +116,8 @@ struct MemoryCase {
   std::string kind;
   std::map<std::string, Setting> settings;
   InputInfo input;
-  double share;  // the maximum fraction of the memory with recomputation
+  double share;        // the maximum fraction of the memory with recomputation
+  double exact_share;  // and with exact numerics
 };
 
 class Networks : public ::testing::TestWithParam<MemoryCase> {};
@@ -151,7 +152,8 @@ TEST_P(Networks, RecomputeToTheSameBitsInLessMemory) {
   }
 }
 
-// Of the activations, an exact product keeps its rounded factor alone, in two bytes an element.
+// Of the activations, an exact product keeps its rounded factor alone, in two bytes an element. What pays for that
+// where images are few are its rounded weights, and in LLaMA that each product of one activation rounds it for itself.
 TEST_P(Networks, KeepLessWithExactNumerics) {
   CpuStream one(1);
   const StreamScope scope(one);
@@ -168,8 +170,7 @@ TEST_P(Networks, KeepLessWithExactNumerics) {
     return most_tensors(1,
                         [&] { micro_batch_gradient(*network, input, target, {}, Rng{.seed = 7, .step = 2}, false); });
   };
-  const double portable = most(Precision::portable), exact = most(Precision::exact);
-  printf("%s portable %.3g exact %.3g ratio %.3f\n", c.kind.c_str(), portable, exact, exact / portable);
+  EXPECT_LE(most(Precision::exact), c.exact_share * most(Precision::portable));
 }
 
 // A step like the previous one. One thread, so that the order of allocations is the same in both.
@@ -198,9 +199,11 @@ const InputInfo kHeldImage{.sample = {32, 32, 3}, .classes = 10};
 const InputInfo kHeldTokens{.sample = {32}, .classes = 50, .dtype = DType::i32};
 INSTANTIATE_TEST_SUITE_P(
     TrainingMemory, Networks,
-    ::testing::Values(MemoryCase{"resnet20", {}, kHeldImage, 0.6}, MemoryCase{"vgg11", {}, kHeldImage, 0.97},
-                      MemoryCase{"gpt", {{"layers", {int64_t{6}}}, {"dropout", {0.1}}}, kHeldTokens, 0.75},
-                      MemoryCase{"llama", {{"layers", {int64_t{6}}}, {"kv_heads", {int64_t{2}}}}, kHeldTokens, 0.75}),
+    ::testing::Values(MemoryCase{"resnet20", {}, kHeldImage, 0.6, 1.05},
+                      MemoryCase{"vgg11", {}, kHeldImage, 0.99, 1.25},
+                      MemoryCase{"gpt", {{"layers", {int64_t{6}}}, {"dropout", {0.1}}}, kHeldTokens, 0.85, 0.85},
+                      MemoryCase{
+                          "llama", {{"layers", {int64_t{6}}}, {"kv_heads", {int64_t{2}}}}, kHeldTokens, 0.75, 1.0}),
     [](const auto& of) { return of.param.kind; });
 
 }  // namespace

@@ -26,8 +26,7 @@ OpRow exact_row(const char* name, Inputs inputs, Inputs large, const Op& op) {
           .oracle = [op](const Tensors& t) { return op(Vars(t.begin(), t.end())).value(); },
           .large = std::move(large),
           .tolerance = kTolerance,
-          .large_tolerance = kTolerance,
-          .on_gpus = true};
+          .large_tolerance = kTolerance};
 }
 
 OpRow exact_conv_row(const char* name, Inputs inputs, Inputs large, const Conv2dOptions& options) {

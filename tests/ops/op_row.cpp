@@ -305,7 +305,7 @@ OpRows::OpRows(std::vector<OpRow> rows) {
       register_test(row, "bits", check_bits);
       register_test(row, "layout", check_layout);
       register_test(row, "replay", check_replay);
-      for (const Device device : row.on_gpus ? devices_of_the_build() : std::vector<Device>{}) {
+      for (const Device device : devices_of_the_build()) {
         if (device.kind == DeviceKind::emulated) register_test(row, "emulated", check_device<DeviceKind::emulated>);
         else register_test(row, "cuda", check_device<DeviceKind::cuda>);
       }

@@ -49,7 +49,6 @@ struct OpRow {
   double tolerance = 2e-6;        // about thirty roundings of 2^-24, because errors of long sums grow slowly
   bool differentiable = true;     // false: the op, for example a comparison, has no gradient
   double large_tolerance = 1e-5;  // sums over thousands of terms
-  bool on_gpus = true;            // false: the op is computed on CPUs only
 };
 
 // Registers the rows' tests with GoogleTest; define one per file at namespace scope.
