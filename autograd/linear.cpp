@@ -9,7 +9,7 @@
 namespace elinvar {
 namespace {
 
-Tensor no_exponents(int64_t count) { return Tensor::zeros({count}, DType::i32); }
+Tensor no_exponents(int64_t count, const Tensor& x) { return Tensor::zeros({count}, DType::i32, x.device()); }
 
 Quantized rounded(const Var& weight) {
   return quantize_weight(weight.value().reshape({weight.dim(0), 1, weight.dim(1)}));
@@ -46,8 +46,9 @@ Var exact_linear(const Var& x, const Var& weight, const Var& bias, const Shape& 
 // Matrices without a batch: a (m, k) times b (k, n).
 Var exact_product(const Var& a, const Var& b) {
   const int64_t m = a.dim(0), k = a.dim(1), n = b.dim(1);
-  const Quantized x = quantize_rows(a.value().reshape({m, 1, k}), no_exponents(k)),
-                  y = quantize_rows(b.value().transpose(0, 1).to_contiguous().reshape({n, 1, k}), no_exponents(k));
+  const Quantized x = quantize_rows(a.value().reshape({m, 1, k}), no_exponents(k, a.value())),
+                  y = quantize_rows(b.value().transpose(0, 1).to_contiguous().reshape({n, 1, k}),
+                                    no_exponents(k, b.value()));
   return record(exact_matmul(x, y), {a, b},
                 [x, y, m, n, da = a.requires_grad(), db = b.requires_grad()](const Tensor& gradient) {
                   const Tensor dc = gradient.reshape({m, 1, n});
