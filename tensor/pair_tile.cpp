@@ -5,12 +5,10 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <utility>
 
-#include "tensor/base/check.h"
 #include "tensor/isa.h"
 #include "tensor/quantized.h"
 
