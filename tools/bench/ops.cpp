@@ -50,6 +50,21 @@ class Cases {
     }
   }
 
+  // The products of a linear layer with exact numerics. Rounding the weight and the input, once for all of them, is not
+  // timed with the gradients.
+  void exact_products() {
+    for (const int64_t n : {512, 1024, 2048, 4096}) {
+      const std::string name = fmt::format("exact {0}x{0}x{0}", n);
+      if (!wanted(name)) continue;
+      const Tensor x = values({n, 1, n}), dy = values({n, 1, n}), weight = values({n, 1, n});
+      const Quantized w = quantize_weight(weight), w_rows = pair_rows(w), rows = quantize_rows(x, w.channels);
+      time_product(name + " forward", n, n, n, [&] { exact_matmul(quantize_rows(x, w.channels), w); });
+      time_product(name + " input", n, n, n, [&] { exact_matmul(quantize_rows(dy, w.rows), w_rows); });
+      time_product(name + " weight", n, n, n,
+                   [&] { exact_matmul(quantize_channels(dy, rows.rows), pair_rows(rows)); });
+    }
+  }
+
   void convolutions() {
     struct Conv {
       int64_t n, size, in, out, kernel, stride;
@@ -135,6 +150,7 @@ class Cases {
 void run_ops(Device device, const std::string& filter, int repeat, Report& report) {
   Cases cases(device, filter, repeat, report);
   cases.products();
+  cases.exact_products();
   cases.convolutions();
   cases.attentions();
   cases.memory();
