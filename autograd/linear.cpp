@@ -1,8 +1,11 @@
 #include "autograd/linear.h"
 
+#include <algorithm>
+
 #include "autograd/precision.h"
 #include "autograd/shape.h"
 #include "tensor/base/check.h"
+#include "tensor/ops/concat.h"
 #include "tensor/ops/matmul.h"
 #include "tensor/ops/reduce.h"
 
@@ -11,34 +14,54 @@ namespace {
 
 Tensor no_exponents(int64_t count, const Tensor& x) { return Tensor::zeros({count}, DType::i32, x.device()); }
 
-Quantized rounded(const Var& weight) {
-  return quantize_weight(weight.value().reshape({weight.dim(0), 1, weight.dim(1)}));
+// Returns weights (out, in) that take the same input as one, rounded.
+Quantized rounded(const std::vector<Var>& weights) {
+  std::vector<Tensor> values;
+  for (const Var& weight : weights) values.push_back(weight.value());
+  const Tensor whole = values.size() == 1 ? values[0] : concat(values, 0);
+  return quantize_weight(whole.reshape({whole.dim(0), 1, whole.dim(1)}));
 }
 
-// The backward pass rounds the weight again: that takes less time than keeping it takes memory.
-Var exact_linear(const Var& x, const Var& weight, const Var& bias, const Shape& shape) {
-  const int64_t in = weight.dim(1), out = weight.dim(0);
+// Returns the parts of a gradient of all weights, or of all biases, that are wanted.
+void give_parts(const Tensor& whole, const std::vector<Var>& parameters, std::vector<Tensor>& grads, size_t first) {
+  int64_t at = 0;
+  for (size_t i = 0; i < parameters.size(); at += parameters[i++].dim(0))
+    if (parameters[i].requires_grad()) grads[first + i] = whole.slice(0, at, at + parameters[i].dim(0));
+}
+
+bool any_requires_grad(const std::vector<Var>& variables) {
+  return std::any_of(variables.begin(), variables.end(), [](const Var& v) { return v.requires_grad(); });
+}
+
+// Returns x times all weights, (.., sum of out). The backward pass rounds weights again: that takes less time than
+// keeping them takes memory.
+Var exact_linear(const Var& x, const std::vector<Var>& weights, const std::vector<Var>& biases, Shape shape) {
+  const int64_t in = weights[0].dim(1);
   Quantized rows;
   Tensor y;
   {
-    const Quantized w = rounded(weight);
+    std::vector<Tensor> added;
+    for (const Var& bias : biases) added.push_back(bias.value());
+    const Quantized w = rounded(weights);
     rows = quantize_rows(x.value().reshape({-1, 1, in}), w.channels);
-    y = exact_matmul(rows, w, bias.defined() ? bias.value() : Tensor{}).reshape(shape);
+    y = exact_matmul(rows, w, added.empty() ? Tensor{} : added.size() == 1 ? added[0] : concat(added, 0));
   }
-  std::vector<Var> inputs{x, weight};
-  if (bias.defined()) inputs.push_back(bias);
-  return record(std::move(y), inputs,
-                [rows, weight, out, x_shape = x.shape(), dx = x.requires_grad(), has_bias = bias.defined(),
-                 db = bias.requires_grad()](const Tensor& gradient) {
+  const int64_t out = y.dim(1);
+  shape[shape.ndim() - 1] = out;
+  std::vector<Var> inputs{x};
+  inputs.insert(inputs.end(), weights.begin(), weights.end());
+  inputs.insert(inputs.end(), biases.begin(), biases.end());
+  return record(y.reshape(shape), inputs,
+                [rows, weights, biases, out, x_shape = x.shape(), dx = x.requires_grad()](const Tensor& gradient) {
                   const Tensor dy = gradient.reshape({-1, 1, out});
-                  std::vector<Tensor> grads(has_bias ? 3 : 2);
+                  std::vector<Tensor> grads(1 + weights.size() + biases.size());
                   if (dx) {
-                    const Quantized w = rounded(weight);
+                    const Quantized w = rounded(weights);
                     grads[0] = exact_matmul(quantize_rows(dy, w.rows), pair_rows(w)).reshape(x_shape);
                   }
-                  if (weight.requires_grad())
-                    grads[1] = exact_matmul(quantize_channels(dy, rows.rows), pair_rows(rows));
-                  if (db) grads[2] = sum_to(dy, {out});
+                  if (any_requires_grad(weights))
+                    give_parts(exact_matmul(quantize_channels(dy, rows.rows), pair_rows(rows)), weights, grads, 1);
+                  if (any_requires_grad(biases)) give_parts(sum_to(dy, {out}), biases, grads, 1 + weights.size());
                   return grads;
                 });
 }
@@ -111,7 +134,8 @@ Var linear(const Var& x, const Var& weight, const Var& bias) {
   Shape shape = x.shape();
   shape[shape.ndim() - 1] = out;
   const Precision precision = product_precision();
-  if (precision == Precision::exact) return exact_linear(x, weight, bias, shape);
+  if (precision == Precision::exact)
+    return exact_linear(x, {weight}, bias.defined() ? std::vector<Var>{bias} : std::vector<Var>{}, shape);
   const Tensor rows = factor("linear", x.value().reshape({-1, in}), precision),
                w = factor("linear", weight.value(), precision);
   Tensor y = matmul(rows, w.transpose(0, 1), bias.defined() ? bias.value() : Tensor{}, precision,
@@ -127,6 +151,26 @@ Var linear(const Var& x, const Var& weight, const Var& bias) {
     if (bias.requires_grad()) grads[2] = sum_to(dy, {out});
     return grads;
   });
+}
+
+std::vector<Var> linears(const Var& x, const std::vector<LinearOperands>& operands) {
+  std::vector<Var> results, weights, biases;
+  if (product_precision() != Precision::exact || operands.size() < 2) {
+    for (const auto& [weight, bias] : operands) results.push_back(linear(x, weight, bias));
+    return results;
+  }
+  std::vector<int64_t> extents;
+  for (const auto& [weight, bias] : operands) {
+    check(weight.ndim() == 2 && x.ndim() >= 1 && x.dim(-1) == weight.dim(1),
+          "[linear] the last extent of the input {} must be that of weight {}", to_string(x.shape()),
+          to_string(weight.shape()));
+    check(bias.defined() == operands[0].bias.defined(),
+          "[linear] either all functions of one input have a bias or none");
+    weights.push_back(weight);
+    if (bias.defined()) biases.push_back(bias);
+    extents.push_back(weight.dim(0));
+  }
+  return split(exact_linear(x, weights, biases, x.shape()), extents, x.ndim() - 1);
 }
 
 }  // namespace elinvar

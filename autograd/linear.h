@@ -11,6 +11,13 @@ Var matmul(const Var& a, const Var& b);
 // x (.., in) times weight (out, in) transposed, plus bias (out) if defined.
 Var linear(const Var& x, const Var& weight, const Var& bias = {});
 
+// Linear functions of one x, in order. Either all have a bias or none. With exact numerics their weights are rounded as
+// one weight, so that x is rounded once (NUMERICS.md, rule E5).
+struct LinearOperands {
+  Var weight, bias;
+};
+std::vector<Var> linears(const Var& x, const std::vector<LinearOperands>& operands);
+
 struct AttentionOptions {
   bool causal = true;  // query i sees keys 0 .. i + (Tk - Tq)
   double scale = 0.0;  // 0 means 1 / sqrt(head size)

@@ -49,12 +49,13 @@ Layer build_attention(Settings& s, const Scope& scope, Flow& flow) {
   const Linear q(scope / "q", channels, channels, linear_init), k(scope / "k", channels, kv, linear_init),
       v(scope / "v", channels, kv, linear_init), out(scope / "out", channels, channels, linear_init);
   return [=](const Var& x, Context&) {
-    Var queries = split_heads(q(x), heads), keys = split_heads(k(x), kv_heads);
+    const std::vector<Var> qkv = linears(x, {q, k, v});
+    Var queries = split_heads(qkv[0], heads), keys = split_heads(qkv[1], kv_heads);
     if (rope) {
       queries = rotary(queries, {base});
       keys = rotary(keys, {base});
     }
-    return out(reshape(attention(queries, keys, split_heads(v(x), kv_heads), {.causal = causal}), x.shape()));
+    return out(reshape(attention(queries, keys, split_heads(qkv[2], kv_heads), {.causal = causal}), x.shape()));
   };
 }
 

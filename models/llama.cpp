@@ -67,8 +67,9 @@ struct LlamaBlock {
 
   Var attend(const Var& x, const Context& context) const {
     const int64_t first = context.cache ? context.cache->length() : 0;
-    const Var queries = rotary(split_heads(q(x), heads), rope, first),
-              keys = rotary(split_heads(k(x), kv_heads), rope, first), values = split_heads(v(x), kv_heads);
+    const std::vector<Var> qkv = linears(x, {q, k, v});
+    const Var queries = rotary(split_heads(qkv[0], heads), rope, first),
+              keys = rotary(split_heads(qkv[1], kv_heads), rope, first), values = split_heads(qkv[2], kv_heads);
     const Var seen =
         context.cache ? context.cache->attend(layer, queries, keys, values) : attention(queries, keys, values);
     return o(reshape(seen, x.shape()));
@@ -76,8 +77,8 @@ struct LlamaBlock {
 
   Residual operator()(Residual x, Context& context) const {
     x += dropout(attend(input_norm(x), context), context);
-    const Var z = post_norm(x);
-    x += dropout(down(silu(gate(z)) * up(z)), context);
+    const std::vector<Var> hidden = linears(post_norm(x), {gate, up});
+    x += dropout(down(silu(hidden[0]) * hidden[1]), context);
     return x;
   }
 };

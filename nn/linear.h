@@ -26,6 +26,7 @@ struct Linear {
 
   // (.., in) -> (.., out)
   Var operator()(const Var& x) const { return linear(x, weight, bias); }
+  operator LinearOperands() const { return {weight, bias}; }
 };
 
 }  // namespace elinvar

@@ -4,9 +4,14 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <functional>
+
 #include "autograd/conv.h"
 #include "autograd/linear.h"
+#include "autograd/pointwise.h"
 #include "autograd/precision.h"
+#include "autograd/reduce.h"
 #include "autograd/shape.h"
 #include "tensor/base/check.h"
 #include "tensor/isa.h"
@@ -212,6 +217,47 @@ TEST(ExactProducts, OtherTypesAndShapesAreRefused) {
         conv2d(zeros({1, 5, 5, 3}), zeros({4, 3, 3, 3}), zeros({3}));
       },
       "the bias must be float32 of shape (4,), got float32 of shape (3,)");
+}
+
+// One rounding for weights that take the same input: the bits are those of one layer with all of their rows.
+TEST(ExactProducts, LinearsOfOneInputAreOneLinear) {
+  const int64_t rows = 5, in = 7;
+  const auto values = [](const Shape& shape, double scale) {
+    Tensor t = Tensor::empty(shape);
+    for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = static_cast<float>(scale * std::sin(1.7 * i + scale));
+    return t;
+  };
+  for (const bool with_bias : {false, true}) {
+    const Var x(values({rows, in}, 1.0), true), a(values({3, in}, 0.3), true), b(values({4, in}, 2.0), true),
+        bias_a = with_bias ? Var(values({3}, 0.5), true) : Var{},
+        bias_b = with_bias ? Var(values({4}, 0.7), true) : Var{};
+    const Tensor dy = values({rows, 7}, 1.3);
+    const auto gradients = [&](const std::function<Var()>& f) {
+      for (Var v : {x, a, b, bias_a, bias_b})
+        if (v.defined()) v.clear_grad();
+      const PrecisionScope scope(Precision::exact);
+      const Var y = f();
+      backward(sum(y * Var(dy)));
+      std::vector<Tensor> all{y.value()};
+      for (const Var& v : {x, a, b, bias_a, bias_b})
+        if (v.defined()) all.push_back(v.grad());
+      return all;
+    };
+    const std::vector<Tensor> jointly = gradients([&] {
+      return concat(linears(x, {{a, bias_a}, {b, bias_b}}), 1);
+    }),
+                              as_one = gradients([&] {
+                                return linear(x, concat({a, b}, 0), with_bias ? concat({bias_a, bias_b}, 0) : Var{});
+                              });
+    ASSERT_EQ(jointly.size(), as_one.size());
+    for (size_t i = 0; i < jointly.size(); ++i) EXPECT_TRUE(same_bits(jointly[i], as_one[i])) << i;
+    const std::vector<Var> portable = linears(x, {{a, bias_a}, {b, bias_b}});
+    EXPECT_TRUE(same_bits(portable[1].value(), linear(x, b, bias_b).value()));
+  }
+  const Var x(values({rows, in}, 1.0)), w(values({3, in}, 1.0)), bias(values({3}, 1.0));
+  const PrecisionScope scope(Precision::exact);
+  EXPECT_THROW(linears(x, {{w, bias}, {w, {}}}), UsageError);
+  EXPECT_THROW(linears(x, {{w, {}}, {Var(values({3, 6}, 1.0)), {}}}), UsageError);
 }
 
 }  // namespace

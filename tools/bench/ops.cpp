@@ -60,8 +60,7 @@ class Cases {
       const Quantized w = quantize_weight(weight), w_rows = pair_rows(w), rows = quantize_rows(x, w.channels);
       time_product(name + " forward", n, n, n, [&] { exact_matmul(quantize_rows(x, w.channels), w); });
       time_product(name + " input", n, n, n, [&] { exact_matmul(quantize_rows(dy, w.rows), w_rows); });
-      time_product(name + " weight", n, n, n,
-                   [&] { exact_matmul(quantize_channels(dy, rows.rows), pair_rows(rows)); });
+      time_product(name + " weight", n, n, n, [&] { exact_matmul(quantize_channels(dy, rows.rows), pair_rows(rows)); });
     }
   }
 
