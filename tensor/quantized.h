@@ -36,7 +36,7 @@ inline constexpr int32_t kMostBalance = 8, kBalanceSlack = 2;  // see quantize_w
 // 2^e as float32, for e in [-126, 127].
 constexpr float power_of_two(int32_t e) { return std::bit_cast<float>((e + 127) << 23); }
 
-// What a product sums over, of which two adjacent numbers are a pair.
+// The dimension over which a product sums. Two adjacent numbers along it are a pair.
 enum class Pairs : uint8_t { channels, rows };
 constexpr Pairs last_of(Pairs) { return Pairs::rows; }  // trace.h
 

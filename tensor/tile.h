@@ -146,7 +146,7 @@ void for_each_chunk(int64_t begin, int64_t end, int64_t k_count, F&& f) {
   } while (k < end);
 }
 
-// What becomes of a sum, besides its place in C.
+// The bias and the exponents that are applied to a finished sum.
 template <class T>
 struct Epilogue {
   const T* bias = nullptr;  // of each column

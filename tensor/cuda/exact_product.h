@@ -1,7 +1,7 @@
 #pragma once
 // The product under exact matmul and exact convolutions on a GPU: C[i, j] sums A[i, k] B[k, j] over pairs k as integers
-// (NUMERICS.md, "Exact numerics"), on tensor cores for integers of 8 bits. Three products, of h, of l and of h + l,
-// make the one of 14 bits. A sum of integers has one value, so no tile, slice or order shows in a result.
+// (NUMERICS.md, "Exact numerics"), on tensor cores for integers of 8 bits. Four products of the bytes h and l of
+// each factor make the one of 14 bits. A sum of integers has one value, so no tile, slice or order shows in a result.
 //
 // A block computes a tile of C over a slice of k, which is short enough for sums in int32. Where k has several slices,
 // their sums go to scratch memory as int64, and a second kernel adds them up.

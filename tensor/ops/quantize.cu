@@ -44,7 +44,7 @@ __device__ inline uint32_t pair_of(int32_t first, int32_t second) {
   return (static_cast<uint32_t>(first) & 0xffffu) | static_cast<uint32_t>(second) << 16;
 }
 
-// What a warp takes of `lines` of `length` elements.
+// The elements of one line that a warp rounds, where there are `lines` lines of `length` elements.
 struct Piece {
   int64_t line;
   int begin, end;

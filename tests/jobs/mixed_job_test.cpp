@@ -16,7 +16,7 @@ namespace {
 
 using test::TinyJob;
 
-// With the numerics that the parameter names.
+// A job whose numerics are the parameter.
 class MixedJob : public TinyJob, public ::testing::WithParamInterface<std::string> {
  protected:
   MixedJob() : TinyJob("numerics = \"" + GetParam() + "\"\n") {}

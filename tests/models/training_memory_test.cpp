@@ -152,8 +152,8 @@ TEST_P(Networks, RecomputeToTheSameBitsInLessMemory) {
   }
 }
 
-// Of the activations, an exact product keeps its rounded factor alone, in two bytes an element. What pays for that
-// where images are few are its rounded weights, and in LLaMA that each product of one activation rounds it for itself.
+// An exact product keeps only the rounded copy of an activation, in two bytes an element. Where images are few, the
+// rounded weights of the current product take more than that saves.
 TEST_P(Networks, KeepLessWithExactNumerics) {
   CpuStream one(1);
   const StreamScope scope(one);
