@@ -1,9 +1,7 @@
 #include "tensor/cuda/kernel.h"
 
-#include "tensor/cuda/reduce.h"
+#include "tensor/cuda/attention_gradients.h"
 #include "tensor/cuda/tile_product.h"
-#include "tensor/math-inl.h"
-#include "tensor/ops/attention.h"
 
 // Each block computes a tile of kSide queries by kSide keys. Scores are recomputed wherever they are needed and exist
 // only in shared memory, one tile at a time, so that the length is unlimited. The forward pass goes over the keys
@@ -14,10 +12,9 @@ namespace {
 
 using V = Vec<float>;
 
-constexpr int kSide = 64, kThreads = 64, kBlocks = 4;  // blocks per multiprocessor: 8 warps, 256 registers per thread
-static_assert(kSide == kRowLanes && kChunk % kSide == 0 && kRowSegment % kSide == 0);
-constexpr int kMostSegments = 16;  // per row of scores
-constexpr int64_t kMostKeys = kMostSegments * kRowSegment;
+constexpr int kSide = kAttentionSide, kThreads = 64;
+constexpr int kBlocks = 4;  // blocks per multiprocessor: 8 warps, 256 registers per thread
+static_assert(kChunk % kSide == 0);
 
 using Mine = ThreadTile<kSide, kSide>;
 using StepTile = TileOfSteps<kSide>;
@@ -119,20 +116,6 @@ struct Block {
   }
 };
 
-// The tile of rows, the head and the panel of columns of a block.
-struct Place {
-  int64_t b, h;
-  int first, column;
-  __device__ Place(int64_t heads, int rows, int size) {
-    const int tiles = (rows + kSide - 1) / kSide, panels = (size + kSide - 1) / kSide;
-    const int block = static_cast<int>(blockIdx.x), tile = block / panels;
-    column = block % panels * kSide;
-    first = tile % tiles * kSide;
-    h = tile / tiles % heads;
-    b = tile / tiles / heads;
-  }
-};
-
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads, kBlocks) forward_tiles(const __grid_constant__ AttentionArgs a) {
   __shared__ StepTile left[2], right[2];
@@ -140,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) forward_tiles(const __grid_
   __shared__ float segments[kMostSegments][kSide], r_of[kSide];
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
-  const Place at(s.heads, tq, size);
+  const AttentionPlace at(s.heads, tq, size);
   const int64_t kv = at.h / (s.heads / s.kv_heads), row_of_stats = (at.b * s.heads + at.h) * s.tq;
   const int t = static_cast<int>(threadIdx.x);
   const Mine mine;
@@ -217,38 +200,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) forward_tiles(const __grid_
               [&](int p, V sum) { return sum * V{r_of[mine.row(p)]}; });
 }
 
-// The statistics of a query that the gradients need.
-struct QueryStats {
-  float m, r, dot;
-};
-
-// Computes sum(do * o) of each query, one warp each.
-__global__ void query_dots(AttentionBackwardArgs a, float* dots) {
-  const int64_t at = thread_of_grid() / 32;
-  if (at >= a.s.batch * a.s.heads * a.s.tq) return;
-  const int64_t t = at % a.s.tq, h = at / a.s.tq % a.s.heads, b = at / a.s.tq / a.s.heads;
-  const float* d_o = a.d_o.of<float>(b, h) + t * a.d_o.time;
-  const float* o = a.o.of<float>(b, h) + t * a.o.time;
-  const float dot = warp_row_dot<float>(
-      a.s.size, [&](int64_t d) { return d_o[d]; }, [&](int64_t d) { return o[d]; });
-  if (threadIdx.x % 32 == 0) dots[at] = dot;
-}
-
-// Loads the queries [first, first + kSide) of head h, one thread each.
-__device__ void load_stats(const AttentionBackwardArgs& a, const float* dots, int64_t b, int64_t h, int first,
-                           QueryStats (&stats)[kSide]) {
-  const int i = first + static_cast<int>(threadIdx.x);
-  const int64_t at = (b * a.s.heads + h) * a.s.tq + i;
-  stats[threadIdx.x] =
-      i < a.s.tq ? QueryStats{a.m.as<float>()[at], a.r.as<float>()[at], dots[at]} : QueryStats{0.0f, 0.0f, 0.0f};
-}
-__device__ float probability(V product, V scale, const QueryStats& query) {
-  return (exp(product * scale - V{query.m}) * V{query.r}).v;
-}
-__device__ float score_gradient(float p, V product, V scale, const QueryStats& query) {
-  return ((V{p} * (product - V{query.dot})) * scale).v;
-}
-
 // Computes dq of a tile of queries.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads, kBlocks)
@@ -258,7 +209,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   __shared__ QueryStats stats[kSide];
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
-  const Place at(s.heads, tq, size);
+  const AttentionPlace at(s.heads, tq, size);
   const int64_t kv = at.h / (s.heads / s.kv_heads);
   const Mine mine;
   const Block<kWidth> block{left, right, size};
@@ -303,7 +254,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   __shared__ QueryStats stats[kSide];
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
-  const Place at(s.kv_heads, tk, size);
+  const AttentionPlace at(s.kv_heads, tk, size);
   const int64_t shared = s.heads / s.kv_heads;
   const Mine mine;
   const Block<kWidth> block{left, right, size};
@@ -352,10 +303,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   block.write(a.dv, at.b, at.h, at.first, tk, at.column, dv, as_it_is);
 }
 
-int64_t blocks_of(int64_t heads, int64_t rows, int64_t size) {
-  return heads * ((rows + kSide - 1) / kSide) * ((size + kSide - 1) / kSide);
-}
-
 // Whether any four neighbours of a head are in 16 aligned bytes.
 bool in_fours(const AttentionShape& s, std::initializer_list<HeadsView> all) {
   return s.size % 4 == 0 && std::all_of(all.begin(), all.end(), [](const HeadsView& x) {
@@ -372,9 +319,7 @@ namespace elinvar {
 template <>
 void attention(Gpu& stream, const AttentionArgs& a) {
   using namespace HWY_NAMESPACE;
-  if (a.s.tk > kMostKeys)
-    throw UsageError("[attention] a GPU takes at most " + std::to_string(kMostKeys) + " keys, got " +
-                     std::to_string(a.s.tk) + "; use --device cpu, or a shorter data.context");
+  check_keys(a.s);
   launch(stream, "attention", {.blocks = blocks_of(a.s.batch * a.s.heads, a.s.tq, a.s.size), .threads = kThreads},
          in_fours(a.s, {a.q, a.k, a.v, a.o}) ? forward_tiles<4> : forward_tiles<1>, a);
 }
@@ -384,7 +329,7 @@ void attention_backward(Gpu& stream, const AttentionBackwardArgs& a) {
   using namespace HWY_NAMESPACE;
   const int64_t queries = a.s.batch * a.s.heads * a.s.tq;
   const DeviceScratch<float> dots(stream, queries);
-  launch(stream, "attention_query_dots", {.blocks = warp_blocks(queries)}, query_dots, a, dots.data());
+  launch(stream, "attention_query_dots", {.blocks = warp_blocks(queries)}, query_dots, a.s, a.d_o, a.o, dots.data());
   const bool fours = in_fours(a.s, {a.q, a.k, a.v, a.d_o, a.dq, a.dk, a.dv});
   launch(stream, "attention_query_gradients",
          {.blocks = blocks_of(a.s.batch * a.s.heads, a.s.tq, a.s.size), .threads = kThreads},

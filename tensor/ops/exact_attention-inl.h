@@ -20,6 +20,8 @@ namespace elinvar {
 #define ELINVAR_TENSOR_OPS_EXACT_ATTENTION_ONCE_
 namespace {
 
+static_assert(kQueryBlock == kExactQueryBlock);
+
 // One head: rows over time.
 struct Head {
   const Pair* q;

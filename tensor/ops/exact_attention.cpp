@@ -83,7 +83,7 @@ QuantizedHeads quantized_heads(const Quantized& x, const Shape& shape, int64_t p
         "[exact_attention] rows of heads of shape {} expected, got pairs {}", to_string(shape), to_string(x.q.shape()));
   const int64_t width = x.q.dim(2), skipped = i * heads;
   return {static_cast<const Pair*>(x.q.raw()) + skipped * width,
-          x.rows.data<int32_t>() + skipped,
+          static_cast<const int32_t*>(x.rows.raw()) + skipped,
           time * parts * heads,
           parts * heads,
           1,
@@ -91,15 +91,16 @@ QuantizedHeads quantized_heads(const Quantized& x, const Shape& shape, int64_t p
 }
 HeadsView value_heads(Tensor& t, const Shape& shape, int64_t parts = 1, int64_t i = 0) {
   const int64_t row = shape[2] * shape[3];
-  return {t.data<float>() + i * row, shape[1] * parts * row, parts * row, shape[3]};
+  return {static_cast<float*>(t.raw()) + i * row, shape[1] * parts * row, parts * row, shape[3]};
 }
 
 AttentionResult forward(const AttentionShape& s, const QuantizedHeads& q, const QuantizedHeads& k,
-                        const QuantizedHeads& v) {
+                        const QuantizedHeads& v, Device device) {
   const Shape shape{s.batch, s.tq, s.heads, s.size}, rows{s.batch, s.heads, s.tq};
-  AttentionResult result{Tensor::empty(shape, DType::f32), Tensor::empty(rows, DType::f32),
-                         Tensor::empty(rows, DType::f32)};
-  exact_attention(cpu_stream(), {s, q, k, v, value_heads(result.o, shape), out(result.m), out(result.r)});
+  AttentionResult result{Tensor::empty(shape, DType::f32, device), Tensor::empty(rows, DType::f32, device),
+                         Tensor::empty(rows, DType::f32, device)};
+  const ExactAttentionArgs args{s, q, k, v, value_heads(result.o, shape), out(result.m), out(result.r)};
+  on(device, [&](auto& stream) { exact_attention(stream, args); });
   return result;
 }
 
@@ -109,32 +110,35 @@ void backward(const AttentionShape& s, const Tensor& d_o_in, const AttentionResu
   const Shape shape{s.batch, s.tq, s.heads, s.size}, rows{s.batch, s.heads, s.tq};
   Tensor d_o = operand("exact_attention_backward", "the gradient", d_o_in, shape, result.o), o = result.o;
   const Quantized d_o_rounded = quantize_heads(d_o);
-  exact_attention_backward(cpu_stream(), {.s = s,
-                                          .q = q,
-                                          .k = k,
-                                          .v = v,
-                                          .d_o = quantized_heads(d_o_rounded, shape),
-                                          .o = value_heads(o, shape),
-                                          .d_o_values = value_heads(d_o, shape),
-                                          .m = in(result.m),
-                                          .r = in(result.r),
-                                          .dq = dq,
-                                          .dk = dk,
-                                          .dv = dv});
+  const ExactAttentionBackwardArgs args{.s = s,
+                                        .q = q,
+                                        .k = k,
+                                        .v = v,
+                                        .d_o = quantized_heads(d_o_rounded, shape),
+                                        .o = value_heads(o, shape),
+                                        .d_o_values = value_heads(d_o, shape),
+                                        .m = in(result.m),
+                                        .r = in(result.r),
+                                        .dq = dq,
+                                        .dk = dk,
+                                        .dv = dv};
+  on(o.device(), [&](auto& stream) { exact_attention_backward(stream, args); });
 }
 
 AttentionResult exact_attention_of(const Quantized& q, const Quantized& k, const Quantized& v, const Shape& q_shape,
                                    const Shape& k_shape, bool causal, double scale) {
   const AttentionShape s = attention_shape(DType::f32, q_shape, k_shape, k_shape, causal, scale);
-  return forward(s, quantized_heads(q, q_shape), quantized_heads(k, k_shape), quantized_heads(v, k_shape));
+  return forward(s, quantized_heads(q, q_shape), quantized_heads(k, k_shape), quantized_heads(v, k_shape),
+                 q.q.device());
 }
 
 AttentionGradients exact_attention_backward_of(const Tensor& d_o, const Quantized& q, const Quantized& k,
                                                const Quantized& v, const Shape& q_shape, const Shape& k_shape,
                                                const AttentionResult& result, bool causal, double scale) {
   const AttentionShape s = attention_shape(DType::f32, q_shape, k_shape, k_shape, causal, scale);
-  AttentionGradients g{Tensor::empty(q_shape, DType::f32), Tensor::empty(k_shape, DType::f32),
-                       Tensor::empty(k_shape, DType::f32)};
+  const Device device = d_o.device();
+  AttentionGradients g{Tensor::empty(q_shape, DType::f32, device), Tensor::empty(k_shape, DType::f32, device),
+                       Tensor::empty(k_shape, DType::f32, device)};
   backward(s, d_o, result, quantized_heads(q, q_shape), quantized_heads(k, k_shape), quantized_heads(v, k_shape),
            value_heads(g.dq, q_shape), value_heads(g.dk, k_shape), value_heads(g.dv, k_shape));
   return g;
@@ -149,14 +153,14 @@ AttentionResult exact_self_attention_of(const Quantized& qkv, const Shape& qkv_s
   const Shape shape = heads_shape(qkv_shape);
   const AttentionShape s = attention_shape(DType::f32, shape, shape, shape, causal, scale);
   return forward(s, quantized_heads(qkv, shape, 3, 0), quantized_heads(qkv, shape, 3, 1),
-                 quantized_heads(qkv, shape, 3, 2));
+                 quantized_heads(qkv, shape, 3, 2), qkv.q.device());
 }
 
 Tensor exact_self_attention_backward_of(const Tensor& d_o, const Quantized& qkv, const Shape& qkv_shape,
                                         const AttentionResult& result, bool causal, double scale) {
   const Shape shape = heads_shape(qkv_shape);
   const AttentionShape s = attention_shape(DType::f32, shape, shape, shape, causal, scale);
-  Tensor d_qkv = Tensor::empty(qkv_shape, DType::f32);
+  Tensor d_qkv = Tensor::empty(qkv_shape, DType::f32, d_o.device());
   backward(s, d_o, result, quantized_heads(qkv, shape, 3, 0), quantized_heads(qkv, shape, 3, 1),
            quantized_heads(qkv, shape, 3, 2), value_heads(d_qkv, shape, 3, 0), value_heads(d_qkv, shape, 3, 1),
            value_heads(d_qkv, shape, 3, 2));
@@ -192,10 +196,8 @@ const Op kExactSelfAttentionBackward(
 }  // namespace
 
 Quantized quantize_heads(const Tensor& x) {
-  check(x.device().kind == DeviceKind::cpu,
-        "[exact_attention] attention has exact products on CPUs only so far; use --device cpu, or portable numerics");
   const int64_t size = x.dim(-1);
-  return quantize_rows(x.reshape({-1, 1, size}), Tensor::zeros({size}, DType::i32));
+  return quantize_rows(x.reshape({-1, 1, size}), Tensor::zeros({size}, DType::i32, x.device()));
 }
 
 AttentionResult exact_attention(const Quantized& q, const Quantized& k, const Quantized& v, const Shape& q_shape,

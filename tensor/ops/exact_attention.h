@@ -14,6 +14,8 @@ struct QuantizedHeads {
   int64_t width = 0;                      // pairs in a row
 };
 
+inline constexpr int64_t kExactQueryBlock = 64;  // sums over queries are exact in blocks of this many
+
 struct ExactAttentionArgs {
   AttentionShape s;
   QuantizedHeads q, k, v;
@@ -21,6 +23,8 @@ struct ExactAttentionArgs {
   Out m, r;  // (B, H, Tq)
 };
 void exact_attention(CpuStream&, const ExactAttentionArgs&);
+template <class B>
+void exact_attention(GpuStream<B>&, const ExactAttentionArgs&);
 
 struct ExactAttentionBackwardArgs {
   AttentionShape s;
@@ -30,6 +34,8 @@ struct ExactAttentionBackwardArgs {
   HeadsView dq, dk, dv;
 };
 void exact_attention_backward(CpuStream&, const ExactAttentionBackwardArgs&);
+template <class B>
+void exact_attention_backward(GpuStream<B>&, const ExactAttentionBackwardArgs&);
 
 // Rounds x (.., D), a head at each position, for attention.
 Quantized quantize_heads(const Tensor& x);

@@ -40,6 +40,8 @@ OpRow exact_conv_row(const char* name, Inputs inputs, Inputs large, const Conv2d
 Var linear_of(const Vars& v) { return linear(v[0], v[1], v.size() > 2 ? v[2] : Var{}); }
 Var matmul_of(const Vars& v) { return matmul(v[0], v[1]); }
 
+Var attention_of(const Vars& v) { return attention(v[0], v[1], v[2]); }
+
 const OpRows exact_product_rows({
     exact_row("linear", {{{6, 5}}, {{4, 5}}}, {{{101, 73}}, {{37, 73}}}, linear_of),
     exact_row("linear_bias", {{{2, 3, 5}}, {{7, 5}}, {{7}}}, {{{3, 100, 1100}}, {{90, 1100}}, {{90}}}, linear_of),
@@ -60,6 +62,14 @@ const OpRows exact_product_rows({
                    {.padding = {2, 2}, .dilation = {2, 2}}),
     exact_conv_row("conv2d_grouped", {{{1, 5, 5, 8}}, {{4, 3, 3, 4}}}, {{{2, 12, 12, 48}}, {{32, 3, 3, 24}}},
                    {.padding = {1, 1}}),
+    exact_row("attention", {{{2, 5, 2, 4}}, {{2, 5, 2, 4}}, {{2, 5, 2, 4}}},
+              {{{1, 200, 2, 24}}, {{1, 200, 2, 24}}, {{1, 200, 2, 24}}}, attention_of),
+    exact_row("attention_grouped", {{{2, 3, 4, 4}}, {{2, 5, 2, 4}}, {{2, 5, 2, 4}}},
+              {{{2, 90, 4, 17}}, {{2, 100, 2, 17}}, {{2, 100, 2, 17}}}, attention_of),
+    exact_row("attention_full", {{{1, 4, 2, 3}}, {{1, 6, 2, 3}}, {{1, 6, 2, 3}}}, {},
+              [](const Vars& v) { return attention(v[0], v[1], v[2], {.causal = false}); }),
+    exact_row("self_attention", {{{2, 5, 3, 2, 4}}}, {{{2, 130, 3, 3, 32}}},
+              [](const Vars& v) { return self_attention(v[0]); }),
     // The channels of an odd group, and depthwise convolutions, are portable.
     exact_conv_row("conv2d_odd_groups", {{{1, 5, 5, 6}}, {{4, 3, 3, 3}}}, {{{2, 12, 12, 18}}, {{12, 3, 3, 9}}},
                    {.padding = {1, 1}}),

@@ -2,16 +2,17 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
-#include "tensor/isa.h"
+#include "tensor/numerics.h"
 #include "tensor/ops/exact_attention.h"
 #include "tensor/ops/matmul.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/ops/reduce.h"
-#include "tensor/pair_tile.h"
 #include "tensor/philox.h"
 #include "tests/support/bits.h"
+#include "tests/tensor/exact_reference.h"
 
 namespace elinvar::test {
 namespace {
@@ -42,6 +43,18 @@ struct Attended {
 
 // Sums over queries are exact in blocks of this many.
 constexpr int64_t kSummedQueries = 64;
+
+// The sum of a b by rule 11; rows of at most a segment.
+float row_dot(const Tensor& a, const Tensor& b) {
+  std::array<float, kRowLanes> lanes = {};
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    float& lane = lanes[static_cast<size_t>(i % kRowLanes)];
+    lane = std::fma(a.data<float>()[i], b.data<float>()[i], lane);
+  }
+  for (size_t half = lanes.size() / 2; half > 0; half /= 2)
+    for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  return lanes[0];
+}
 
 Attended attention_by_products(const AttentionCase& c, const Tensor& q, const Tensor& k, const Tensor& v,
                                const Tensor& d_o) {
@@ -75,7 +88,7 @@ Attended attention_by_products(const AttentionCase& c, const Tensor& q, const Te
 
         const Tensor g = rows_of_head(d_o, b, h, i, i + 1), p = mul(e, r),
                      dp = exact_matmul(quantize_rows(g, none), values),
-                     dot = sum_to(mul(g.reshape({1, c.size}), o), {1, 1}), ds = mul(mul(p, sub(dp, dot)), scale),
+                     dot = Tensor::full({1, 1}, row_dot(g, o), DType::f32), ds = mul(mul(p, sub(dp, dot)), scale),
                      dq = exact_matmul(quantize_rows(ds.reshape({1, 1, n}), keys.rows), pair_rows(keys));
         std::copy_n(dq.data<float>(), c.size, row_of(a.gradients.dq, b, i, h));
         std::copy_n(p.data<float>(), n, p_all.data<float>() + i * c.tk);
@@ -101,35 +114,91 @@ Attended attention_by_products(const AttentionCase& c, const Tensor& q, const Te
   return a;
 }
 
-TEST(ExactAttention, IsMadeOfExactProducts) {
+// The attention of q, k, v and its gradients for d_o, computed on a device.
+Attended attended(Device device, const AttentionCase& c, const std::array<Tensor, 4>& operands) {
+  const Shape q_shape = operands[0].shape(), k_shape = operands[1].shape();
+  const auto rounded = [&](size_t i) { return quantize_heads(operands[i].to(device)); };
+  const Quantized q = rounded(0), k = rounded(1), v = rounded(2);
+  AttentionResult result = exact_attention(q, k, v, q_shape, k_shape, c.causal, 0);
+  AttentionGradients g =
+      exact_attention_backward(operands[3].to(device), q, k, v, q_shape, k_shape, result, c.causal, 0);
+  // Where a sum of weights is NaN, the largest of the numbers among the scores has no meaning.
+  result.m = result.m.to(Device{}), result.r = result.r.to(Device{});
+  for (int64_t i = 0; i < result.m.numel(); ++i)
+    if (std::isnan(result.r.data<float>()[i])) result.m.data<float>()[i] = 0.0f;
+  return {std::move(result), std::move(g)};
+}
+
+class ExactAttention : public ExactTest {};
+INSTANTIATE_TEST_SUITE_P(, ExactAttention, ::testing::ValuesIn(all_devices()),
+                         [](const auto& param) { return std::string(name_of(param.param.kind)); });
+
+void expect_same(const Attended& here, const Attended& expected) {
+  const auto same = [](const char* what, const Tensor& a, const Tensor& b) {
+    EXPECT_TRUE(same_bits(a.to(Device{}), b)) << what;
+  };
+  same("o", here.result.o, expected.result.o);
+  same("m", here.result.m, expected.result.m);
+  same("r", here.result.r, expected.result.r);
+  same("dq", here.gradients.dq, expected.gradients.dq);
+  same("dk", here.gradients.dk, expected.gradients.dk);
+  same("dv", here.gradients.dv, expected.gradients.dv);
+}
+
+TEST_P(ExactAttention, IsMadeOfExactProducts) {
   for (const AttentionCase& c : {AttentionCase{1, 3, 3, 1, 1, 4, true},
                                  {2, 5, 9, 2, 1, 7, true},
                                  {1, 6, 4, 2, 2, 16, false},
                                  {1, 150, 150, 2, 1, 24, true},
-                                 {1, 70, 131, 1, 1, 33, false}}) {
+                                 {1, 70, 131, 1, 1, 33, false},
+                                 {1, 66, 129, 3, 1, 130, true}}) {
+    SCOPED_TRACE(fmt::format("{} queries, {} keys", c.tq, c.tk));
     const Tensor q = random_heads({c.batch, c.tq, c.heads, c.size}, 1),
                  k = random_heads({c.batch, c.tk, c.kv_heads, c.size}, 2),
                  v = random_heads({c.batch, c.tk, c.kv_heads, c.size}, 3), d_o = random_heads(q.shape(), 4);
     const Attended expected = attention_by_products(c, q, k, v, d_o);
-    for (const Isa isa : available_isas()) {
-      set_isa(isa);
-      for (const bool dot : {false, true}) {
-        use_dot_products(dot);
-        SCOPED_TRACE(fmt::format("{} queries, {} keys, {} {}", c.tq, c.tk, name_of(isa), dot));
-        const Quantized qs = quantize_heads(q), ks = quantize_heads(k), vs = quantize_heads(v);
-        const AttentionResult result = exact_attention(qs, ks, vs, q.shape(), k.shape(), c.causal, 0);
-        EXPECT_TRUE(same_bits(result.o, expected.result.o));
-        EXPECT_TRUE(same_bits(result.m, expected.result.m));
-        EXPECT_TRUE(same_bits(result.r, expected.result.r));
-        const AttentionGradients g =
-            exact_attention_backward(d_o, qs, ks, vs, q.shape(), k.shape(), result, c.causal, 0);
-        EXPECT_TRUE(same_bits(g.dq, expected.gradients.dq));
-        EXPECT_TRUE(same_bits(g.dk, expected.gradients.dk));
-        EXPECT_TRUE(same_bits(g.dv, expected.gradients.dv));
-      }
-    }
-    set_isa(available_isas().back());
+    everywhere([&] { expect_same(attended(device_, c, {q, k, v, d_o}), expected); });
   }
+}
+
+// Weights that are added in several segments (rule 11), and lines with zeros, infinities and NaN.
+TEST_P(ExactAttention, IsThatOfCpus) {
+  if (on_cpu()) GTEST_SKIP() << "the CPU is what devices are compared with";
+  for (const AttentionCase& c : {AttentionCase{1, 2, 4200, 1, 1, 2, true}, {1, 67, 80, 2, 1, 8, true}}) {
+    SCOPED_TRACE(fmt::format("{} queries, {} keys", c.tq, c.tk));
+    const bool is_long = c.tk > kRowSegment;
+    const Tensor q = random_heads({c.batch, c.tq, c.heads, c.size}, 1),
+                 k = random_heads({c.batch, c.tk, c.kv_heads, c.size}, 2),
+                 v = random_heads({c.batch, c.tk, c.kv_heads, c.size}, 3), d_o = random_heads(q.shape(), 4);
+    for (const float special : {0.0f, INFINITY, NAN})
+      for (size_t which = 0; which < 4; ++which) {
+        if (is_long && (special != 0.0f || which > 0)) continue;
+        SCOPED_TRACE(fmt::format("{} in operand {}", special, which));
+        std::array<Tensor, 4> operands = {q.clone(), k.clone(), v.clone(), d_o.clone()};
+        Tensor& x = operands[which];
+        const int64_t row = x.dim(1) / 2 * x.dim(2) * x.dim(3);
+        std::fill_n(x.data<float>() + row, special == 0.0f ? c.size : 1, special);
+        expect_same(attended(device_, c, operands), attended(Device{}, c, operands));
+      }
+  }
+}
+
+TEST_P(ExactAttention, TakesOneTensorOfAllThree) {
+  const Shape shape{2, 70, 3, 2, 10}, heads{2, 70, 2, 10};
+  const Tensor x = random_heads({2, 70, 6, 10}, 1).reshape(shape), d_o = random_heads(heads, 2);
+  const auto part = [&](const Tensor& all, int64_t i) { return all.select(2, i).to_contiguous(); };
+  const Quantized q = quantize_heads(part(x, 0)), k = quantize_heads(part(x, 1)), v = quantize_heads(part(x, 2));
+  const AttentionResult expected = exact_attention(q, k, v, heads, heads, true, 0);
+  const AttentionGradients g = exact_attention_backward(d_o, q, k, v, heads, heads, expected, true, 0);
+  everywhere([&] {
+    const Quantized qkv = quantize_heads(sent(x));
+    const AttentionResult result = exact_self_attention(qkv, shape, true, 0);
+    EXPECT_TRUE(same_bits(result.o.to(Device{}), expected.o));
+    const Tensor d_qkv = exact_self_attention_backward(sent(d_o), qkv, shape, result, true, 0).to(Device{});
+    EXPECT_TRUE(same_bits(part(d_qkv, 0), g.dq));
+    EXPECT_TRUE(same_bits(part(d_qkv, 1), g.dk));
+    EXPECT_TRUE(same_bits(part(d_qkv, 2), g.dv));
+  });
 }
 
 }  // namespace

@@ -16,7 +16,6 @@
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/matmul.h"
 #include "tests/support/bits.h"
-#include "tests/support/other_devices.h"
 #include "tests/tensor/exact_reference.h"
 
 namespace elinvar::test {
@@ -25,31 +24,7 @@ namespace {
 constexpr Magnitudes kAllMagnitudes[] = {Magnitudes::normal, Magnitudes::largest, Magnitudes::mixed,
                                          Magnitudes::endless};
 
-// The test of a device gives its ops the same inputs, and expects of them the same results.
-class ExactProducts : public ::testing::TestWithParam<Device> {
- protected:
-  void SetUp() override {
-    if (!is_here(device_)) GTEST_SKIP() << "this machine has no GPU";
-  }
-  bool on_cpu() const { return device_.kind == DeviceKind::cpu; }
-  Tensor sent(const Tensor& x) const { return x.to(device_); }
-
-  // Calls f on the device; on CPUs with every set of instructions and several numbers of threads.
-  void everywhere(const std::function<void()>& f) const {
-    if (!on_cpu()) return f();
-    with_every_kernel([&](const std::string& how) {
-      SCOPED_TRACE(how);
-      f();
-    });
-  }
-  const Device device_ = GetParam();
-};
-
-std::vector<Device> all_devices() {
-  std::vector<Device> devices = devices_of_the_build();
-  devices.push_back({});
-  return devices;
-}
+class ExactProducts : public ExactTest {};
 INSTANTIATE_TEST_SUITE_P(, ExactProducts, ::testing::ValuesIn(all_devices()),
                          [](const auto& param) { return std::string(name_of(param.param.kind)); });
 

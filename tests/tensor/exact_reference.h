@@ -1,18 +1,21 @@
 #pragma once
 // The rule of exact products (tensor/quantized.h) in plain int64 and float64, and the kernels in all their versions.
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "tensor/isa.h"
 #include "tensor/pair_tile.h"
 #include "tensor/philox.h"
 #include "tensor/quantized.h"
 #include "tensor/stream.h"
+#include "tests/support/other_devices.h"
 
 namespace elinvar::test {
 
@@ -78,6 +81,32 @@ inline void with_every_kernel(const std::function<void(const std::string&)>& f) 
     }
   }
   set_isa(available_isas().back());
+}
+
+// The test of a device gives its ops the same inputs, and expects of them the same results.
+class ExactTest : public ::testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override {
+    if (!is_here(device_)) GTEST_SKIP() << "this machine has no GPU";
+  }
+  bool on_cpu() const { return device_.kind == DeviceKind::cpu; }
+  Tensor sent(const Tensor& x) const { return x.to(device_); }
+
+  // Calls f on the device; on CPUs with every set of instructions and several numbers of threads.
+  void everywhere(const std::function<void()>& f) const {
+    if (!on_cpu()) return f();
+    with_every_kernel([&](const std::string& how) {
+      SCOPED_TRACE(how);
+      f();
+    });
+  }
+  const Device device_ = GetParam();
+};
+
+inline std::vector<Device> all_devices() {
+  std::vector<Device> devices = devices_of_the_build();
+  devices.push_back({});
+  return devices;
 }
 
 }  // namespace elinvar::test

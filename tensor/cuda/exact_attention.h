@@ -1,0 +1,287 @@
+#pragma once
+// Exact attention on a GPU (NUMERICS.md, rule E7): products of tiles of a head by a block, on tensor cores for
+// integers, and how scores become factors. Only ops/exact_attention*.cu include it.
+//
+// A block keeps 64 rows (queries, or keys for their gradients) as integers of 8 bits in shared memory, and passes over
+// tiles of 32 of the others: so the sums of a score and those of a result fit into a thread's registers together.
+#include <cstring>
+
+#include "tensor/cuda/attention_tile.h"
+#include "tensor/cuda/exact_product.h"
+#include "tensor/cuda/quantize.h"
+#include "tensor/ops/exact_attention.h"
+
+namespace elinvar::HWY_NAMESPACE::exact {
+
+constexpr int kSide = kAttentionSide, kOthers = kSide / 2, kThreads = 128, kBlocks = 2;  // blocks per multiprocessor
+static_assert(kSide == kExactQueryBlock && kOthers == 2 * kPairSteps);
+
+using Tile = SliceTile<kSide>;
+using OtherTile = SliceTile<kOthers>;
+using Rows = MatrixOperand<true, uint32_t>;
+using RowPairs = MatrixOperand<false, uint32_t>;
+
+// The sums of a block, kSide rows by kWide columns. A warp has 32 rows and half of the columns.
+template <int kWide>
+class HeadSums {
+ public:
+  static constexpr int kAcross = kWide / 16, kRows = 4, kColumns = 2 * kAcross;  // of a thread
+  __device__ static int row(int r) {
+    return static_cast<int>(threadIdx.x) / 64 * 32 + 16 * (r / 2) + 8 * (r % 2) + lane_group();
+  }
+  __device__ static int column(int c) { return half() * (kWide / 2) + 8 * (c / 2) + 2 * lane_in_group() + c % 2; }
+  __device__ static int half() { return static_cast<int>(threadIdx.x) / 32 % 2; }
+
+  __device__ void add(const Tile& a, const SliceTile<kWide>& b) {
+    BytesA h[2], l[2];
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      const uint4 x = a.at[Tile::place(row(2 * m), lane_in_group())],
+                  y = a.at[Tile::place(row(2 * m + 1), lane_in_group())];
+      h[m] = {{x.x, y.x, x.y, y.y}};
+      l[m] = {{x.z, y.z, x.w, y.w}};
+    }
+#pragma unroll
+    for (int n = 0; n < kAcross; ++n) {
+      const uint4 x = b.at[SliceTile<kWide>::place(half() * (kWide / 2) + 8 * n + lane_group(), lane_in_group())];
+      const BytesB of_h{{x.x, x.y}}, of_l{{x.z, x.w}};
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        multiply_add(high_[m][n], h[m], of_h);
+        multiply_add(middle_[m][n], h[m], of_l);
+        multiply_add(low_[m][n], l[m], of_l);
+      }
+#pragma unroll
+      for (int m = 0; m < 2; ++m) multiply_add(middle_[m][n], l[m], of_h);
+    }
+  }
+
+  // A sum of at most 2^17 terms, rounded to float32.
+  __device__ float sum(int r, int c) const {
+    return static_cast<float>(int64_t{at(high_, r, c)} * (1 << 16) + int64_t{at(middle_, r, c)} * (1 << 8) +
+                              at(low_, r, c));
+  }
+  // The same of at most kChunk terms, as a multiple of 2^12 that float32 holds, plus the rest.
+  __device__ float short_sum(int r, int c) const {
+    static_assert(kChunk <= 512);
+    const int32_t lower = at(middle_, r, c) * (1 << 8) + at(low_, r, c);
+    return std::fma(static_cast<float>(at(high_, r, c) * (1 << 4) + (lower >> 12)), 4096.0f,
+                    static_cast<float>(lower & 4095));
+  }
+
+ private:
+  __device__ static int32_t at(const IntegerSums (&sums)[2][kAcross], int r, int c) {
+    return sums[r / 2][c / 2].at[r % 2 * 2 + c % 2];
+  }
+
+  IntegerSums high_[2][kAcross], middle_[2][kAcross], low_[2][kAcross];
+};
+using ScoreSums = HeadSums<kOthers>;
+using ResultSums = HeadSums<kSide>;
+
+// A thread's numbers of a tile, where its sums are. each<Sums>(f) calls f(r, c) for them.
+constexpr int kRows = ScoreSums::kRows;
+template <class Sums>
+using Numbers = float[kRows][Sums::kColumns];
+template <class Sums, class F>
+__device__ void each(F f) {
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+#pragma unroll
+    for (int c = 0; c < Sums::kColumns; ++c) f(r, c);
+}
+__device__ inline int row_of(int r) { return ScoreSums::row(r); }
+
+// One head: rows over time, and their exponents.
+struct ExactHead {
+  Rows rows;
+  const int32_t* exponents;
+  int64_t time;
+  int count;
+
+  __device__ ExactHead(const QuantizedHeads& all, int64_t b, int64_t h, int64_t rows_of_head)
+      : rows{static_cast<const uint32_t*>(all.q) + (b * all.batch + h * all.head) * all.width, all.time * all.width, 1,
+             0},
+        exponents(all.exponents + b * all.batch + h * all.head),
+        time(all.time),
+        count(static_cast<int>(rows_of_head)) {}
+  // The exponent of row t; one that does not exist has 0.
+  __device__ int32_t exponent(int t) const { return t < count ? exponents[t * time] : 0; }
+};
+
+// What products over rows of heads need: rows 2 t and 2 t + 1 in pairs, (B, H, (T + 1) / 2, D).
+struct PairedHeads {
+  uint32_t* pairs;
+  int64_t heads, pair_count, size;
+  __device__ RowPairs of(int64_t b, int64_t h) const {
+    return {pairs + (b * heads + h) * pair_count * size, 1, size, 0};
+  }
+};
+
+static __global__ void pair_rows_of_heads(QuantizedHeads from, int64_t batch, int64_t time, PairedHeads to) {
+  for (int64_t i = thread_of_grid(); i < batch * to.heads * to.pair_count * to.size; i += grid_stride()) {
+    const int64_t d = i % to.size, t = i / to.size % to.pair_count * 2, h = i / to.size / to.pair_count % to.heads,
+                  b = i / to.size / to.pair_count / to.heads;
+    const auto* const first =
+        static_cast<const int16_t*>(from.q) + (b * from.batch + t * from.time + h * from.head) * 2 * from.width + d;
+    to.pairs[i] = pair_of(*first, t + 1 < time ? first[from.time * 2 * from.width] : 0);
+  }
+}
+
+// largest[b, h, t] is the largest exponent of rows 0 .. t. One warp for each head.
+static __global__ void largest_exponents(QuantizedHeads from, int64_t batch, int64_t heads, int64_t time,
+                                         int32_t* largest) {
+  const int64_t head = thread_of_grid() / 32;
+  if (head >= batch * heads) return;
+  const int32_t* const exponents = from.exponents + head / heads * from.batch + head % heads * from.head;
+  int32_t most = INT32_MIN;
+  for (int64_t first = 0; first < time; first += 32) {
+    const int64_t t = first + lane();
+    if (t < time) most = larger(most, exponents[t * from.time]);
+    for (int s = 1; s < 32; s *= 2) most = larger(most, __shfl_sync(kWholeWarp, most, larger(lane() - s, 0)));
+    if (t < time) largest[head * time + t] = most;
+    most = __shfl_sync(kWholeWarp, most, 31);
+  }
+}
+
+// Scratch memory for the above.
+class HeadPairs {
+ public:
+  HeadPairs(Gpu& stream, const QuantizedHeads& heads, int64_t batch, int64_t count, int64_t time, int64_t size)
+      : scratch_(stream, batch * count * ((time + 1) / 2) * size),
+        paired_{scratch_.data(), count, (time + 1) / 2, size} {
+    launch(stream, "exact_attention_pairs", {.blocks = blocks_for(batch * count * ((time + 1) / 2) * size)},
+           pair_rows_of_heads, heads, batch, time, paired_);
+  }
+  const PairedHeads& paired() const { return paired_; }
+
+ private:
+  DeviceScratch<uint32_t> scratch_;
+  PairedHeads paired_;
+};
+class LargestExponents {
+ public:
+  LargestExponents(Gpu& stream, const QuantizedHeads& heads, int64_t batch, int64_t count, int64_t time)
+      : scratch_(stream, batch * count * time) {
+    launch(stream, "exact_attention_exponents", {.blocks = warp_blocks(batch * count)}, largest_exponents, heads, batch,
+           count, time, scratch_.data());
+  }
+  const int32_t* data() const { return scratch_.data(); }
+
+ private:
+  DeviceScratch<int32_t> scratch_;
+};
+
+// The tiles that hold the channels of kSide rows.
+constexpr int steps_of(int64_t size) { return static_cast<int>((size + kOthers - 1) / kOthers); }
+
+// Brings rows from i0 on to shared memory. A barrier must follow.
+template <int kWidth>
+__device__ void keep_rows(const ExactHead& x, int i0, int size, Tile* to) {
+  const int pairs = (size + 1) / 2;
+  PairLoader<Rows, kSide, kThreads, kWidth> rows(x.rows, 0, i0, x.count, 0);
+  for (int step = 0; step < steps_of(size); ++step) {
+    rows.load(step == 0 ? 0 : kPairSteps, pairs - step * kPairSteps);
+    rows.store(to[step]);
+  }
+}
+
+// out = rows kept, with exponents of_row(r), times rows [j0, j0 + kOthers) of y.
+template <int kWidth, class Exponent>
+__device__ void score(const Tile* kept, Exponent of_row, const ExactHead& y, int j0, int size, OtherTile (&tiles)[2],
+                      Numbers<ScoreSums>& out) {
+  const int pairs = (size + 1) / 2;
+  PairLoader<Rows, kOthers, kThreads, kWidth> rows(y.rows, 0, j0, y.count, 0);
+  ScoreSums sums;
+  rows.load(0, pairs);
+  rows.store(tiles[0]);
+  for (int step = 0; step < steps_of(size); ++step) {
+    rows.load(kPairSteps, pairs - (step + 1) * kPairSteps);
+    __syncthreads();  // the tile is complete, and the other one is no longer read
+    sums.add(kept[step], tiles[step % 2]);
+    rows.store(tiles[(step + 1) % 2]);
+  }
+  __syncthreads();
+  int32_t of_column[ScoreSums::kColumns];
+#pragma unroll
+  for (int c = 0; c < ScoreSums::kColumns; ++c) of_column[c] = y.exponent(j0 + ScoreSums::column(c));
+  each<ScoreSums>([&](int r, int c) { out[r][c] = scaled(sums.short_sum(r, c), of_row(r) + of_column[c]); });
+}
+
+// Pairs of rows, kOthers of them, for products that sum over these rows: columns from c0 on.
+class PairRows {
+ public:
+  __device__ PairRows(const RowPairs& y, int y_rows, int first, int c0, int size) : rows_(y, 0, c0, size, first / 2) {
+    rows_.load(0, (y_rows + 1 - first) / 2);
+  }
+  __device__ void store(Tile& tile) const { rows_.store(tile); }
+
+ private:
+  PairLoader<RowPairs, kSide, kThreads, 1> rows_;
+};
+
+// Combines x[r] of all threads that have numbers of a row; each gets the result. `halves` is free after the next
+// barrier.
+template <class T, class F>
+__device__ void across_row(T (&x)[kRows], T (&halves)[2][kSide], F f) {
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    for (const int other : {1, 2}) x[r] = f(x[r], __shfl_xor_sync(kWholeWarp, x[r], other));
+    if (lane_in_group() == 0) halves[ScoreSums::half()][row_of(r)] = x[r];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) x[r] = f(halves[0][row_of(r)], halves[1][row_of(r)]);
+}
+
+// Calls f(r) in one of the threads that have numbers of a row. A barrier must follow.
+template <class F>
+__device__ void each_row(F f) {
+  if (ScoreSums::column(0) != 0) return;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) f(r);
+}
+
+// Stores a score's tile of integers as a factor of the sums over its columns.
+template <class Integer>
+__device__ void store_factor(Tile& to, Integer integer) {
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+#pragma unroll
+    for (int n = 0; n < ScoreSums::kAcross; ++n) {
+      const uint32_t pair = pair_of(integer(r, 2 * n), integer(r, 2 * n + 1));
+      const uint4 slices = slices_of({pair, 0, 0, 0});
+      const int unit = ScoreSums::half() * ScoreSums::kAcross + n;
+      char* const place = reinterpret_cast<char*>(&to.at[Tile::place(row_of(r), unit)]) +
+                          sizeof(uint16_t) * static_cast<unsigned>(lane_in_group());
+      const auto h = static_cast<uint16_t>(slices.x), l = static_cast<uint16_t>(slices.z);
+      memcpy(place, &h, sizeof h);
+      memcpy(place + 4 * sizeof(uint16_t), &l, sizeof l);
+    }
+}
+
+// Calls f(r, c, place) for the thread's results in the rows of a head from i0 on, below `rows`, and their elements from
+// c0 on, below `size`.
+template <class F>
+__device__ void each_place(const HeadsView& to, int64_t b, int64_t h, int i0, int rows, int c0, int size, F f) {
+  each<ResultSums>([&](int r, int c) {
+    const int i = i0 + row_of(r), d = c0 + ResultSums::column(c);
+    if (i < rows && d < size) f(r, c, to.of<float>(b, h)[i * to.time + d]);
+  });
+}
+
+inline bool heads_in_fours(const AttentionShape& s, std::initializer_list<QuantizedHeads> all) {
+  return (s.size + 1) / 2 % 4 == 0 && std::all_of(all.begin(), all.end(), [](const QuantizedHeads& x) {
+           return reinterpret_cast<uintptr_t>(x.q) % 16 == 0;
+         });
+}
+
+// The grid of a kernel whose blocks share a Shared and the channels of so many sets of rows.
+template <class Shared>
+Grid grid_of(int64_t heads, int64_t rows, int64_t size, int sets) {
+  return {.blocks = blocks_of(heads, rows, size),
+          .threads = kThreads,
+          .shared = sizeof(Shared) + static_cast<size_t>(sets * steps_of(size)) * sizeof(Tile)};
+}
+
+}  // namespace elinvar::HWY_NAMESPACE::exact

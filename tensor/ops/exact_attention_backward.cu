@@ -1,0 +1,253 @@
+#include "tensor/cuda/kernel.h"
+
+#include "tensor/cuda/attention_gradients.h"
+#include "tensor/cuda/exact_attention.h"
+
+// Scores are recomputed wherever they are needed; their formulas are in attention.h. A block of query gradients passes
+// over the keys twice: for the largest gradient of a score of each query, by which they are rounded, and for their
+// product with the keys. Other blocks handle columns of the gradients beyond kSide.
+namespace elinvar::HWY_NAMESPACE::exact {
+namespace {
+
+using V = Vec<float>;
+
+// What blocks read besides the arguments.
+struct ExactScratch {
+  const float* dots;
+  const int32_t* largest;  // exponents of keys, largest_exponents()
+  PairedHeads keys, queries, gradients;
+};
+
+// What is known of a query. It is in shared memory, because products take the registers.
+struct GradientRow {
+  int32_t of_q, of_d_o, most;  // exponents of the query, of its gradient, and the largest of the keys that it sees
+  int32_t of_scores;           // the exponent of the gradients of its scores
+};
+
+struct QueryShared {
+  Tile weights, keys;
+  float p[kRows * ScoreSums::kColumns][kThreads];  // each thread has its own
+  OtherTile others[2];
+  QueryStats stats[kSide];
+  GradientRow rows[kSide];
+  ExactHead k, v;
+  int32_t halves[2][kSide];
+};
+
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    exact_query_gradients(const __grid_constant__ ExactAttentionBackwardArgs a,
+                          const __grid_constant__ ExactScratch scratch) {
+  auto& shared = *dynamic_shared<QueryShared>();
+  const AttentionShape& s = a.s;
+  const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
+  auto *const kept_q = reinterpret_cast<Tile*>(&shared + 1), *const kept_d_o = kept_q + steps_of(size);
+  const AttentionPlace at(s.heads, tq, size);
+  const int64_t kv = at.h / (s.heads / s.kv_heads);
+  const ExactHead q(a.q, at.b, at.h, tq), d_o(a.d_o, at.b, at.h, tq);
+  const ExactHead &k = shared.k, &v = shared.v;
+  if (threadIdx.x == 0) {
+    shared.k = ExactHead(a.k, at.b, kv, tk);
+    shared.v = ExactHead(a.v, at.b, kv, tk);
+  }
+  const V scale{static_cast<float>(s.scale)};
+  const int keys = static_cast<int>(s.visible(at.first + kSide < tq ? at.first + kSide - 1 : tq - 1));
+  const auto visible = [&](int r) {
+    const int i = at.first + row_of(r);
+    return i < tq ? static_cast<int>(s.visible(i)) : 0;
+  };
+  if (const int t = static_cast<int>(threadIdx.x), i = at.first + t; t < kSide) {
+    const int seen = i < tq ? static_cast<int>(s.visible(i)) : 0;
+    shared.rows[t] = {q.exponent(i), d_o.exponent(i),
+                      seen > 0 ? scratch.largest[(at.b * s.kv_heads + kv) * s.tk + seen - 1] : 0, 0};
+  }
+  keep_rows<kWidth>(q, at.first, size, kept_q);
+  keep_rows<kWidth>(d_o, at.first, size, kept_d_o);
+  load_stats(a, scratch.dots, at.b, at.h, at.first, shared.stats);
+  __syncthreads();
+
+  // Computes the gradients of the scores of the keys from j0 on. f(r, c, gradient as it is rounded) takes them.
+  const auto score_gradients = [&](int j0, auto f) {
+    Numbers<ScoreSums> x;
+    const auto p = [&](int r, int c) -> float& { return shared.p[r * ScoreSums::kColumns + c][threadIdx.x]; };
+    score<kWidth>(
+        kept_q, [&](int r) { return shared.rows[row_of(r)].of_q; }, k, j0, size, shared.others, x);
+    each<ScoreSums>([&](int r, int c) { p(r, c) = probability(V{x[r][c]}, scale, shared.stats[row_of(r)]); });
+    score<kWidth>(
+        kept_d_o, [&](int r) { return shared.rows[row_of(r)].of_d_o; }, v, j0, size, shared.others, x);
+    int32_t against[ScoreSums::kColumns];
+#pragma unroll
+    for (int c = 0; c < ScoreSums::kColumns; ++c) against[c] = k.exponent(j0 + ScoreSums::column(c));
+    each<ScoreSums>([&](int r, int c) {
+      const float ds = j0 + ScoreSums::column(c) < visible(r)
+                           ? score_gradient(p(r, c), V{x[r][c]}, scale, shared.stats[row_of(r)])
+                           : 0.0f;
+      f(r, c, ds * relative_scale(against[c], shared.rows[row_of(r)].most));
+    });
+  };
+  int32_t largest[kRows] = {};
+  for (int j0 = 0; j0 < keys; j0 += kOthers)
+    score_gradients(j0, [&](int r, int, float ds) { largest[r] = larger(largest[r], magnitude(ds)); });
+  across_row(largest, shared.halves, larger);
+
+  each_row([&](int r) { shared.rows[row_of(r)].of_scores = exponent_of(largest[r]); });
+  ResultSums dq;
+  for (int j0 = 0; j0 < keys; j0 += kOthers) {
+    const PairRows rows(scratch.keys.of(at.b, kv), tk, j0, at.column, size);
+    Numbers<ScoreSums> x;
+    score_gradients(j0,
+                    [&](int r, int c, float ds) { x[r][c] = ds * integer_scale(shared.rows[row_of(r)].of_scores); });
+    store_factor(shared.weights, [&](int r, int c) { return quantized(x[r][c]); });
+    rows.store(shared.keys);
+    __syncthreads();
+    dq.add(shared.weights, shared.keys);
+  }
+  each_place(a.dq, at.b, at.h, at.first, tq, at.column, size, [&](int r, int c, float& to) {
+    to = scaled(dq.sum(r, c), shared.rows[row_of(r)].of_scores + shared.rows[row_of(r)].most);
+  });
+}
+
+constexpr int kHalves = kSide / kOthers;  // tiles of scores in a block of queries
+
+struct KeyShared {
+  Tile weights[kHalves], rows[kHalves];
+  OtherTile others[2];
+  float scores[kHalves][kRows * ScoreSums::kColumns][kThreads];  // p, then ds: each thread has its own
+  QueryStats stats[kSide];
+  int32_t of_k[kSide], of_v[kSide], halves[2][kSide];
+};
+
+// Computes dk and dv of a tile of keys, over the queries that see one of them. Rows are keys, and columns the queries
+// of a block of rule E7.
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    exact_key_gradients(const __grid_constant__ ExactAttentionBackwardArgs a,
+                        const __grid_constant__ ExactScratch scratch) {
+  auto& shared = *dynamic_shared<KeyShared>();
+  const AttentionShape& s = a.s;
+  const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
+  auto *const kept_k = reinterpret_cast<Tile*>(&shared + 1), *const kept_v = kept_k + steps_of(size);
+  const AttentionPlace at(s.kv_heads, tk, size);
+  const int64_t heads = s.heads / s.kv_heads;  // that share the keys
+  const ExactHead k(a.k, at.b, at.h, tk), v(a.v, at.b, at.h, tk);
+  const V scale{static_cast<float>(s.scale)};
+  const int unseen = s.causal ? at.first - (tk - tq) : 0;  // queries before this one see none
+  const int first = unseen > 0 ? unseen / kSide * kSide : 0;
+  if (const int t = static_cast<int>(threadIdx.x); t < kSide) {
+    shared.of_k[t] = k.exponent(at.first + t);
+    shared.of_v[t] = v.exponent(at.first + t);
+  }
+  keep_rows<kWidth>(k, at.first, size, kept_k);
+  keep_rows<kWidth>(v, at.first, size, kept_v);
+
+  for (int64_t h = at.h * heads; h < (at.h + 1) * heads; ++h) {
+    const ExactHead q(a.q, at.b, h, tq), d_o(a.d_o, at.b, h, tq);
+    Numbers<ResultSums> dk, dv;
+    each<ResultSums>([&](int r, int c) { dk[r][c] = dv[r][c] = 0.0f; });
+    for (int i0 = first; i0 < tq; i0 += kSide) {
+      const int end = i0 + kSide < tq ? i0 + kSide : tq, seen = static_cast<int>(s.visible(end - 1));
+      const auto sees = [&](int r, int i) { return i < tq && at.first + row_of(r) < s.visible(i); };
+      const auto mine = [&](int half, int r, int c) -> float& {
+        return shared.scores[half][r * ScoreSums::kColumns + c][threadIdx.x];
+      };
+      // Rounds the scores of each key against the rows of the queries, and adds the product with these rows to `to`.
+      const auto add = [&](const ExactHead& rows, const RowPairs& pairs, Numbers<ResultSums>& to) {
+        const auto existing = [&](int i) { return i < end ? rows.exponent(i) : INT32_MIN; };
+        const int32_t most = warp_largest(larger(existing(i0 + lane()), existing(i0 + lane() + 32)));
+        const auto relative = [&](int half, int c) {
+          return relative_scale(rows.exponent(i0 + half * kOthers + ScoreSums::column(c)), most);
+        };
+        int32_t largest[kRows] = {};
+#pragma unroll 1
+        for (int half = 0; half < kHalves; ++half)
+          each<ScoreSums>(
+              [&](int r, int c) { largest[r] = larger(largest[r], magnitude(mine(half, r, c) * relative(half, c))); });
+        across_row(largest, shared.halves, larger);
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) largest[r] = exponent_of(largest[r]);
+#pragma unroll 1
+        for (int half = 0; half < kHalves; ++half) {
+          store_factor(shared.weights[half], [&](int r, int c) {
+            return quantized(mine(half, r, c) * relative(half, c) * integer_scale(largest[r]));
+          });
+          PairRows(pairs, tq, i0 + half * kOthers, at.column, size).store(shared.rows[half]);
+        }
+        __syncthreads();
+        ResultSums sums;
+#pragma unroll 1
+        for (int half = 0; half < kHalves; ++half) sums.add(shared.weights[half], shared.rows[half]);
+        each<ResultSums>([&](int r, int c) {
+          const float sum = scaled(sums.short_sum(r, c), largest[r] + most);
+          if (at.first + row_of(r) < seen) to[r][c] = to[r][c] + sum;
+        });
+      };
+      __syncthreads();  // the previous statistics are no longer read
+      load_stats(a, scratch.dots, at.b, h, i0, shared.stats);
+#pragma unroll 1
+      for (int half = 0; half < kHalves; ++half) {
+        const int j0 = i0 + half * kOthers;
+        Numbers<ScoreSums> x;
+        score<kWidth>(
+            kept_k, [&](int r) { return shared.of_k[row_of(r)]; }, q, j0, size, shared.others, x);
+        each<ScoreSums>([&](int r, int c) {
+          const int column = ScoreSums::column(c);
+          mine(half, r, c) =
+              sees(r, j0 + column) ? probability(V{x[r][c]}, scale, shared.stats[half * kOthers + column]) : 0.0f;
+        });
+      }
+      add(d_o, scratch.gradients.of(at.b, h), dv);
+#pragma unroll 1
+      for (int half = 0; half < kHalves; ++half) {
+        const int j0 = i0 + half * kOthers;
+        Numbers<ScoreSums> x;
+        score<kWidth>(
+            kept_v, [&](int r) { return shared.of_v[row_of(r)]; }, d_o, j0, size, shared.others, x);
+        each<ScoreSums>([&](int r, int c) {
+          const int column = ScoreSums::column(c);
+          float& pair = mine(half, r, c);
+          pair = sees(r, j0 + column) ? score_gradient(pair, V{x[r][c]}, scale, shared.stats[half * kOthers + column])
+                                      : 0.0f;
+        });
+      }
+      add(q, scratch.queries.of(at.b, h), dk);
+    }
+    // The sums of heads that share keys are added from left to right.
+    const bool is_first = h == at.h * heads;
+    const auto add_to = [&](const HeadsView& all, const Numbers<ResultSums>& sums) {
+      each_place(all, at.b, at.h, at.first, tk, at.column, size,
+                 [&](int r, int c, float& to) { to = (is_first ? 0.0f : to) + sums[r][c]; });
+    };
+    add_to(a.dk, dk);
+    add_to(a.dv, dv);
+  }
+}
+
+}  // namespace
+}  // namespace elinvar::HWY_NAMESPACE::exact
+
+namespace elinvar {
+
+template <>
+void exact_attention_backward(Gpu& stream, const ExactAttentionBackwardArgs& a) {
+  using namespace HWY_NAMESPACE;
+  const AttentionShape& s = a.s;
+  const int64_t queries = s.batch * s.heads * s.tq;
+  const DeviceScratch<float> dots(stream, queries);
+  launch(stream, "exact_attention_query_dots", {.blocks = warp_blocks(queries)}, query_dots, s, a.d_o_values, a.o,
+         dots.data());
+  const exact::LargestExponents largest(stream, a.k, s.batch, s.kv_heads, s.tk);
+  const exact::HeadPairs keys(stream, a.k, s.batch, s.kv_heads, s.tk, s.size),
+      query_pairs(stream, a.q, s.batch, s.heads, s.tq, s.size),
+      gradients(stream, a.d_o, s.batch, s.heads, s.tq, s.size);
+  const exact::ExactScratch scratch{dots.data(), largest.data(), keys.paired(), query_pairs.paired(),
+                                    gradients.paired()};
+  const bool fours = exact::heads_in_fours(s, {a.q, a.k, a.v, a.d_o});
+  launch(stream, "exact_attention_query_gradients",
+         exact::grid_of<exact::QueryShared>(s.batch * s.heads, s.tq, s.size, 2),
+         fours ? exact::exact_query_gradients<4> : exact::exact_query_gradients<1>, a, scratch);
+  launch(stream, "exact_attention_key_gradients",
+         exact::grid_of<exact::KeyShared>(s.batch * s.kv_heads, s.tk, s.size, 2),
+         fours ? exact::exact_key_gradients<4> : exact::exact_key_gradients<1>, a, scratch);
+}
+
+}  // namespace elinvar
