@@ -9,6 +9,7 @@
 
 #include "tensor/isa.h"
 #include "tests/jobs/tiny_job.h"
+#include "tests/jobs/train_command.h"
 #include "tests/support/other_devices.h"
 
 namespace elinvar {
@@ -154,6 +155,24 @@ TEST_P(JobOfGpus, ExactProductsGiveTheLedgerOfCpus) {
   expect_done(job, "both");
   expect_done(joined, "joined");
   EXPECT_EQ(ledger("both"), ledger("cpu"));
+}
+
+TEST_P(JobOfGpus, ExactAttentionGivesTheLedgerOfCpus) {
+  folder_.write("text.toml", test::kTrainText);
+  const auto text = [&](const std::string& name, const std::string& device, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"run", folder_ / "text.toml", "--run-dir", folder_ / name, "--threads", "1",
+                               "--numerics", "exact", "--device", device});
+    return spawn(more, name);
+  };
+  for (const auto& [name, device] : {std::pair<std::string, std::string>{"cpu", "cpu"}, {"gpu", device_}}) {
+    const test::Ended ended = wait(text(name, device), name);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+  }
+  EXPECT_EQ(recorded("cpu"), 8);
+  EXPECT_EQ(ledger("gpu"), ledger("cpu"));
+  const test::Ended ended = wait(text("graphs", device_, {"--set", "run.cuda_graphs=true"}), "graphs");
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ledger("graphs"), ledger("cpu"));
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 // Whole networks on devices other than the CPU: the same losses and the same state, bit for bit. op_row.h tests single
 // ops, and mixed_job_test.cpp whole jobs.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <set>
 
+#include "autograd/precision.h"
 #include "models/build.h"
 #include "nn/clip.h"
 #include "nn/micro_batch.h"
@@ -65,11 +68,17 @@ Trained train(Device device, const Spec& model, const InputInfo& info, const Ten
 
 void expect_same_everywhere(const Spec& model, const InputInfo& info, const Tensor& input, const Tensor& target,
                             const OptimizerConfig& options) {
-  const Trained here = train({}, model, info, input, target, options);
-  for (const Device device : other_devices()) {
-    const Trained there = train(device, model, info, input, target, options);
-    EXPECT_EQ(there.losses, here.losses) << to_string(device);
-    EXPECT_EQ(there.state.hex(), here.state.hex()) << to_string(device);
+  std::set<std::string> states;
+  for (const Precision precision : {Precision::portable, Precision::exact}) {
+    const PrecisionScope products(precision);
+    const Trained here = train({}, model, info, input, target, options);
+    EXPECT_TRUE(states.insert(here.state.hex()).second) << "numerics differ in their bits";
+    for (const Device device : other_devices()) {
+      SCOPED_TRACE(fmt::format("{}, {}", to_string(device), name_of(precision)));
+      const Trained there = train(device, model, info, input, target, options);
+      EXPECT_EQ(there.losses, here.losses);
+      EXPECT_EQ(there.state.hex(), here.state.hex());
+    }
   }
 }
 
