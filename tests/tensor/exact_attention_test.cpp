@@ -9,8 +9,8 @@
 #include "tensor/ops/matmul.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/ops/reduce.h"
-#include "tensor/pair_tile.h"
 #include "tensor/philox.h"
+#include "tests/support/amx_model.h"
 #include "tests/support/bits.h"
 
 namespace elinvar::test {
@@ -113,9 +113,9 @@ TEST(ExactAttention, IsMadeOfExactProducts) {
     const Attended expected = attention_by_products(c, q, k, v, d_o);
     for (const Isa isa : available_isas()) {
       set_isa(isa);
-      for (const bool dot : {false, true}) {
-        use_dot_products(dot);
-        SCOPED_TRACE(fmt::format("{} queries, {} keys, {} {}", c.tq, c.tk, name_of(isa), dot));
+      for (const PairUnits units : kAllPairUnits) {
+        use_units(units);
+        SCOPED_TRACE(fmt::format("{} queries, {} keys, {} {}", c.tq, c.tk, name_of(isa), name_of(units)));
         const Quantized qs = quantize_heads(q), ks = quantize_heads(k), vs = quantize_heads(v);
         const AttentionResult result = exact_attention(qs, ks, vs, q.shape(), k.shape(), c.causal, 0);
         EXPECT_TRUE(same_bits(result.o, expected.result.o));
@@ -129,6 +129,7 @@ TEST(ExactAttention, IsMadeOfExactProducts) {
       }
     }
     set_isa(available_isas().back());
+    use_best_units();
   }
 }
 

@@ -9,10 +9,10 @@
 #include <string>
 
 #include "tensor/isa.h"
-#include "tensor/pair_tile.h"
 #include "tensor/philox.h"
 #include "tensor/quantized.h"
 #include "tensor/stream.h"
+#include "tests/support/amx_model.h"
 
 namespace elinvar::test {
 
@@ -68,16 +68,18 @@ inline float finished_sum(int64_t sum, int64_t exponent) {
 inline void with_every_kernel(const std::function<void(const std::string&)>& f) {
   for (const Isa isa : available_isas()) {
     set_isa(isa);
-    for (const bool dot : {false, true}) {
-      use_dot_products(dot);
-      for (const int threads : {1, 3}) {
+    for (const PairUnits units : kAllPairUnits) {
+      if (units == PairUnits::tiles && isa != available_isas().back()) continue;  // their kernel is the same
+      use_units(units);
+      for (const int threads : {1, 3, 8}) {
         CpuStream stream(threads);
         const StreamScope scope(stream);
-        f(fmt::format("{}, {} threads, dot products {}", name_of(isa), threads, dot));
+        f(fmt::format("{}, {} threads, {}", name_of(isa), threads, name_of(units)));
       }
     }
   }
   set_isa(available_isas().back());
+  use_best_units();
 }
 
 }  // namespace elinvar::test
