@@ -58,7 +58,8 @@ template <class T>
 void pack_panels(const T* src, int64_t k_step, int64_t k_count, int64_t rows, int tile_rows, T* out,
                  int64_t panel_step) {
   if (tile_rows == 8) pack_panels_of<8>(src, k_step, k_count, rows, out, panel_step);
-  else pack_panels_of<6>(src, k_step, k_count, rows, out, panel_step);  // tiles have 6 or 8 rows
+  else if (tile_rows == 6) pack_panels_of<6>(src, k_step, k_count, rows, out, panel_step);
+  else pack_panels_of<kMostTileRows>(src, k_step, k_count, rows, out, panel_step);  // tiles of bytes
 }
 
 // The step from one panel of a chunk to the next.

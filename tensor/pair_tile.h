@@ -11,8 +11,15 @@ namespace elinvar {
 void finish_sums(const double* sums, int64_t count, int32_t row_exponent, const int32_t* column_exponents,
                  const float* bias, float* c);
 
-// Whether instructions that add products of pairs in one step (AVX-VNNI, AVX-512 VNNI) are used where the processor has
-// them, which is the default. For tests and benchmarks; call it while no kernel runs.
-void use_dot_products(bool use);
+// Units of processors that multiply pairs: vectors, which multiply and add in two steps; those that do it in one
+// (AVX-VNNI, AVX-512 VNNI); and tiles of bytes (AMX), which are used with the instruction set avx512.
+enum class PairUnits : uint8_t { vectors, dot_products, tiles };
+
+// The best units that are used where the processor has them; all, by default. For tests and benchmarks; call it while
+// no kernel runs.
+void use_pair_units(PairUnits most);
+
+// Whether this process may use AMX.
+bool has_pair_tiles();
 
 }  // namespace elinvar

@@ -23,7 +23,8 @@ struct Span {
   int64_t k, offset, length;
 };
 
-// Addresses of the rows of a tile, in A and in C. The tile has `count` rows; further addresses repeat the last.
+// Addresses of the rows of a tile, in A and in C. The tile has `count` rows; further addresses, up to the rows of the
+// product's TileExtent, repeat the last.
 template <class T>
 struct TileRows {
   const T* a[kMostTileRows];
@@ -249,7 +250,7 @@ struct MatrixRows {
   TileRows<T> tile(int64_t& place, int rows) const {
     TileRows<T> t;
     t.count = static_cast<int>(std::min<int64_t>(rows, m - place));
-    for (int r = 0; r < kMostTileRows; ++r) {
+    for (int r = 0; r < rows; ++r) {
       const int64_t row = place + std::min(r, t.count - 1);
       t.a[r] = a + row * a_row;
       t.c[r] = c + row * c_row;

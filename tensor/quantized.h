@@ -30,7 +30,11 @@ inline constexpr int32_t kMostQuantized = (1 << kFractionBits) - 1;
 inline constexpr int32_t kLeastExponent = -112;  // of a row; smaller magnitudes are rounded as if it had this one
 inline constexpr int32_t kNotFinite = 1 << 20;   // exponent of a row with an infinity or a NaN: its results are NaN
 inline constexpr int32_t kLeastRelative = -100;  // terms that are smaller by more than 2^-100 are left out
-inline constexpr int64_t kMostTerms = int64_t{1} << 27;        // of a sum, which is then below 2^53
+inline constexpr int64_t kMostTerms = int64_t{1} << 27;  // of a sum, which is then below 2^53
+// Numbers that are split into an upper byte with a sign and a lower one without: so many products of pairs of bytes, of
+// which those of lower bytes are the largest, stay in int32.
+inline constexpr int64_t kMostBytePairs = (1 << 14) - 16;
+static_assert(2 * kMostBytePairs * 255 * 255 <= INT32_MAX);
 inline constexpr int32_t kMostBalance = 8, kBalanceSlack = 2;  // see quantize_weight
 
 // 2^e as float32, for e in [-126, 127].

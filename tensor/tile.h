@@ -14,7 +14,7 @@
 
 namespace elinvar {
 
-inline constexpr int kMostTileRows = 8, kMostTileColumns = 64;  // maxima over the instruction sets
+inline constexpr int kMostTileRows = 32, kMostTileColumns = 64;  // maxima over the instruction sets
 
 // Two terms of a factor of an exact product (tensor/quantized.h), as one element. A product of such elements sums both.
 struct Pair {

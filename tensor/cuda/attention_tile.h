@@ -19,6 +19,7 @@ inline void check_keys(const AttentionShape& s) {
 
 // The tile of rows, the head and the panel of columns of a block.
 struct AttentionPlace {
+  AttentionPlace() = default;
   int64_t b, h;
   int first, column;
   __device__ AttentionPlace(int64_t heads, int rows, int size) {

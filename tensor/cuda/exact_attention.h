@@ -2,10 +2,8 @@
 // Exact attention on a GPU (NUMERICS.md, rule E7): products of tiles of a head by a block, on tensor cores for
 // integers, and how scores become factors. Only ops/exact_attention*.cu include it.
 //
-// A block keeps 64 rows (queries, or keys for their gradients) as integers of 8 bits in shared memory, and passes over
-// tiles of 32 of the others: so the sums of a score and those of a result fit into a thread's registers together.
-#include <cstring>
-
+// A block keeps 64 rows (queries, or keys for their gradients) in shared memory, and passes over tiles of 32 of the
+// others: so the sums of a score and those of a result fit into a thread's registers together.
 #include "tensor/cuda/attention_tile.h"
 #include "tensor/cuda/exact_product.h"
 #include "tensor/cuda/quantize.h"
@@ -13,71 +11,19 @@
 
 namespace elinvar::HWY_NAMESPACE::exact {
 
-constexpr int kSide = kAttentionSide, kOthers = kSide / 2, kThreads = 128, kBlocks = 2;  // blocks per multiprocessor
+constexpr int kSide = kAttentionSide, kOthers = kSide / 2, kThreads = 2 * kSide;
+constexpr int kBlocks = 2;  // of a multiprocessor
 static_assert(kSide == kExactQueryBlock && kOthers == 2 * kPairSteps);
 
-using Tile = SliceTile<kSide>;
-using OtherTile = SliceTile<kOthers>;
 using Rows = MatrixOperand<true, uint32_t>;
 using RowPairs = MatrixOperand<false, uint32_t>;
+using ScoreSums = ExactSums<kSide, kOthers, true, true>;
+using ResultSums = ExactSums<kSide, kSide, true, false>;
 
-// The sums of a block, kSide rows by kWide columns. A warp has 32 rows and half of the columns.
-template <int kWide>
-class HeadSums {
- public:
-  static constexpr int kAcross = kWide / 16, kRows = 4, kColumns = 2 * kAcross;  // of a thread
-  __device__ static int row(int r) {
-    return static_cast<int>(threadIdx.x) / 64 * 32 + 16 * (r / 2) + 8 * (r % 2) + lane_group();
-  }
-  __device__ static int column(int c) { return half() * (kWide / 2) + 8 * (c / 2) + 2 * lane_in_group() + c % 2; }
-  __device__ static int half() { return static_cast<int>(threadIdx.x) / 32 % 2; }
-
-  __device__ void add(const Tile& a, const SliceTile<kWide>& b) {
-    BytesA h[2], l[2];
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      const uint4 x = a.at[Tile::place(row(2 * m), lane_in_group())],
-                  y = a.at[Tile::place(row(2 * m + 1), lane_in_group())];
-      h[m] = {{x.x, y.x, x.y, y.y}};
-      l[m] = {{x.z, y.z, x.w, y.w}};
-    }
-#pragma unroll
-    for (int n = 0; n < kAcross; ++n) {
-      const uint4 x = b.at[SliceTile<kWide>::place(half() * (kWide / 2) + 8 * n + lane_group(), lane_in_group())];
-      const BytesB of_h{{x.x, x.y}}, of_l{{x.z, x.w}};
-#pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        multiply_add(high_[m][n], h[m], of_h);
-        multiply_add(middle_[m][n], h[m], of_l);
-        multiply_add(low_[m][n], l[m], of_l);
-      }
-#pragma unroll
-      for (int m = 0; m < 2; ++m) multiply_add(middle_[m][n], l[m], of_h);
-    }
-  }
-
-  // A sum of at most 2^17 terms, rounded to float32.
-  __device__ float sum(int r, int c) const {
-    return static_cast<float>(int64_t{at(high_, r, c)} * (1 << 16) + int64_t{at(middle_, r, c)} * (1 << 8) +
-                              at(low_, r, c));
-  }
-  // The same of at most kChunk terms, as a multiple of 2^12 that float32 holds, plus the rest.
-  __device__ float short_sum(int r, int c) const {
-    static_assert(kChunk <= 512);
-    const int32_t lower = at(middle_, r, c) * (1 << 8) + at(low_, r, c);
-    return std::fma(static_cast<float>(at(high_, r, c) * (1 << 4) + (lower >> 12)), 4096.0f,
-                    static_cast<float>(lower & 4095));
-  }
-
- private:
-  __device__ static int32_t at(const IntegerSums (&sums)[2][kAcross], int r, int c) {
-    return sums[r / 2][c / 2].at[r % 2 * 2 + c % 2];
-  }
-
-  IntegerSums high_[2][kAcross], middle_[2][kAcross], low_[2][kAcross];
-};
-using ScoreSums = HeadSums<kOthers>;
-using ResultSums = HeadSums<kSide>;
+// Words of tiles: a factor that is kept, or weights; rows of others; the same in pairs of rows.
+using Factor = uint32_t[PairTile<kSide, true>::kWords];
+using Others = uint32_t[PairTile<kOthers, true>::kWords];
+using Paired = uint32_t[PairTile<kSide, false>::kWords];
 
 // A thread's numbers of a tile, where its sums are. each<Sums>(f) calls f(r, c) for them.
 constexpr int kRows = ScoreSums::kRows;
@@ -91,6 +37,12 @@ __device__ void each(F f) {
     for (int c = 0; c < Sums::kColumns; ++c) f(r, c);
 }
 __device__ inline int row_of(int r) { return ScoreSums::row(r); }
+
+// The number of keys that query i sees, as AttentionShape has it.
+__device__ inline int seen_by(const AttentionShape& s, int i) {
+  const int keys = static_cast<int>(s.tk), n = i + 1 + keys - static_cast<int>(s.tq);
+  return s.causal && n < keys ? n : keys;
+}
 
 // One head: rows over time, and their exponents.
 struct ExactHead {
@@ -172,34 +124,35 @@ class LargestExponents {
   DeviceScratch<int32_t> scratch_;
 };
 
-// The tiles that hold the channels of kSide rows.
-constexpr int steps_of(int64_t size) { return static_cast<int>((size + kOthers - 1) / kOthers); }
+// The tiles that hold the channels of rows.
+constexpr int steps_of(int64_t size) { return static_cast<int>((size + 2 * kPairSteps - 1) / (2 * kPairSteps)); }
 
-// Brings rows from i0 on to shared memory. A barrier must follow.
+// The index of a word of dynamic_shared().
+__device__ inline int place_of(const uint32_t* word) { return static_cast<int>(word - dynamic_shared<uint32_t>()); }
+
+// Begins to copy rows from i0 on to `to`.
 template <int kWidth>
-__device__ void keep_rows(const ExactHead& x, int i0, int size, Tile* to) {
+__device__ void keep_rows(const ExactHead& x, int i0, int size, Factor* to) {
   const int pairs = (size + 1) / 2;
-  PairLoader<Rows, kSide, kThreads, kWidth> rows(x.rows, 0, i0, x.count, 0);
-  for (int step = 0; step < steps_of(size); ++step) {
-    rows.load(step == 0 ? 0 : kPairSteps, pairs - step * kPairSteps);
-    rows.store(to[step]);
-  }
+  PairCopier<Rows, kSide, kWidth> rows(x.rows, 0, i0, x.count, 0);
+  for (int step = 0; step < steps_of(size); ++step)
+    rows.copy(place_of(to[step]), step == 0 ? 0 : kPairSteps, pairs - step * kPairSteps);
 }
 
-// out = rows kept, with exponents of_row(r), times rows [j0, j0 + kOthers) of y.
+// out = rows kept, with exponents of_row(r), times rows [j0, j0 + kOthers) of y. All threads of a block call it. It
+// awaits earlier copies, and ends with a barrier.
 template <int kWidth, class Exponent>
-__device__ void score(const Tile* kept, Exponent of_row, const ExactHead& y, int j0, int size, OtherTile (&tiles)[2],
+__device__ void score(const Factor* kept, Exponent of_row, const ExactHead& y, int j0, int size, Others (&tiles)[2],
                       Numbers<ScoreSums>& out) {
   const int pairs = (size + 1) / 2;
-  PairLoader<Rows, kOthers, kThreads, kWidth> rows(y.rows, 0, j0, y.count, 0);
+  PairCopier<Rows, kOthers, kWidth, kThreads> rows(y.rows, 0, j0, y.count, 0);
   ScoreSums sums;
-  rows.load(0, pairs);
-  rows.store(tiles[0]);
+  rows.copy(place_of(tiles[0]), 0, pairs);
   for (int step = 0; step < steps_of(size); ++step) {
-    rows.load(kPairSteps, pairs - (step + 1) * kPairSteps);
-    __syncthreads();  // the tile is complete, and the other one is no longer read
+    await_copies();  // the tile is complete, and the other one is no longer read
+    if (step + 1 < steps_of(size))
+      rows.copy(place_of(tiles[(step + 1) % 2]), kPairSteps, pairs - (step + 1) * kPairSteps);
     sums.add(kept[step], tiles[step % 2]);
-    rows.store(tiles[(step + 1) % 2]);
   }
   __syncthreads();
   int32_t of_column[ScoreSums::kColumns];
@@ -208,17 +161,11 @@ __device__ void score(const Tile* kept, Exponent of_row, const ExactHead& y, int
   each<ScoreSums>([&](int r, int c) { out[r][c] = scaled(sums.short_sum(r, c), of_row(r) + of_column[c]); });
 }
 
-// Pairs of rows, kOthers of them, for products that sum over these rows: columns from c0 on.
-class PairRows {
- public:
-  __device__ PairRows(const RowPairs& y, int y_rows, int first, int c0, int size) : rows_(y, 0, c0, size, first / 2) {
-    rows_.load(0, (y_rows + 1 - first) / 2);
-  }
-  __device__ void store(Tile& tile) const { rows_.store(tile); }
-
- private:
-  PairLoader<RowPairs, kSide, kThreads, 1> rows_;
-};
+// Begins to copy rows [first, first + kOthers) of y, of which y_rows exist, in pairs: columns from c0 on.
+template <int kWidth>
+__device__ void copy_pairs(const RowPairs& y, int y_rows, int first, int c0, int size, Paired& to) {
+  PairCopier<RowPairs, kSide, kWidth>(y, 0, c0, size, first / 2).copy(place_of(to), 0, (y_rows + 1 - first) / 2);
+}
 
 // Combines x[r] of all threads that have numbers of a row; each gets the result. `halves` is free after the next
 // barrier.
@@ -227,7 +174,7 @@ __device__ void across_row(T (&x)[kRows], T (&halves)[2][kSide], F f) {
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     for (const int other : {1, 2}) x[r] = f(x[r], __shfl_xor_sync(kWholeWarp, x[r], other));
-    if (lane_in_group() == 0) halves[ScoreSums::half()][row_of(r)] = x[r];
+    if (lane_in_group() == 0) halves[ScoreSums::column(0) / (kOthers / 2)][row_of(r)] = x[r];
   }
   __syncthreads();
 #pragma unroll
@@ -244,20 +191,12 @@ __device__ void each_row(F f) {
 
 // Stores a score's tile of integers as a factor of the sums over its columns.
 template <class Integer>
-__device__ void store_factor(Tile& to, Integer integer) {
+__device__ void store_factor(Factor& to, Integer integer) {
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
 #pragma unroll
-    for (int n = 0; n < ScoreSums::kAcross; ++n) {
-      const uint32_t pair = pair_of(integer(r, 2 * n), integer(r, 2 * n + 1));
-      const uint4 slices = slices_of({pair, 0, 0, 0});
-      const int unit = ScoreSums::half() * ScoreSums::kAcross + n;
-      char* const place = reinterpret_cast<char*>(&to.at[Tile::place(row_of(r), unit)]) +
-                          sizeof(uint16_t) * static_cast<unsigned>(lane_in_group());
-      const auto h = static_cast<uint16_t>(slices.x), l = static_cast<uint16_t>(slices.z);
-      memcpy(place, &h, sizeof h);
-      memcpy(place + 4 * sizeof(uint16_t), &l, sizeof l);
-    }
+    for (int c = 0; c < ScoreSums::kColumns; c += 2)
+      to[PairTile<kSide, true>::place(row_of(r), ScoreSums::column(c) / 2)] = pair_of(integer(r, c), integer(r, c + 1));
 }
 
 // Calls f(r, c, place) for the thread's results in the rows of a head from i0 on, below `rows`, and their elements from
@@ -270,8 +209,9 @@ __device__ void each_place(const HeadsView& to, int64_t b, int64_t h, int i0, in
   });
 }
 
+// Whether any four pairs of channels, and of rows, are in 16 aligned bytes.
 inline bool heads_in_fours(const AttentionShape& s, std::initializer_list<QuantizedHeads> all) {
-  return (s.size + 1) / 2 % 4 == 0 && std::all_of(all.begin(), all.end(), [](const QuantizedHeads& x) {
+  return s.size % 8 == 0 && std::all_of(all.begin(), all.end(), [](const QuantizedHeads& x) {
            return reinterpret_cast<uintptr_t>(x.q) % 16 == 0;
          });
 }
@@ -281,7 +221,7 @@ template <class Shared>
 Grid grid_of(int64_t heads, int64_t rows, int64_t size, int sets) {
   return {.blocks = blocks_of(heads, rows, size),
           .threads = kThreads,
-          .shared = sizeof(Shared) + static_cast<size_t>(sets * steps_of(size)) * sizeof(Tile)};
+          .shared = sizeof(Shared) + static_cast<size_t>(sets * steps_of(size)) * sizeof(Factor)};
 }
 
 }  // namespace elinvar::HWY_NAMESPACE::exact

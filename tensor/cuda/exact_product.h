@@ -6,12 +6,12 @@
 // A block computes a tile of C over a slice of k, which is short enough for sums in int32. Where k has several slices,
 // their sums go to scratch memory as int64, and a second kernel adds them up.
 //
-// A Factors type is that of product.h, with operands of pairs, of which in_fours() concerns those along k alone, and
+// A Factors type is that of product.h, with operands of pairs, and
 //   int32_t row_exponent(int batch, int i) const;      // of E4, row and column of C
 //   int32_t column_exponent(int batch, int j) const;
 #include <limits>
 
-#include "tensor/cuda/pair_slices.h"
+#include "tensor/cuda/pair_tiles.h"
 #include "tensor/cuda/product.h"
 #include "tensor/cuda/tensor_core.h"
 #include "tensor/quantized.h"
@@ -34,106 +34,134 @@ __device__ inline float scaled(float x, int32_t exponent) {
   return x * power_of_two(first) * power_of_two(second);
 }
 
-// A warp's part of a tile of 64 x 64: 32 x 32 of each of the three sums, as 2 x 4 tiles of the instruction.
+// The three sums of a tile of kSide x kWide by 2 kSide threads. A warp has kSide / 2 rows and kWide / (kSide / 32)
+// columns, as tiles of the instruction. The factors of all of its columns are in registers, and those of 16 rows at a
+// time.
+template <int kSide, int kWide, bool kAlongKOfA, bool kAlongKOfB>
 class ExactSums {
  public:
-  static constexpr int kSide = 64, kThreads = 128;
-  using Tile = SliceTile<kSide>;
+  static constexpr int kDown = kSide / 32, kAcross = kWide / (kSide / 4);
+  using A = PairTile<kSide, kAlongKOfA>;
+  using B = PairTile<kWide, kAlongKOfB>;
 
-  __device__ void add(const Tile& a, const Tile& b) {
-    BytesA h[2], l[2];
+  // Adds the product of the tiles that begin at these words.
+  __device__ void add(const uint32_t* a, const uint32_t* b) {
+    a += A::place_of_lane(row());
+    b += B::place_of_lane(col());
+    BytesB b_high[kAcross], b_low[kAcross];
 #pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      const int line = row() + 16 * m + lane_group();
-      const uint4 x = a.at[Tile::place(line, lane_in_group())], y = a.at[Tile::place(line + 8, lane_in_group())];
-      h[m] = {{x.x, y.x, x.y, y.y}};
-      l[m] = {{x.z, y.z, x.w, y.w}};
+    for (int n = 0; n < kAcross; ++n) {
+      const BytesOfFour x = B::read(b + 8 * n * B::kLine);
+      b_high[n] = {{x.high[0], x.high[1]}};
+      b_low[n] = {{x.low[0], x.low[1]}};
     }
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      const uint4 x = b.at[Tile::place(col() + 8 * n + lane_group(), lane_in_group())];
-      const BytesB of_h{{x.x, x.y}}, of_l{{x.z, x.w}};
+    for (int m = 0; m < kDown; ++m) {
+      const BytesOfFour x = A::read(a + 16 * m * A::kLine), y = A::read(a + (16 * m + 8) * A::kLine);
+      const BytesA a_high{{x.high[0], y.high[0], x.high[1], y.high[1]}},
+          a_low{{x.low[0], y.low[0], x.low[1], y.low[1]}};
 #pragma unroll
-      for (int m = 0; m < 2; ++m) {
-        multiply_add(high_[m][n], h[m], of_h);
-        multiply_add(middle_[m][n], h[m], of_l);
-        multiply_add(low_[m][n], l[m], of_l);
+      for (int n = 0; n < kAcross; ++n) {
+        multiply_add<true, true>(high_[m][n], a_high, b_high[n]);
+        multiply_add<true, false>(middle_[m][n], a_high, b_low[n]);
       }
 #pragma unroll
-      for (int m = 0; m < 2; ++m) multiply_add(middle_[m][n], l[m], of_h);
+      for (int n = 0; n < kAcross; ++n) {
+        multiply_add<false, true>(middle_[m][n], a_low, b_high[n]);
+        multiply_add<false, false>(low_[m][n], a_low, b_low[n]);
+      }
     }
+  }
+
+  // Where a thread's sums (r, c) are in the tile.
+  static constexpr int kRows = 2 * kDown, kColumns = 2 * kAcross;
+  __device__ static int row(int r) { return row() + 16 * (r / 2) + 8 * (r % 2) + lane_group(); }
+  __device__ static int column(int c) { return col() + 8 * (c / 2) + 2 * lane_in_group() + c % 2; }
+
+  // A sum of at most 66,000 terms: that of the products of lower bytes is below 2^32.
+  __device__ int64_t sum(int r, int c) const {
+    return int64_t{at(high_, r, c)} * (1 << 16) + int64_t{at(middle_, r, c)} * (1 << 8) +
+           static_cast<uint32_t>(at(low_, r, c));
+  }
+  // A sum of at most 512 terms, rounded to float32: a multiple of 2^12 that float32 holds, plus the rest.
+  __device__ float short_sum(int r, int c) const {
+    const int32_t low = at(low_, r, c), middle = at(middle_, r, c) + (low >> 8);
+    return std::fma(static_cast<float>(at(high_, r, c) * (1 << 4) + (middle >> 4)), 4096.0f,
+                    static_cast<float>((middle & 15) << 8 | (low & 255)));
   }
 
   // Calls f(i, j, sum) for the thread's sums in the tile.
   template <class F>
   __device__ void each(F f) const {
 #pragma unroll
-    for (int m = 0; m < 2; ++m)
+    for (int r = 0; r < kRows; ++r)
 #pragma unroll
-      for (int n = 0; n < 4; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int64_t high = high_[m][n].at[e], middle = middle_[m][n].at[e];
-          f(row() + 16 * m + 8 * (e / 2) + lane_group(), col() + 8 * n + 2 * lane_in_group() + e % 2,
-            high * (1 << 16) + middle * (1 << 8) + low_[m][n].at[e]);
-        }
+      for (int c = 0; c < kColumns; ++c) f(row(r), column(c), sum(r, c));
   }
 
  private:
-  __device__ static int row() { return static_cast<int>(threadIdx.x) / 64 * 32; }
-  __device__ static int col() { return static_cast<int>(threadIdx.x) / 32 % 2 * 32; }
+  __device__ static int row() { return static_cast<int>(threadIdx.x) / kSide * (kSide / 2); }
+  __device__ static int col() { return static_cast<int>(threadIdx.x) % kSide / 32 * (8 * kAcross); }
+  __device__ static int32_t at(const IntegerSums (&sums)[kDown][kAcross], int r, int c) {
+    return sums[r / 2][c / 2].at[r % 2 * 2 + c % 2];
+  }
 
-  IntegerSums high_[2][4], middle_[2][4], low_[2][4];
+  IntegerSums high_[kDown][kAcross], middle_[kDown][kAcross], low_[kDown][kAcross];
 };
 
-// Shared memory of a block: tiles of the factors, and after them the rounded sums, which are written to C by rows.
+// Shared memory of a block: words of two tiles of each factor, and after them the rounded sums, which are written to C
+// by rows.
+template <int kSide>
 union ExactShared {
-  struct Tiles {
-    ExactSums::Tile a[2], b[2];
-  } tiles;
+  uint32_t words[2][2][PairTile<kSide, false>::kWords];
   struct Results {
-    float at[ExactSums::kSide][ExactSums::kSide + 8];  // padded, so that there are no bank conflicts
-    int32_t row_exponents[ExactSums::kSide];
+    float at[kSide][kSide + 8];  // padded, so that there are no bank conflicts
+    int32_t row_exponents[kSide];
   } results;
 };
 
-template <class Factors, int kWidth>
-__global__ void __launch_bounds__(ExactSums::kThreads, 2)
+template <class Factors, int kSide, int kWidth>
+__global__ void __launch_bounds__(2 * kSide, exact_tile_of(kSide).blocks)
     exact_tiles(const __grid_constant__ Factors f, const ExactSlices slices) {
-  constexpr int kSide = ExactSums::kSide, kThreads = ExactSums::kThreads;
-  using LoadA = PairLoader<decltype(f.a), kSide, kThreads, kWidth>;
-  using LoadB = PairLoader<decltype(f.b), kSide, kThreads, kWidth>;
-  auto& [a_tiles, b_tiles] = *dynamic_shared<ExactShared::Tiles>();
+  using Shared = ExactShared<kSide>;
+  using A = decltype(f.a);
+  using B = decltype(f.b);
+  constexpr int kThreads = 2 * kSide, kWords = PairTile<kSide, false>::kWords;  // of either layout at most
+  // The loop needs all registers, so these are in memory.
+  __shared__ TileOfProduct tile;
+  __shared__ decltype(f.skip(0)) skip;
+  __shared__ int k_end;
 
-  const TileOfProduct tile = TileOfProduct::of_block<kSide, kSide>(f, 0);
-  int k = tile.slice * slices.length;
-  const int k_end = f.k - k < slices.length ? f.k : k + slices.length;
-  ExactSums sums;
-  LoadA a(f.a, tile.batch, tile.i, f.m, k);
-  LoadB b(f.b, tile.batch, tile.j, f.n, k);
-  const auto skip = f.skip(tile.batch);
+  const auto [i_first, j_first, batch_of_terms, slice] = TileOfProduct::of_block<kSide, kSide>(f, 0);
+  int k = slice * slices.length;
+  if (threadIdx.x == 0) {
+    tile = {i_first, j_first, batch_of_terms, slice};
+    skip = f.skip(batch_of_terms);
+    k_end = f.k - k < slices.length ? f.k : k + slices.length;
+  }
+  __syncthreads();
+  ExactSums<kSide, kSide, A::kAlongK, B::kAlongK> sums;
+  PairCopier<A, kSide, kWidth> a(f.a, batch_of_terms, i_first, f.m, k);
+  PairCopier<B, kSide, kWidth> b(f.b, batch_of_terms, j_first, f.n, k);
   const int first = skip.next(k);
-  a.load(first - k, k_end - first);
-  b.load(first - k, k_end - first);
-  a.store(a_tiles[0]);
-  b.store(b_tiles[0]);
+  a.copy(0, first - k, k_end - first);
+  b.copy(kWords, first - k, k_end - first);
   k = first;
-  for (int at = 0; k < k_end; at ^= 1) {
+  for (int at = 0; k < k_end; at ^= 2 * kWords) {
     const int next = skip.next(k + kPairSteps);
-    a.load(next - k, k_end - next);
-    b.load(next - k, k_end - next);
-    __syncthreads();  // `at` is complete, and the other buffer is no longer read
-    sums.add(a_tiles[at], b_tiles[at]);
-    a.store(a_tiles[at ^ 1]);
-    b.store(b_tiles[at ^ 1]);
+    await_copies();  // the tiles at `at` are complete, and the others are no longer read
+    a.copy(at ^ 2 * kWords, next - k, k_end - next);
+    b.copy((at ^ 2 * kWords) + kWords, next - k, k_end - next);
+    const uint32_t* const words = dynamic_shared<uint32_t>() + at;
+    sums.add(words, words + kWords);
     k = next;
   }
 
-  auto& results = *dynamic_shared<ExactShared::Results>();
+  await_copies();
+  auto& results = *dynamic_shared<typename Shared::Results>();
   const int thread = static_cast<int>(threadIdx.x), j = tile.j + thread % kSide;
   int64_t* const partial =
       slices.sums ? slices.sums + (int64_t{tile.slice} * f.batch + tile.batch) * f.m * f.n : nullptr;
-  __syncthreads();
   sums.each([&](int row, int column, int64_t sum) {
     if (!partial) results.at[row][column] = static_cast<float>(sum);
     else if (tile.i + row < f.m && tile.j + column < f.n)
@@ -172,21 +200,38 @@ __global__ void add_exact_slices(const __grid_constant__ Factors f, const ExactS
   }
 }
 
+// From compute capability 10.0 on, ptxas makes several instructions of an mma.m16n8k32, whose results spill.
+inline bool have_registers_for_large_tiles() {
+  int major = 9;
+#ifdef __CUDACC__
+  int device = 0;
+  check_launch("compute capability", cudaGetDevice(&device));
+  check_launch("compute capability", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+#endif
+  return major < 10;
+}
+
+template <int kSide, int kWidth, class Factors>
+void multiply_exactly(Gpu& stream, const char* name, const Factors& f, const ExactPlan& plan, const ExactSlices& to) {
+  const int64_t tiles = int64_t{(f.m + kSide - 1) / kSide} * ((f.n + kSide - 1) / kSide) * f.batch;
+  launch(stream, name, {.blocks = tiles * plan.slices, .threads = 2 * kSide, .shared = sizeof(ExactShared<kSide>)},
+         exact_tiles<Factors, kSide, kWidth>, f, to);
+}
+
 template <class Factors>
 void multiply_exactly(Gpu& stream, const char* name, const Factors& f) {
   if (f.m == 0 || f.n == 0 || f.batch == 0) return;
-  constexpr int kSide = ExactSums::kSide;
-  const int64_t tiles = int64_t{(f.m + kSide - 1) / kSide} * ((f.n + kSide - 1) / kSide) * f.batch;
-  const ExactPlan plan = plan_exact_product(tiles, f.k, int64_t{f.batch} * f.m * f.n, gpu_extent());
-  DeviceScratch<int64_t> sums(stream, plan.slices > 1 ? plan.slices * f.batch * f.m * f.n : 0);
+  const bool fours = f.in_fours(), large = fours && have_registers_for_large_tiles();
+  const ExactPlan plan = plan_exact_product(f.m, f.n, f.k, f.batch, large, gpu_extent());
+  const int64_t results = int64_t{f.batch} * f.m * f.n;
+  DeviceScratch<int64_t> sums(stream, plan.slices > 1 ? plan.slices * results : 0);
   const ExactSlices slices{.length = static_cast<int>(plan.slice),
                            .count = static_cast<int>(plan.slices),
                            .sums = plan.slices > 1 ? sums.data() : nullptr};
-  constexpr int kWidest = decltype(f.a)::kAlongK || decltype(f.b)::kAlongK ? 4 : 1;
-  launch(stream, name, {.blocks = tiles * plan.slices, .threads = ExactSums::kThreads, .shared = sizeof(ExactShared)},
-         f.in_fours() ? exact_tiles<Factors, kWidest> : exact_tiles<Factors, 1>, f, slices);
-  if (plan.slices > 1)
-    launch(stream, name, {.blocks = blocks_for(int64_t{f.batch} * f.m * f.n)}, add_exact_slices<Factors>, f, slices);
+  if (plan.side == 128) multiply_exactly<128, 4>(stream, name, f, plan, slices);
+  else if (fours) multiply_exactly<64, 4>(stream, name, f, plan, slices);
+  else multiply_exactly<64, 1>(stream, name, f, plan, slices);
+  if (plan.slices > 1) launch(stream, name, {.blocks = blocks_for(results)}, add_exact_slices<Factors>, f, slices);
 }
 
 }  // namespace elinvar::HWY_NAMESPACE

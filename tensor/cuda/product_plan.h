@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "tensor/numerics.h"
+#include "tensor/quantized.h"
 
 namespace elinvar {
 
@@ -68,26 +69,49 @@ constexpr ProductPlan plan_product(int64_t m, int64_t n, int64_t k, int64_t batc
   return best;
 }
 
-// An exact product (tensor/quantized.h) may be cut anywhere, but a slice has at most so many pairs that sums of
-// products of 8 bits, each of which is at most 2^14, stay in int32.
-inline constexpr int64_t kMostExactPairs = (1 << 16) - 16;
-static_assert(2 * kMostExactPairs << 14 <= INT32_MAX);
+// The tiles of exact products, of side x side elements, and for how many of them a multiprocessor has registers at
+// once. tests/ptx/inner_loops.py predicts the clocks that these together take for a pair: large ones are bound by
+// tensor cores, small ones by the L2 cache.
+struct ExactTile {
+  int side, blocks, clocks;
+};
+inline constexpr ExactTile kExactTiles[] = {{128, 1, 51}, {64, 2, 45}};
 
+constexpr const ExactTile& exact_tile_of(int side) { return kExactTiles[side == 128 ? 0 : 1]; }
+
+// An exact product may be cut anywhere into slices of at most kMostBytePairs.
 struct ExactPlan {
+  int side;               // of the tiles
   int64_t slice, slices;  // length of a slice in pairs, and their number
 };
 
-// Cuts k of so many tiles that every multiprocessor has two blocks, if there is scratch for the int64 sums of `results`
-// elements and a slice has work for a block.
-constexpr ExactPlan plan_exact_product(int64_t tiles, int64_t k, int64_t results, const GpuExtent& gpu) {
+// Returns the faster plan: k is cut if that gives every multiprocessor as many tiles as it can hold, there is scratch
+// for the int64 sums of slices, and a slice has work for a block. `large` is whether there may be large tiles.
+constexpr ExactPlan plan_exact_product(int64_t m, int64_t n, int64_t k, int64_t batch, bool large,
+                                       const GpuExtent& gpu) {
   constexpr int64_t kStep = 16, kLeast = 16 * kStep;
+  constexpr int64_t kBlockSteps = 32;   // overhead of a block, in steps of k
+  constexpr int64_t kLaunch = 5000;     // clocks of the kernel that adds slices
+  constexpr int64_t kBytesAtOnce = 20;  // bytes of device memory per multiprocessor and clock: 4.8 TB/s of an H200
   k = std::max<int64_t>(k, 1);
-  const int64_t least = (k + kMostExactPairs - 1) / kMostExactPairs;
-  const int64_t wanted = std::min({2 * gpu.multiprocessors / std::max<int64_t>(tiles, 1), k / kLeast,
-                                   gpu.scratch / (8 * std::max<int64_t>(results, 1))});
-  const int64_t slices = std::max({least, wanted, int64_t{1}}), length = (k + slices - 1) / slices,
-                slice = (length + kStep - 1) / kStep * kStep;
-  return {slice, (k + slice - 1) / slice};
+  const int64_t results = std::max<int64_t>(batch * m * n, 1);
+  ExactPlan best{};
+  int64_t least_clocks = INT64_MAX;
+  for (const ExactTile& tile : kExactTiles) {
+    if (tile.side == 128 && !large) continue;
+    const int64_t tiles = batch * ((m + tile.side - 1) / tile.side) * ((n + tile.side - 1) / tile.side),
+                  places = int64_t{tile.blocks} * gpu.multiprocessors,
+                  needed = (k + kMostBytePairs - 1) / kMostBytePairs,
+                  wanted = std::min({places / std::max<int64_t>(tiles, 1), k / kLeast, gpu.scratch / (8 * results)}),
+                  count = std::max({needed, wanted, int64_t{1}}), length = (k + count - 1) / count,
+                  slice = (length + kStep - 1) / kStep * kStep, slices = (k + slice - 1) / slice;
+    int64_t clocks = (tiles * slices + places - 1) / places * (std::min(slice, k) + kBlockSteps) * tile.clocks;
+    if (slices > 1) clocks += kLaunch + 16 * slices * results / (kBytesAtOnce * gpu.multiprocessors);
+    if (clocks >= least_clocks) continue;
+    least_clocks = clocks;
+    best = {tile.side, slice, slices};
+  }
+  return best;
 }
 
 }  // namespace elinvar

@@ -22,14 +22,21 @@ __device__ inline uint32_t shared_address(uint32_t at) {
 #endif
 }
 
-// Copies a chunk, aligned to 16 bytes, or writes zeros without reading `from` if it is not `there`.
-__device__ inline void copy_async(uint32_t to, const void* from, bool there) {
+// Copies 16 or 4 bytes, aligned to as many, or writes zeros without reading `from` if they are not `there`.
+template <int kBytes = 16>
+__device__ void copy_async(uint32_t to, const void* from, bool there) {
+  static_assert(kBytes == 16 || kBytes == 4);
 #ifdef __CUDACC__
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
-               "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0)
-               : "memory");
+  if constexpr (kBytes == 16)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(there ? 4 : 0)
+                 : "memory");
 #else
-  emulation::copy_later(to, from, there);
+  emulation::copy_later(to, from, kBytes, there);
 #endif
 }
 

@@ -4,12 +4,14 @@
 //   A   pairs along k: rows g and g + 8 at k = 2 t, then the same rows at k = 2 t + 8
 //   B   pairs along k: column g at k = 2 t and at k = 2 t + 8
 //   D   row g, columns 2 t and 2 t + 1; row g + 8, the same columns
-// and D (16, 8) += A (16, 32) B (32, 8), integers of 8 bits with a sign, int32 sums, which wrap around
-// ("mma.m16n8k32"). There a lane holds fours along k, where the other product has pairs:
+// and D (16, 8) += A (16, 32) B (32, 8), integers of 8 bits, of which either factor has a sign or not, int32 sums,
+// which wrap around ("mma.m16n8k32"). There a lane holds fours along k, where the other product has pairs:
 //   A   rows g and g + 8 at k = 4 t, then the same rows at k = 4 t + 16
 //   B   column g at k = 4 t and at k = 4 t + 16
 // Factors are read from shared memory by cuda/shared_rows.h. Under emulation, lanes exchange what they hold in the same
 // layout, so that wrong loads are found; float32 sums are chains of fma there, which is not the order of the hardware.
+#include <cmath>
+
 #include "tensor/cuda/kernel.h"
 
 namespace elinvar::HWY_NAMESPACE {
@@ -87,15 +89,21 @@ __device__ inline void multiply_add(Sums& d, const FactorA& a, const FactorB& b)
 #endif
 }
 
-__device__ inline void multiply_add(IntegerSums& d, const BytesA& a, const BytesB& b) {
+template <bool kSignedA, bool kSignedB>
+__device__ void multiply_add(IntegerSums& d, const BytesA& a, const BytesB& b) {
 #ifdef __CUDACC__
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+r"(d.at[0]), "+r"(d.at[1]), "+r"(d.at[2]), "+r"(d.at[3])
-      : "r"(a.four[0]), "r"(a.four[1]), "r"(a.four[2]), "r"(a.four[3]), "r"(b.four[0]), "r"(b.four[1]));
+#define ELINVAR_MULTIPLY_BYTES(of_a, of_b)                                            \
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32." of_a "." of_b                 \
+               ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+r"(d.at[0]), "+r"(d.at[1]), "+r"(d.at[2]), "+r"(d.at[3])           \
+               : "r"(a.four[0]), "r"(a.four[1]), "r"(a.four[2]), "r"(a.four[3]), "r"(b.four[0]), "r"(b.four[1]))
+  if constexpr (kSignedA && kSignedB) ELINVAR_MULTIPLY_BYTES("s8", "s8");
+  else if constexpr (kSignedA) ELINVAR_MULTIPLY_BYTES("s8", "u8");
+  else if constexpr (kSignedB) ELINVAR_MULTIPLY_BYTES("u8", "s8");
+  else ELINVAR_MULTIPLY_BYTES("u8", "u8");
+#undef ELINVAR_MULTIPLY_BYTES
 #else
-  emulation::multiply_bytes(d.at, a.four, b.four);
+  emulation::multiply_bytes(d.at, a.four, b.four, kSignedA, kSignedB);
 #endif
 }
 

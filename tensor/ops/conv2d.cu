@@ -114,7 +114,6 @@ struct ExactGradInput : GradInput<uint32_t> {
   explicit ExactGradInput(const ConvGradInputArgs& args)
       : GradInput(args), exponents(args.exponents), positions(a.lines_high * a.lines_wide) {}
 
-  bool in_fours() const { return a.in_fours(); }
   __device__ int32_t row_exponent(int, int i) const { return exponents.rows[i / positions]; }
   __device__ int32_t column_exponent(int phase, int j) const { return exponents.columns[phase / a.phases() * n + j]; }
 };

@@ -17,7 +17,7 @@ template <class T>
 void multiply_positions(const PositionRows<T>& positions, const T* w, const T* bias, int64_t channels, int64_t begin,
                         int64_t end) {
   using V = Vec<T>;
-  constexpr int R = kMostTileRows;
+  constexpr int R = kPositionsAtOnce;
   auto place = positions.place(begin * R);
   for (int64_t first = begin * R; first < std::min(end * R, positions.rows()); first += R) {
     const TileRows<T> t = positions.tile(place, R);
@@ -103,7 +103,7 @@ void multiply(CpuStream& stream, const ConvGeometry& g, const ImageChannels<cons
   Scratch<T> by_tap(g.kh * g.kw * g.c);
   transpose_filters(w, by_tap.data(), g.c, g.kh * g.kw);
   for (const PositionRows<T>& positions : position_rows(source, target, ys, xs, g.kw)) {
-    const int64_t tiles = (positions.rows() + kMostTileRows - 1) / kMostTileRows;
+    const int64_t tiles = (positions.rows() + kPositionsAtOnce - 1) / kPositionsAtOnce;
     stream.parallel_for(tiles, 1, [&](int64_t begin, int64_t end) {
       if constexpr (sizeof(T) == 4) HWY_DYNAMIC_DISPATCH(multiply_f32)(positions, by_tap.data(), bias, g.c, begin, end);
       else HWY_DYNAMIC_DISPATCH(multiply_f64)(positions, by_tap.data(), bias, g.c, begin, end);

@@ -6,6 +6,8 @@
 
 namespace elinvar {
 
+inline constexpr int kPositionsAtOnce = 8;  // by a CPU, in registers
+
 inline bool is_depthwise(const ConvGeometry& g) {
   return g.groups > 1 && g.groups == g.c && g.o == g.c && g.kh * g.kw <= kChunk;
 }

@@ -107,7 +107,7 @@ class PositionRows {
       if (++place.y == y_.count) place.y = 0, ++place.n;
     }
     t.count = r;
-    for (; r < kMostTileRows; ++r) {
+    for (; r < rows; ++r) {
       t.a[r] = t.a[r - 1], t.c[r] = t.c[r - 1];
       if constexpr (std::is_same_v<T, Pair>) t.exponents[r] = t.exponents[r - 1];
     }

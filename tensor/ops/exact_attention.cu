@@ -24,9 +24,10 @@ struct QueryRow {
   float m;
 };
 
-struct ForwardShared {
-  Tile weights, values;
-  OtherTile keys[2];
+struct alignas(16) ForwardShared {
+  Factor weights;
+  Paired values;
+  Others keys[2];
   float lanes[kSide][kSide + 4];  // sums of weights by virtual lane; padded, so that there are no bank conflicts
   float segments[kMostSegments][kSide], r[kSide], m_halves[2][kSide];
   QueryRow rows[kSide];
@@ -37,7 +38,7 @@ template <int kWidth>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     exact_forward_tiles(const __grid_constant__ ExactAttentionArgs a, const Values values) {
   auto& shared = *dynamic_shared<ForwardShared>();
-  auto* const kept = reinterpret_cast<Tile*>(&shared + 1);
+  auto* const kept = reinterpret_cast<Factor*>(&shared + 1);
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
   const AttentionPlace at(s.heads, tq, size);
@@ -45,14 +46,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int t = static_cast<int>(threadIdx.x);
   const ExactHead q(a.q, at.b, at.h, tq), k(a.k, at.b, kv, tk), v(a.v, at.b, kv, tk);
   const V scale{static_cast<float>(s.scale)};
-  const int keys = static_cast<int>(s.visible(at.first + kSide < tq ? at.first + kSide - 1 : tq - 1));
+  const int keys = seen_by(s, at.first + kSide < tq ? at.first + kSide - 1 : tq - 1);
 
   const auto visible = [&](int r) {
     const int i = at.first + row_of(r);
-    return i < tq ? static_cast<int>(s.visible(i)) : 0;
+    return i < tq ? seen_by(s, i) : 0;
   };
   if (t < kSide) {
-    const int i = at.first + t, seen = i < tq ? static_cast<int>(s.visible(i)) : 0;
+    const int i = at.first + t, seen = i < tq ? seen_by(s, i) : 0;
     shared.rows[t].exponent = q.exponent(i);
     shared.rows[t].most = seen > 0 ? values.largest[(at.b * s.kv_heads + kv) * s.tk + seen - 1] : 0;
   }
@@ -118,17 +119,18 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   each_row([&](int r) { shared.rows[row_of(r)].of_weights = exponent_of(largest[r]); });
   ResultSums o;
   for (int j0 = 0; j0 < keys; j0 += kOthers) {
-    const PairRows rows(values.pairs.of(at.b, kv), tk, j0, at.column, size);
+    copy_pairs<kWidth>(values.pairs.of(at.b, kv), tk, j0, at.column, size, shared.values);
     weigh(j0, [&](int r, int c, float, float relative) {
       x[r][c] = relative * integer_scale(shared.rows[row_of(r)].of_weights);
     });
     store_factor(shared.weights, [&](int r, int c) { return quantized(x[r][c]); });
-    rows.store(shared.values);
     __syncthreads();
     o.add(shared.weights, shared.values);
+    __syncthreads();
   }
   each_place(a.o, at.b, at.h, at.first, tq, at.column, size, [&](int r, int c, float& to) {
-    to = scaled(o.sum(r, c), shared.rows[row_of(r)].of_weights + shared.rows[row_of(r)].most) * shared.r[row_of(r)];
+    to = scaled(static_cast<float>(o.sum(r, c)), shared.rows[row_of(r)].of_weights + shared.rows[row_of(r)].most) *
+         shared.r[row_of(r)];
   });
   if (at.column != 0 || t >= kSide || at.first + t >= tq) return;
   a.m.as<float>()[row_of_stats + at.first + t] = shared.rows[t].m;

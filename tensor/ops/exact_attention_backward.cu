@@ -24,10 +24,11 @@ struct GradientRow {
   int32_t of_scores;           // the exponent of the gradients of its scores
 };
 
-struct QueryShared {
-  Tile weights, keys;
+struct alignas(16) QueryShared {
+  Factor weights;
+  Paired keys;
   float p[kRows * ScoreSums::kColumns][kThreads];  // each thread has its own
-  OtherTile others[2];
+  Others others[2];
   QueryStats stats[kSide];
   GradientRow rows[kSide];
   ExactHead k, v;
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   auto& shared = *dynamic_shared<QueryShared>();
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
-  auto *const kept_q = reinterpret_cast<Tile*>(&shared + 1), *const kept_d_o = kept_q + steps_of(size);
+  auto *const kept_q = reinterpret_cast<Factor*>(&shared + 1), *const kept_d_o = kept_q + steps_of(size);
   const AttentionPlace at(s.heads, tq, size);
   const int64_t kv = at.h / (s.heads / s.kv_heads);
   const ExactHead q(a.q, at.b, at.h, tq), d_o(a.d_o, at.b, at.h, tq);
@@ -51,13 +52,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     shared.v = ExactHead(a.v, at.b, kv, tk);
   }
   const V scale{static_cast<float>(s.scale)};
-  const int keys = static_cast<int>(s.visible(at.first + kSide < tq ? at.first + kSide - 1 : tq - 1));
+  const int keys = seen_by(s, at.first + kSide < tq ? at.first + kSide - 1 : tq - 1);
   const auto visible = [&](int r) {
     const int i = at.first + row_of(r);
-    return i < tq ? static_cast<int>(s.visible(i)) : 0;
+    return i < tq ? seen_by(s, i) : 0;
   };
   if (const int t = static_cast<int>(threadIdx.x), i = at.first + t; t < kSide) {
-    const int seen = i < tq ? static_cast<int>(s.visible(i)) : 0;
+    const int seen = i < tq ? seen_by(s, i) : 0;
     shared.rows[t] = {q.exponent(i), d_o.exponent(i),
                       seen > 0 ? scratch.largest[(at.b * s.kv_heads + kv) * s.tk + seen - 1] : 0, 0};
   }
@@ -93,28 +94,32 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   each_row([&](int r) { shared.rows[row_of(r)].of_scores = exponent_of(largest[r]); });
   ResultSums dq;
   for (int j0 = 0; j0 < keys; j0 += kOthers) {
-    const PairRows rows(scratch.keys.of(at.b, kv), tk, j0, at.column, size);
+    copy_pairs<kWidth>(scratch.keys.of(at.b, kv), tk, j0, at.column, size, shared.keys);
     Numbers<ScoreSums> x;
     score_gradients(j0,
                     [&](int r, int c, float ds) { x[r][c] = ds * integer_scale(shared.rows[row_of(r)].of_scores); });
     store_factor(shared.weights, [&](int r, int c) { return quantized(x[r][c]); });
-    rows.store(shared.keys);
     __syncthreads();
     dq.add(shared.weights, shared.keys);
+    __syncthreads();
   }
   each_place(a.dq, at.b, at.h, at.first, tq, at.column, size, [&](int r, int c, float& to) {
-    to = scaled(dq.sum(r, c), shared.rows[row_of(r)].of_scores + shared.rows[row_of(r)].most);
+    to = scaled(static_cast<float>(dq.sum(r, c)), shared.rows[row_of(r)].of_scores + shared.rows[row_of(r)].most);
   });
 }
 
 constexpr int kHalves = kSide / kOthers;  // tiles of scores in a block of queries
 
-struct KeyShared {
-  Tile weights[kHalves], rows[kHalves];
-  OtherTile others[2];
+// The loop needs all registers, so the place and the heads are in memory, too.
+struct alignas(16) KeyShared {
+  Factor weights[kHalves];
+  Paired rows[kHalves];
+  Others others[2];
   float scores[kHalves][kRows * ScoreSums::kColumns][kThreads];  // p, then ds: each thread has its own
   QueryStats stats[kSide];
-  int32_t of_k[kSide], of_v[kSide], halves[2][kSide];
+  ExactHead q, d_o;
+  AttentionPlace at;
+  int32_t of_k[kSide], of_v[kSide], exponents[kSide], halves[2][kSide];
 };
 
 // Computes dk and dv of a tile of keys, over the queries that see one of them. Rows are keys, and columns the queries
@@ -126,9 +131,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   auto& shared = *dynamic_shared<KeyShared>();
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
-  auto *const kept_k = reinterpret_cast<Tile*>(&shared + 1), *const kept_v = kept_k + steps_of(size);
-  const AttentionPlace at(s.kv_heads, tk, size);
-  const int64_t heads = s.heads / s.kv_heads;  // that share the keys
+  auto *const kept_k = reinterpret_cast<Factor*>(&shared + 1), *const kept_v = kept_k + steps_of(size);
+  const AttentionPlace& at = shared.at;
+  if (threadIdx.x == 0) shared.at = AttentionPlace(s.kv_heads, tk, size);
+  __syncthreads();
+  const int heads = static_cast<int>(s.heads / s.kv_heads);  // that share the keys
   const ExactHead k(a.k, at.b, at.h, tk), v(a.v, at.b, at.h, tk);
   const V scale{static_cast<float>(s.scale)};
   const int unseen = s.causal ? at.first - (tk - tq) : 0;  // queries before this one see none
@@ -140,19 +147,27 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   keep_rows<kWidth>(k, at.first, size, kept_k);
   keep_rows<kWidth>(v, at.first, size, kept_v);
 
-  for (int64_t h = at.h * heads; h < (at.h + 1) * heads; ++h) {
-    const ExactHead q(a.q, at.b, h, tq), d_o(a.d_o, at.b, h, tq);
+  for (int shared_by = 0; shared_by < heads; ++shared_by) {
+    const int64_t h = at.h * heads + shared_by;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      shared.q = ExactHead(a.q, at.b, h, tq);
+      shared.d_o = ExactHead(a.d_o, at.b, h, tq);
+    }
+    __syncthreads();
+    const ExactHead &q = shared.q, &d_o = shared.d_o;
     Numbers<ResultSums> dk, dv;
     each<ResultSums>([&](int r, int c) { dk[r][c] = dv[r][c] = 0.0f; });
     for (int i0 = first; i0 < tq; i0 += kSide) {
-      const int end = i0 + kSide < tq ? i0 + kSide : tq, seen = static_cast<int>(s.visible(end - 1));
-      const auto sees = [&](int r, int i) { return i < tq && at.first + row_of(r) < s.visible(i); };
+      const auto sees = [&](int r, int i) { return i < tq && at.first + row_of(r) < seen_by(s, i); };
       const auto mine = [&](int half, int r, int c) -> float& {
         return shared.scores[half][r * ScoreSums::kColumns + c][threadIdx.x];
       };
       // Rounds the scores of each key against the rows of the queries, and adds the product with these rows to `to`.
       const auto add = [&](const ExactHead& rows, const RowPairs& pairs, Numbers<ResultSums>& to) {
-        const auto existing = [&](int i) { return i < end ? rows.exponent(i) : INT32_MIN; };
+        const auto existing = [&](int i) { return i < rows.count ? rows.exponent(i) : INT32_MIN; };
+        for (int half = 0; half < kHalves; ++half)
+          copy_pairs<kWidth>(pairs, tq, i0 + half * kOthers, at.column, size, shared.rows[half]);
         const int32_t most = warp_largest(larger(existing(i0 + lane()), existing(i0 + lane() + 32)));
         const auto relative = [&](int half, int c) {
           return relative_scale(rows.exponent(i0 + half * kOthers + ScoreSums::column(c)), most);
@@ -165,19 +180,20 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         across_row(largest, shared.halves, larger);
 #pragma unroll
         for (int r = 0; r < kRows; ++r) largest[r] = exponent_of(largest[r]);
+        each_row([&](int r) { shared.exponents[row_of(r)] = largest[r] + most; });
 #pragma unroll 1
         for (int half = 0; half < kHalves; ++half) {
           store_factor(shared.weights[half], [&](int r, int c) {
             return quantized(mine(half, r, c) * relative(half, c) * integer_scale(largest[r]));
           });
-          PairRows(pairs, tq, i0 + half * kOthers, at.column, size).store(shared.rows[half]);
         }
-        __syncthreads();
+        await_copies();
         ResultSums sums;
 #pragma unroll 1
         for (int half = 0; half < kHalves; ++half) sums.add(shared.weights[half], shared.rows[half]);
+        const int seen = seen_by(s, i0 + kSide < tq ? i0 + kSide - 1 : tq - 1);
         each<ResultSums>([&](int r, int c) {
-          const float sum = scaled(sums.short_sum(r, c), largest[r] + most);
+          const float sum = scaled(sums.short_sum(r, c), shared.exponents[row_of(r)]);
           if (at.first + row_of(r) < seen) to[r][c] = to[r][c] + sum;
         });
       };
@@ -212,10 +228,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       add(q, scratch.queries.of(at.b, h), dk);
     }
     // The sums of heads that share keys are added from left to right.
-    const bool is_first = h == at.h * heads;
     const auto add_to = [&](const HeadsView& all, const Numbers<ResultSums>& sums) {
       each_place(all, at.b, at.h, at.first, tk, at.column, size,
-                 [&](int r, int c, float& to) { to = (is_first ? 0.0f : to) + sums[r][c]; });
+                 [&](int r, int c, float& to) { to = (shared_by == 0 ? 0.0f : to) + sums[r][c]; });
     };
     add_to(a.dk, dk);
     add_to(a.dv, dv);

@@ -43,9 +43,6 @@ struct ExactMatrices : Matrices<kAlongKOfA, kAlongKOfB, uint32_t> {
   explicit ExactMatrices(const MatmulArgs& args)
       : Matrices<kAlongKOfA, kAlongKOfB, uint32_t>(args), exponents(args.exponents) {}
 
-  bool in_fours() const {
-    return (!kAlongKOfA || this->a.in_fours(this->m, this->k)) && (!kAlongKOfB || this->b.in_fours(this->n, this->k));
-  }
   __device__ int32_t row_exponent(int, int i) const { return exponents.rows[i]; }
   __device__ int32_t column_exponent(int, int j) const { return exponents.columns[j]; }
 };

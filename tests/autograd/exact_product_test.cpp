@@ -15,9 +15,9 @@
 #include "autograd/shape.h"
 #include "tensor/base/check.h"
 #include "tensor/isa.h"
-#include "tensor/pair_tile.h"
 #include "tensor/stream.h"
 #include "tests/ops/op_inputs.h"
+#include "tests/support/amx_model.h"
 #include "tests/support/bits.h"
 
 namespace elinvar::test {
@@ -97,16 +97,17 @@ TEST(ExactProducts, AreComputedAlikeByEachKernel) {
   for (const Product& product : products()) {
     const Outcome expected = evaluate(product, Precision::exact, Precision::portable);
     for (const Isa isa : available_isas())
-      for (const bool dot : {false, true})
-        for (const int threads : {1, 2, 3}) {
-          SCOPED_TRACE(fmt::format("{}: {}, {} threads, dot products {}", product.name, name_of(isa), threads, dot));
+      for (const PairUnits units : kAllPairUnits)
+        for (const int threads : {1, 2, 3, 8}) {
+          SCOPED_TRACE(fmt::format("{}: {}, {} threads, {}", product.name, name_of(isa), threads, name_of(units)));
           set_isa(isa);
-          use_dot_products(dot);
+          use_units(units);
           CpuStream stream(threads);
           const StreamScope scope(stream);
           expect_same(evaluate(product, Precision::exact, Precision::portable), expected);
         }
     set_isa(available_isas().back());
+    use_best_units();
   }
 }
 

@@ -23,8 +23,8 @@ constexpr size_t kStackBytes = size_t{256} << 10;
 thread_local std::vector<uint64_t> shared_bytes;
 std::atomic<int64_t> matrix_accesses, bank_conflicts;
 
-unsigned char* shared_at(uint64_t at) {
-  invariant(at % 16 == 0 && at + 16 <= shared_bytes.size() * sizeof(uint64_t), "16 bytes that shared memory lacks");
+unsigned char* shared_at(uint64_t at, size_t bytes = 16) {
+  invariant(at % bytes == 0 && at + bytes <= shared_bytes.size() * sizeof(uint64_t), "bytes that shared memory lacks");
   return reinterpret_cast<unsigned char*>(shared_bytes.data()) + at;
 }
 
@@ -95,7 +95,10 @@ class Block {
     });
   }
 
-  void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], bool signed_a, bool signed_b) {
+    const auto value = [](uint32_t byte, bool with_sign) {
+      return with_sign ? static_cast<int8_t>(byte) : static_cast<int32_t>(byte & 0xff);
+    };
     struct Factors {
       const uint32_t *a, *b;
     };
@@ -110,21 +113,22 @@ class Block {
           const uint32_t four = factors(4 * (2 * t + column) + of_k % 4).b[of_k / 4];
           for (size_t part = 0; part < 2; ++part)
             for (int shift = 0; shift < 32; shift += 8)
-              d[2 * part + column] += static_cast<int8_t>(row[part] >> shift) * static_cast<int8_t>(four >> shift);
+              d[2 * part + column] += value(row[part] >> shift, signed_a) * value(four >> shift, signed_b);
         }
       }
     });
   }
 
-  void copy_later(uint32_t to, const void* from, bool there) {
-    std::memset(shared_at(to), 0xff, 16);
-    threads_[current_].copies.push_back({to, there ? from : nullptr});
+  void copy_later(uint32_t to, const void* from, int bytes, bool there) {
+    const auto size = static_cast<size_t>(bytes);
+    std::memset(shared_at(to, size), 0xff, size);
+    threads_[current_].copies.push_back({to, there ? from : nullptr, size});
   }
 
   void wait_for_copies() {
     for (const Copy& copy : std::exchange(threads_[current_].copies, {})) {
-      if (copy.from != nullptr) std::memcpy(shared_at(copy.to), copy.from, 16);
-      else std::memset(shared_at(copy.to), 0, 16);
+      if (copy.from != nullptr) std::memcpy(shared_at(copy.to, copy.bytes), copy.from, copy.bytes);
+      else std::memset(shared_at(copy.to, copy.bytes), 0, copy.bytes);
     }
   }
 
@@ -133,6 +137,7 @@ class Block {
   struct Copy {
     uint32_t to;
     const void* from;  // null: zeros
+    size_t bytes;
   };
   struct Thread {
     State state = State::fresh;
@@ -239,9 +244,11 @@ void* shared_memory() { return shared_bytes.data(); }
 void block_barrier() { block->wait_for_block(); }
 void warp_barrier() { block->wait_for_warp(); }
 void load_matrices(uint32_t at, bool transposed, uint32_t (&pair)[4]) { block->load_matrices(at, transposed, pair); }
-void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) { block->multiply_bytes(d, a, b); }
+void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], bool signed_a, bool signed_b) {
+  block->multiply_bytes(d, a, b, signed_a, signed_b);
+}
 MatrixLoads matrix_loads() { return {matrix_accesses, bank_conflicts}; }
-void copy_later(uint32_t to, const void* from, bool there) { block->copy_later(to, from, there); }
+void copy_later(uint32_t to, const void* from, int bytes, bool there) { block->copy_later(to, from, bytes, there); }
 void wait_for_copies() { block->wait_for_copies(); }
 
 uint64_t exchange(uint64_t value, int lane) {

@@ -62,12 +62,12 @@ struct MatrixLoads {
   int64_t accesses, conflicts;  // repetitions of accesses because rows are in the same banks
 };
 MatrixLoads matrix_loads();
-// "mma.m16n8k32" of integers of 8 bits with a sign: D (16, 8) += A (16, 32) B (32, 8), in the layout of
+// "mma.m16n8k32" of integers of 8 bits, with a sign or without: D (16, 8) += A (16, 32) B (32, 8), in the layout of
 // tensor/cuda/tensor_core.h.
-void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
-// "cp.async" of 16 bytes, or of zeros. They arrive as late as possible, when this thread waits; until then the place
-// has NaN.
-void copy_later(uint32_t to, const void* from, bool there);
+void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], bool signed_a, bool signed_b);
+// "cp.async" of 16 or 4 bytes, or of zeros. They arrive as late as possible, when this thread waits; until then the
+// place has NaN.
+void copy_later(uint32_t to, const void* from, int bytes, bool there);
 void wait_for_copies();
 
 template <class T>

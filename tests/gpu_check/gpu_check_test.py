@@ -13,7 +13,7 @@ import unittest
 here = pathlib.Path(__file__).resolve().parent
 root = here.parent.parent
 PROGRAMS = "train bench op_tests tensor_tests nn_tests job_tests nvidia-smi compute-sanitizer".split()
-PARTS = "rows digests graphs products steps peers nccl tests sanitizer".split()
+PARTS = "rows digests graphs exact products steps peers nccl tests sanitizer".split()
 TORCH = """import json, sys
 print(json.dumps({"peer": "PyTorch", "per_second": 2000.0}))
 sys.exit(0)
@@ -63,6 +63,8 @@ class GpuCheck(unittest.TestCase):
         results = {row[0][2:]: row[5] for row in self.table()}
         self.assertEqual(results["product of 4096: float32 rate of cuBLAS"], "90 %, 40000 GFLOP/s |")
         self.assertEqual(results["ResNet-50, portable: rate of PyTorch float32"], "55 %: 1100 against 2000 |")
+        self.assertEqual(results["ResNet-50, exact: rate of PyTorch bf16"], "55 %: 1100 against 2000 |")
+        self.assertEqual(results["exact product of 4096: TFLOP/s, and with rounding of a factor"], "300 and 270 |")
 
     def test_a_failed_row_is_named(self):
         self.assertEqual(self.check("rows", "digests", fault="a row"), 1, self.text)

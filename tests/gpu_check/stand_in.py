@@ -50,8 +50,12 @@ def bench():
     if "ops" in words:
         case = after("ops")
         names = {"attention 4x1024": "attention 4x1024x12x64 forward", "conv ": "conv 128x56 forward"}
-        rows.append({"case": names.get(case, case), "gflop_per_s": 40000.0, "peak_gflop_per_s": 50000.0,
-                     "of_cublas": 0.8 if case.startswith("conv") else 0.9})
+        if case.startswith("exact"):
+            rows += [{"case": f"{case} {what}", "gflop_per_s": rate, "peak_gflop_per_s": 50000.0}
+                     for what, rate in (("product", 300e3), ("forward", 270e3))]
+        else:
+            rows.append({"case": names.get(case, case), "gflop_per_s": 40000.0, "peak_gflop_per_s": 50000.0,
+                         "of_cublas": 0.8 if case.startswith("conv") else 0.9})
     else:
         case = after("models")
         unit = "samples_per_s" if case == "resnet50" else "tokens_per_s"

@@ -213,15 +213,15 @@ Addresses locate(Warp& warp, const Instruction& i, Lanes lanes, Space space, siz
   return at;
 }
 
-unsigned char* shared_place(Warp& warp, uint32_t address) {
-  if (address % 16 != 0) fail("not aligned", address, 0);
-  if (address + 16 > warp.block->shared.size()) fail("beyond the block's shared memory", address, 0);
+unsigned char* shared_place(Warp& warp, uint32_t address, size_t bytes) {
+  if (address % bytes != 0) fail("not aligned", address, 0);
+  if (address + bytes > warp.block->shared.size()) fail("beyond the block's shared memory", address, 0);
   return warp.block->shared.data() + address;
 }
 
-const unsigned char* global_place(Warp& warp, uint64_t address, size_t bytes, const Instruction& i) {
-  if (address % 16 != 0) fail("not aligned", address, 0);
-  if (!warp.block->memory->contain(address, address + bytes, i.block)) fail("not in global memory", address, 0);
+const unsigned char* global_place(Warp& warp, uint64_t address, size_t bytes, size_t given, const Instruction& i) {
+  if (address % bytes != 0) fail("not aligned", address, 0);
+  if (!warp.block->memory->contain(address, address + given, i.block)) fail("not in global memory", address, 0);
   return host(address);
 }
 

@@ -16,9 +16,9 @@ using Addresses = std::array<uint64_t, kLanes>;  // in the host's memory
 // there are not in the space.
 Addresses locate(Warp& warp, const Instruction& i, Lanes lanes, Space space, size_t bytes, bool writes);
 
-// The same for one address: 16 bytes of shared memory, or some of global memory at a multiple of 16.
-unsigned char* shared_place(Warp& warp, uint32_t address);
-const unsigned char* global_place(Warp& warp, uint64_t address, size_t bytes, const Instruction& i);
+// The same for one address, a multiple of `bytes`: so many bytes of shared memory, or `given` bytes of global memory.
+unsigned char* shared_place(Warp& warp, uint32_t address, size_t bytes);
+const unsigned char* global_place(Warp& warp, uint64_t address, size_t bytes, size_t given, const Instruction& i);
 
 class Decoder;
 struct Statement;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A static model of the loops over k in which products spend their time: counts their instructions in the PTX, predicts
-the share of the FFMA peak on a card, and names what bounds it. Prints the tables of tensor/GPU.md.
+the share of the FFMA peak on a card, or the rate of exact products on tensor cores, and names what bounds it. Prints the
+tables of tensor/GPU.md.
 
     tests/ptx/inner_loops.py [--ptx build/tests/CMakeFiles/elinvar_ptx_90.dir] [--check tensor/GPU.md]
 
@@ -38,12 +39,27 @@ PRODUCTS = {"matmul": ("matmul", "product_tiles.*Lb1ELb0E.*Li128ELi128ELi4E", 12
             "attention, gradient of queries": ("attention", "query_gradientsILi4E", 64),
             "attention, gradient of keys": ("attention", "key_gradientsILi4E", 64)}
 
+# Exact products (tensor/cuda/exact_product.h). A loop takes PAIRS pairs, and four products of bytes make one of numbers
+# of 14 bits. NVIDIA's peak is that of `wgmma`; of it `mma` reaches 62.9 % on average on Hopper, in the measurements of
+# Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking" (arXiv 2402.13499).
+PAIRS = 16  # kPairSteps of tensor/cuda/pair_tiles.h
+INT8_PEAK = 1979e12  # of H100 SXM and H200, without sparsity
+INT8_PER_CLOCK = 4096  # products and sums of a multiprocessor: those of an mma.m16n8k32
+OF_MMA = 0.63
+EXACT = {"exact matmul": ("matmul", "exact_tiles.*MatricesILb1ELb1EEELi128ELi4E", 128),
+         "exact matmul, gradient of the input": ("matmul", "exact_tiles.*MatricesILb1ELb0EEELi128ELi4E", 128),
+         "exact matmul, gradient of the weight": ("matmul", "exact_tiles.*MatricesILb0ELb0EEELi128ELi4E", 128),
+         "exact convolution, forward": ("conv2d", "exact_tiles.*ForwardELi128ELi4E", 128),
+         "exact convolution, gradient of the input": ("conv2d", "exact_tiles.*GradInputELi128ELi4E", 128),
+         "exact convolution, gradient of the filter": ("conv2d", "exact_tiles.*GradFilterELi128ELi4E", 128),
+         "exact matmul, tiles of 64": ("matmul", "exact_tiles.*MatricesILb1ELb1EEELi64ELi4E", 64)}
+
 
 class Loop:
     """Counts of the instructions that a warp issues in a run through a loop."""
 
     def __init__(self, items):
-        self.ffma = self.lds = self.sts = self.ldg = self.other = 0
+        self.ffma = self.lds = self.sts = self.ldg = self.mma = self.copies = self.other = 0
         self.loaded = self.stored = self.global_bytes = 0  # bytes of a thread, the first two of shared memory
         for opcode in filter(None, map(opcode_of, without_rare(items))):
             width = 4 * int((re.search(r"\.v([24])\.", opcode) or [0, 1])[1])
@@ -55,11 +71,17 @@ class Loop:
                 self.sts, self.stored = self.sts + 1, self.stored + width
             elif opcode.startswith("ld.global"):
                 self.ldg, self.global_bytes = self.ldg + 1, self.global_bytes + width
+            elif opcode.startswith("mma.sync"):
+                self.mma += 1
+            elif opcode.startswith("cp.async.c"):
+                width = 16 if opcode.startswith("cp.async.cg") else 4
+                self.copies, self.stored, self.global_bytes = (self.copies + 1, self.stored + width,
+                                                               self.global_bytes + width)
             else:
                 self.other += 1
 
     def all(self):
-        return self.ffma + self.lds + self.sts + self.ldg + self.other
+        return self.ffma + self.lds + self.sts + self.ldg + self.mma + self.copies + self.other
 
 
 def opcode_of(item):
@@ -83,7 +105,7 @@ def without_rare(items):
 
 def kernels(text):
     """(name, items) of each kernel: labels and instructions in their order."""
-    text = re.sub(r"//[^\n]*", "", text)
+    text = re.sub(r"//[^\n]*", "", text).replace("L2::128B", "L2_128B")  # colons are of labels
     for m in re.finditer(r"\.entry\s+(\w+)\s*\([^)]*\)[^{]*\{", text):
         depth, end = 1, m.end()
         while depth:
@@ -104,10 +126,10 @@ def loops_of(items):
     return sorted(found.items())
 
 
-def product_loops(items):
-    """Loops over k: the innermost with the multiply-adds of DEPTH steps of a thread's 8 x 8 chains. Loops within, over
-    taps that a convolution leaves out, are counted as if they ran once."""
-    products = [(a, z) for a, z in loops_of(items) if sum("fma.rn.f32" in i for i in items[a:z]) >= 64 * DEPTH]
+def product_loops(items, opcode="fma.rn.f32", least=64 * DEPTH):
+    """Loops over k: the innermost with the multiply-adds of DEPTH steps of a thread's 8 x 8 chains, or of PAIRS pairs of
+    a warp's part of a tile. Loops within, over taps that a convolution leaves out, are counted as if they ran once."""
+    products = [(a, z) for a, z in loops_of(items) if sum(opcode in i for i in items[a:z]) >= least]
     return [(a, z) for a, z in products if not any(a < b and y < z for b, y in products)]
 
 
@@ -162,8 +184,48 @@ def attention_forward(items, length=1024, head=64, side=64):
     return 2 * head // DEPTH * 64 * DEPTH / issued * (tiles / 2) / ((tiles + 1) / 2)
 
 
+def exact_bounds(loop, side, card):
+    """Clocks of a multiprocessor for PAIRS pairs of a block, as each resource allows, and the clock of NVIDIA's peak."""
+    threads, clock = 2 * side, INT8_PEAK / (2 * INT8_PER_CLOCK * card["multiprocessors"])
+    warps = threads / 32
+    return {"tensor cores": warps * loop.mma * 16 * 8 * 32 / INT8_PER_CLOCK, "issue": warps * loop.all() / ISSUE,
+            "shared memory": threads * (loop.loaded + loop.stored) / SHARED,
+            "L2": threads * loop.global_bytes * card["multiprocessors"] * clock / card["l2"]}, clock
+
+
+def exact_rate(loop, side, card, of_peak):
+    """(TFLOP/s of products of 14 bits, what bounds them) if tensor cores reach this share of NVIDIA's peak."""
+    clocks, clock = exact_bounds(loop, side, card)
+    clocks["tensor cores"] /= of_peak
+    bound = max(clocks, key=clocks.get)
+    return 2 * side * side * 2 * PAIRS * card["multiprocessors"] * clock / clocks[bound] / 1e12, bound
+
+
+def exact_tables(texts):
+    """(lines, TFLOP/s of a product of 4096)"""
+    card = CARDS["H200"]
+    lines = ["| loop over 16 pairs | MMA | LDS | LDGSTS | others | issue | shared memory | L2 | TFLOP/s at the peak's rate | "
+             "at 63 % of it |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for label, (file, part, side) in EXACT.items():
+        items = find(texts, file, part)
+        found = product_loops(items, "mma.sync", side // 32 * 16)
+        if len(found) != 1:
+            raise SystemExit(f"inner_loops.py: {label} has {len(found)} loops over k")
+        loop = Loop(items[found[0][0]:found[0][1] + 1])
+        clocks, _ = exact_bounds(loop, side, card)
+        shares = [f"{100 * clocks[name] / clocks['tensor cores']:.0f} %" for name in ("issue", "shared memory", "L2")]
+        rates = [f"{rate:.0f}, {bound}" for rate, bound in (exact_rate(loop, side, card, share) for share in (1, OF_MMA))]
+        lines.append("| " + " | ".join([label, *map(str, [loop.mma, loop.lds, loop.copies, loop.other]), *shares,
+                                        *rates]) + " |")
+        if label == "exact matmul":
+            tiles = (4096 // side) ** 2
+            waves = tiles / card["multiprocessors"] / math.ceil(tiles / card["multiprocessors"])
+            large = waves * exact_rate(loop, side, card, OF_MMA)[0]
+    return lines, large
+
+
 def tables(texts):
-    """(lines, {name: predicted share})"""
+    """(lines, {name: predicted share of the peak, or TFLOP/s})"""
     lines = ["| loop over eight steps | FFMA | LDS | STS | LDG | others | issue | shared memory | L2 | of the peak |",
              "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     loops = {}
@@ -183,7 +245,9 @@ def tables(texts):
         lines.append(f"| product of 4096 | {card} | {100 * share:.0f} % | {bound} |")
     attention = attention_forward(find(texts, *PRODUCTS["attention, forward"][:2]))
     lines.append(f"| attention 4x1024x12x64, forward | both | {100 * attention:.0f} % | issue |")
-    return lines, {"matmul": round(share, 2), "attention": round(attention, 2)}
+    exact, exact_product = exact_tables(texts)
+    lines += ["", *exact]
+    return lines, {"matmul": round(share, 2), "attention": round(attention, 2), "exact": round(exact_product)}
 
 
 def main():

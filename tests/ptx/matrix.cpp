@@ -1,8 +1,11 @@
 // Products of matrices on tensor cores, and the loads of their factors. A warp holds a matrix in fragments: lane 4 g +
 // t has elements of row g and columns 2 t and 2 t + 1.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 
 #include "tests/ptx/access.h"
 #include "tests/ptx/exchange.h"
@@ -65,14 +68,15 @@ void multiply(Warp& warp, const Instruction& i, Lanes lanes) {
   }
 }
 
-// D = A B + C with A of 16 x 32 and B of 32 x 8 integers of 8 bits with a sign. A register has four neighbours along k.
-// Sums wrap around.
+// D = A B + C with A of 16 x 32 and B of 32 x 8 integers of 8 bits. A register has four neighbours along k. Bit 0 of
+// the variant says that A has no sign, bit 1 that B has none. Sums wrap around.
 void multiply_integers(Warp& warp, const Instruction& i, Lanes lanes) {
   expect_whole_warp(lanes);
-  int8_t a[16][32], b[8][32];  // b by columns
+  int32_t a[16][32], b[8][32];  // b by columns
   uint32_t c[16][8];
   const auto byte = [&](size_t source, size_t lane, size_t k) {
-    return static_cast<int8_t>(warp.row<uint32_t>(i.source[source])[lane] >> (8 * k));
+    const auto bits = static_cast<uint8_t>(warp.row<uint32_t>(i.source[source])[lane] >> (8 * k));
+    return (i.variant >> (source < 4 ? 0 : 1) & 1) != 0 ? int32_t{bits} : int32_t{static_cast<int8_t>(bits)};
   };
   for (size_t lane = 0; lane < kLanes; ++lane) {
     const size_t g = lane / 4, t = lane % 4;
@@ -101,22 +105,24 @@ void begin_copies(Warp& warp, const Instruction& i, Lanes lanes) {
   const uint64_t* const from = warp.row<uint64_t>(i.source[1]);
   const uint32_t* const given = warp.row<uint32_t>(i.source[2]);
   each_lane(lanes, [&](int lane) {
-    unsigned char* const place = shared_place(warp, static_cast<uint32_t>(to[lane] + static_cast<uint64_t>(i.offset)));
-    if (warp.block->races) warp.block->races->access(warp, lane, place, 16, true, true);
-    std::memset(place, 0xff, 16);
-    if (given[lane] > 16) throw Fault("a copy of more than 16 bytes");
+    const auto bytes = static_cast<size_t>(i.variant);
+    unsigned char* const place =
+        shared_place(warp, static_cast<uint32_t>(to[lane] + static_cast<uint64_t>(i.offset)), bytes);
+    if (warp.block->races) warp.block->races->access(warp, lane, place, bytes, true, true);
+    std::memset(place, 0xff, bytes);
+    if (given[lane] > bytes) throw Fault("a copy of more bytes than it says");
     const unsigned char* source = nullptr;
-    if (given[lane] != 0) source = global_place(warp, from[lane], given[lane], i);
+    if (given[lane] != 0) source = global_place(warp, from[lane], bytes, given[lane], i);
     if (warp.block->races && source) warp.block->races->access(warp, lane, source, given[lane], false, false);
-    warp.copies[lane].push_back({place, source, given[lane]});
+    warp.copies[lane].push_back({place, source, given[lane], bytes});
   });
 }
 
 void wait_for_copies(Warp& warp, const Instruction&, Lanes lanes) {
   each_lane(lanes, [&](int lane) {
     for (const AsyncCopy& copy : warp.copies[lane]) {
-      if (warp.block->races) warp.block->races->access(warp, lane, copy.to, 16, true, true);
-      std::memset(copy.to, 0, 16);
+      if (warp.block->races) warp.block->races->access(warp, lane, copy.to, copy.bytes, true, true);
+      std::memset(copy.to, 0, copy.bytes);
       if (copy.given != 0) std::memcpy(copy.to, copy.from, copy.given);
     }
     warp.copies[lane].clear();
@@ -139,7 +145,12 @@ bool decode_matrix_load(Decoder& decoder, const Statement& s, Instruction& i) {
 }
 
 bool decode_product(Decoder& decoder, const Statement& s, Instruction& i) {
-  const bool integers = s.opcode == "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32";
+  constexpr std::string_view kOfIntegers[] = {
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32",
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32", "mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32"};
+  const auto* const found = std::find(std::begin(kOfIntegers), std::end(kOfIntegers), s.opcode);
+  const bool integers = found != std::end(kOfIntegers);
+  if (integers) i.variant = static_cast<int>(found - std::begin(kOfIntegers));
   if ((!integers && s.opcode != "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32") || s.operands.size() != 4)
     return false;
   constexpr size_t kParts[] = {4, 4, 2, 4};
@@ -155,19 +166,23 @@ bool decode_product(Decoder& decoder, const Statement& s, Instruction& i) {
   return true;
 }
 
-// "cp.async.cg.shared.global.L2::128B [%r1], [%rd1], 16, %r2": %r2 bytes are copied, and the rest is zero.
+// "cp.async.cg.shared.global.L2::128B [%r1], [%rd1], 16, %r2": %r2 bytes are copied, and the rest is zero. Copies of 4
+// bytes are "cp.async.ca.shared.global".
 bool decode_async_copy(Decoder& decoder, const Statement& s, Instruction& i) {
   if (s.opcode == "cp.async.wait_all") {
     i.execute = wait_for_copies;
     return s.operands.empty();
   }
-  if (!s.opcode.starts_with("cp.async.cg.shared.global") || s.operands.size() < 3 || s.operands[2] != "16")
+  const bool whole = s.opcode.starts_with("cp.async.cg.shared.global");
+  if ((!whole && !s.opcode.starts_with("cp.async.ca.shared.global")) || s.operands.size() < 3 ||
+      s.operands[2] != (whole ? "16" : "4"))
     return false;
+  i.variant = whole ? 16 : 4;
   i.source[1] = decoder.address(s.operands[1], i);
   if (i.offset != 0) return false;
   i.source[0] = decoder.address(s.operands[0], i);
   if (i.wide_address) return false;
-  i.source[2] = decoder.row(s.operands.size() > 3 ? s.operands[3] : "16", 4);
+  i.source[2] = decoder.row(s.operands.size() > 3 ? s.operands[3] : s.operands[2], 4);
   i.execute = begin_copies;
   return true;
 }

@@ -128,6 +128,20 @@ TEST(Ptx, ProductsOfBytes) {
 	mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32
 		{%r5, %r6, %r7, %r2}, {%r3, %r3, %r3, %r3}, {%r3, %r3}, {%r4, %r4, %r4, %r4};)"),
             0x7fffffffu + 8 * (1 + 1 + 128 * 128 + 127 * 127));
+  // A has bytes 255 or -1, B has bytes 128 or -128.
+  const auto sum = [](const std::string& types) {
+    return value(R"(
+	mov.b32 %r3, 0xffffffff;
+	mov.b32 %r4, 0x80808080;
+	mov.b32 %r5, 0;
+	mma.sync.aligned.m16n8k32.row.col.s32.)" +
+                 types + R"(.s32
+		{%r2, %r6, %r7, %r8}, {%r3, %r3, %r3, %r3}, {%r4, %r4}, {%r5, %r5, %r5, %r5};)");
+  };
+  EXPECT_EQ(sum("s8.s8"), 32u * 128);
+  EXPECT_EQ(sum("u8.s8"), 32u * 255 * -128);
+  EXPECT_EQ(sum("s8.u8"), 32u * -128);
+  EXPECT_EQ(sum("u8.u8"), 32u * 255 * 128);
 }
 
 TEST(Ptx, AccessesThatAreNowhere) {

@@ -24,7 +24,7 @@ from ptx_text import plain_name
 REWRITE = "tests/ptx/ptxas.py --write"
 HEAD = """# Registers, spill stores and loads (bytes), static shared memory (bytes), threads of a block, warps of a
 # multiprocessor, file, kernel."""
-NEVER = re.compile("matmul |conv2d .*product_tiles|attention |attention_fast")  # files and kernels
+NEVER = re.compile("matmul |conv2d .*(product|exact)_tiles|attention |attention_fast")  # files and kernels
 UNBOUNDED = 256  # threads of the launches of kernels without __launch_bounds__
 # Bytes of shared memory and blocks of a multiprocessor (CUDA C++ programming guide, compute capabilities). All have
 # 65536 registers, given to warps in units of 256, and 64 warps; a block takes 1 KiB of shared memory beside its own.

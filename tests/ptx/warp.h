@@ -21,9 +21,10 @@ struct Block {
 
 // A copy to shared memory that has begun (cp.async). Its target may not be read before the thread has waited for it.
 struct AsyncCopy {
-  unsigned char* to = nullptr;  // 16 bytes
+  unsigned char* to = nullptr;
   const unsigned char* from = nullptr;
   size_t given = 16;  // the rest becomes zero
+  size_t bytes = 16;
 };
 
 struct alignas(64) RowOfLanes {

@@ -106,7 +106,7 @@ TEST(Emulation, CopiesArriveWhenTheyAreWaitedForByAll) {
     emulation::run(1, 64, 64 * 16, [&] {
       const unsigned t = threadIdx.x, next = (t + 1) % 64;
       const float* shared = static_cast<const float*>(emulation::shared_memory());
-      emulation::copy_later(t * 16, from.data() + 4 * t, t % 2 == 0);
+      emulation::copy_later(t * 16, from.data() + 4 * t, 16, t % 2 == 0);
       if (steps > 0) emulation::wait_for_copies();
       if (steps > 1) __syncthreads();
       got[t] = shared[4 * t];
@@ -127,7 +127,7 @@ TEST(Emulation, CopiesArriveWhenTheyAreWaitedForByAll) {
 TEST(EmulationDeathTest, AKernelThatDoesNotWaitForItsCopiesIsAnError) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const float from[4] = {};
-  EXPECT_DEATH(emulation::run(1, 1, 16, [&] { emulation::copy_later(0, from, true); }), "before what it copies");
+  EXPECT_DEATH(emulation::run(1, 1, 16, [&] { emulation::copy_later(0, from, 16, true); }), "before what it copies");
 }
 
 TEST(EmulationDeathTest, AWarpThatWaitsInPartIsAnError) {

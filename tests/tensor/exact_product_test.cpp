@@ -117,17 +117,21 @@ TEST_P(ExactProducts, OfMatricesAreExactSums) {
                                   {8, 72, 136},
                                   {60, 62, 1100},
                                   {60, 1100, 62},
-                                  {1100, 60, 62}}) {
+                                  {1100, 60, 62},
+                                  {130, 136, 40},
+                                  {136, 144, 152}}) {
       if (values != Magnitudes::normal && m * n * k > 100000) continue;
       SCOPED_TRACE(fmt::format("{} x {} x {}", m, n, k));
+      const int64_t others = m == 136 ? 140 : 6;  // large tiles, too
       const Tensor x = random_factor({m, 1, k}, 1, values), w = random_factor({n, 1, k}, 2, values),
                    dy = random_factor({m, 1, n}, 3, values), bias = n % 2 == 0 ? random_factor({n}, 4) : Tensor{},
-                   other = random_factor({6, 1, m}, 5, values), no_exponents = Tensor::zeros({m}, DType::i32);
+                   other = random_factor({others, 1, m}, 5, values), no_exponents = Tensor::zeros({m}, DType::i32);
       const Quantized weight = quantize_weight(w), rows = quantize_rows(x, weight.channels),
                       gradient = quantize_rows(dy, weight.rows), columns = quantize_channels(dy, rows.rows),
                       lines = quantize_rows(other, no_exponents);
       const Tensor y = product(rows, weight, m, n, k, bias), dx = product(gradient, pair_rows(weight), m, k, n, {}),
-                   dw = product(columns, pair_rows(rows), n, k, m, {}), mixed = product(columns, lines, n, 6, m, {});
+                   dw = product(columns, pair_rows(rows), n, k, m, {}),
+                   mixed = product(columns, lines, n, others, m, {});
       everywhere([&] {
         const Quantized w_again = quantize_weight(sent(w)), x_again = quantize_rows(sent(x), w_again.channels),
                         dy_again = quantize_channels(sent(dy), x_again.rows);
@@ -141,12 +145,12 @@ TEST_P(ExactProducts, OfMatricesAreExactSums) {
     }
 }
 
-// All factors are 8064 = 256 32 - 128, whose product on tensor cores has the largest terms, 2^14: sums in int32 end
-// before they overflow.
+// All factors are 8191, whose lower byte, 255, has the largest products on tensor cores: sums in int32 end before they
+// overflow.
 TEST_P(ExactProducts, OfManyTermsDoNotOverflow) {
-  const int64_t k = 2 * kMostExactPairs + 8198;
-  const Tensor x = Tensor::full({1, 1, k}, 8064.0 / 8192.0);
-  const auto sum = static_cast<float>(k * 8064 * 8064);
+  const int64_t k = 2 * kMostBytePairs + 8198;
+  const Tensor x = Tensor::full({1, 1, k}, 8191.0 / 8192.0);
+  const auto sum = static_cast<float>(k * 8191 * 8191);
   everywhere([&] {
     const Quantized w = quantize_weight(sent(x)), rows = quantize_rows(sent(x), w.channels);
     EXPECT_TRUE(same_bits(exact_matmul(rows, w).to(Device{}), Tensor::full({1, 1}, std::ldexp(sum, -26))));
@@ -155,18 +159,30 @@ TEST_P(ExactProducts, OfManyTermsDoNotOverflow) {
 
 TEST(ExactPlan, CutsSumsThatAreTooLongAndThoseOfFewTiles) {
   constexpr GpuExtent kH200{.multiprocessors = 132, .scratch = 256 << 20};
-  const auto slices = [&](int64_t tiles, int64_t k, int64_t results) {
-    const ExactPlan plan = plan_exact_product(tiles, k, results, kH200);
-    EXPECT_LE(plan.slice, kMostExactPairs);
+  const auto slices = [&](int64_t m, int64_t n, int64_t k, bool large = true) {
+    const ExactPlan plan = plan_exact_product(m, n, k, 1, large, kH200);
+    EXPECT_LE(plan.slice, kMostBytePairs);
     EXPECT_GE(plan.slices * plan.slice, k);
     EXPECT_LT((plan.slices - 1) * plan.slice, std::max<int64_t>(k, 1));
     return plan.slices;
   };
-  EXPECT_EQ(slices(4096, 2048, 4096 * 4096), 1);
-  EXPECT_EQ(slices(9, 65536, 64 * 576), 29);
-  EXPECT_EQ(slices(1, 300, 10), 1) << "too short";
-  EXPECT_EQ(slices(10000, kMostExactPairs + 1, 6400 * 6400), 2);
-  EXPECT_EQ(slices(1, 0, 1), 1);
+  EXPECT_EQ(slices(4096, 4096, 2048), 1);
+  EXPECT_EQ(slices(64, 576, 16384), 29);
+  EXPECT_EQ(slices(10, 1, 300), 1) << "too short";
+  EXPECT_EQ(slices(6400, 6400, kMostBytePairs + 1), 2);
+  EXPECT_EQ(slices(1, 1, 0), 1);
+}
+
+TEST(ExactPlan, HasLargeTilesWhereTheyFillTheGpu) {
+  constexpr GpuExtent kH200{.multiprocessors = 132, .scratch = 256 << 20};
+  const auto side = [&](int64_t m, int64_t n, int64_t k, bool large = true) {
+    return plan_exact_product(m, n, k, 1, large, kH200).side;
+  };
+  EXPECT_EQ(side(4096, 4096, 2048), 128);
+  EXPECT_EQ(side(8192, 768, 1152), 128);
+  EXPECT_EQ(side(4096, 4096, 2048, false), 64) << "there may be none";
+  EXPECT_EQ(side(100000, 64, 288), 64) << "half of a large tile would be empty";
+  EXPECT_EQ(side(640, 640, 128), 64) << "too few tiles";
 }
 
 struct Convolution {
@@ -186,7 +202,8 @@ TEST_P(ExactProducts, OfConvolutionsAreExactSums) {
       {{1, 7, 7, 60}, {128, 3, 3, 60}, {.pad_h = 1, .pad_w = 1}},
       {{2, 23, 23, 60}, {56, 1, 1, 60}, {}},
       {{2, 30, 31, 6}, {10, 3, 3, 6}, {.pad_h = 1, .pad_w = 1}},
-      {{2, 6, 31, 70}, {130, 3, 3, 70}, {.pad_h = 1, .pad_w = 1}}};
+      {{2, 6, 31, 70}, {130, 3, 3, 70}, {.pad_h = 1, .pad_w = 1}},
+      {{2, 8, 9, 72}, {136, 3, 3, 72}, {.pad_h = 1, .pad_w = 1}}};
   for (const Magnitudes values : kAllMagnitudes)
     for (const auto& [xs, ws, o] : all) {
       if (xs.numel() > (values != Magnitudes::normal ? 5000 : 80000)) continue;

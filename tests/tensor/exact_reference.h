@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "tensor/isa.h"
-#include "tensor/pair_tile.h"
 #include "tensor/philox.h"
 #include "tensor/quantized.h"
 #include "tensor/stream.h"
+#include "tests/support/amx_model.h"
 #include "tests/support/other_devices.h"
 
 namespace elinvar::test {
@@ -71,16 +71,18 @@ inline float finished_sum(int64_t sum, int64_t exponent) {
 inline void with_every_kernel(const std::function<void(const std::string&)>& f) {
   for (const Isa isa : available_isas()) {
     set_isa(isa);
-    for (const bool dot : {false, true}) {
-      use_dot_products(dot);
-      for (const int threads : {1, 3}) {
+    for (const PairUnits units : kAllPairUnits) {
+      if (units == PairUnits::tiles && isa != available_isas().back()) continue;  // their kernel is the same
+      use_units(units);
+      for (const int threads : {1, 3, 8}) {
         CpuStream stream(threads);
         const StreamScope scope(stream);
-        f(fmt::format("{}, {} threads, dot products {}", name_of(isa), threads, dot));
+        f(fmt::format("{}, {} threads, {}", name_of(isa), threads, name_of(units)));
       }
     }
   }
   set_isa(available_isas().back());
+  use_best_units();
 }
 
 // The test of a device gives its ops the same inputs, and expects of them the same results.

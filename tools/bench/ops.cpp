@@ -50,14 +50,15 @@ class Cases {
     }
   }
 
-  // The products of a linear layer with exact numerics. Rounding the weight and the input, once for all of them, is not
-  // timed with the gradients.
+  // The products of a linear layer with exact numerics, and one whose factors are rounded already. Rounding the weight
+  // and the input, once for all of them, is not timed with the gradients.
   void exact_products() {
     for (const int64_t n : {512, 1024, 2048, 4096}) {
       const std::string name = fmt::format("exact {0}x{0}x{0}", n);
       if (!wanted(name)) continue;
       const Tensor x = values({n, 1, n}), dy = values({n, 1, n}), weight = values({n, 1, n});
       const Quantized w = quantize_weight(weight), w_rows = pair_rows(w), rows = quantize_rows(x, w.channels);
+      time_product(name + " product", n, n, n, [&] { exact_matmul(rows, w); });
       time_product(name + " forward", n, n, n, [&] { exact_matmul(quantize_rows(x, w.channels), w); });
       time_product(name + " input", n, n, n, [&] { exact_matmul(quantize_rows(dy, w.rows), w_rows); });
       time_product(name + " weight", n, n, n, [&] { exact_matmul(quantize_channels(dy, rows.rows), pair_rows(rows)); });

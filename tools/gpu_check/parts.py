@@ -11,6 +11,8 @@ from gpu_check.work import Cut, text_of
 
 NETWORKS = ("resnet20", "gpt", "llama")
 STEPS = (("resnet50", "samples"), ("gpt2", "tokens"))
+EXACT_NETWORKS = ("resnet20",)  # those of NETWORKS and of STEPS that GPUs compute with run.numerics = "exact"
+EXACT_STEPS = ("resnet50",)
 BATCH = 32  # of the timed steps
 PEER_MODES = ("float32", "bf16", "bf16 compiled")
 WITH_GPU_TESTS = "tensor_tests nn_tests models_tests data_tests job_tests".split()
@@ -27,7 +29,7 @@ class Setting:
         self.bin, self.device, self.peer = bin_folder, device, peer
         self.name = "emulated" if device == "emulated" else "cuda"  # as the programs say
         self.rehearsal = device != "cuda"
-        self.on_cpu = {}  # network: (final line, seconds)
+        self.on_cpu = {}  # (network, numerics): (final line, seconds)
 
 
 def rows(work, setting):
@@ -52,29 +54,30 @@ def configuration(network, rehearsal):
                    "[optimizer]\nkind = \"adamw\"\nlr = 1e-3\nclip_norm = 1.0\n")
 
 
-def train(work, setting, network, device, graphs=False):
+def train(work, setting, network, device, graphs=False, numerics="portable"):
     """Returns the final line of a run, its seconds and its output."""
-    name = f"{network}.{device}" + (".graphs" if graphs else "")
+    name = f"{network}.{device}" + (".graphs" if graphs else "") + (".exact" if numerics == "exact" else "")
     settings = work.log / f"{network}.toml"
     settings.write_text(configuration(network, setting.rehearsal))
     folder = work.log / name
     shutil.rmtree(folder, ignore_errors=True)
     began = time.monotonic()
     code, text = work.run([setting.bin / "train", "run", settings, "--run-dir", folder, "--device", device] +
+                          ["--set", f"run.numerics={numerics}"] +
                           (["--set", "run.cuda_graphs=true"] if graphs else []), name + ".log")
     seconds, final = time.monotonic() - began, re.findall(r"^final .*", text, re.M)
     return (final[-1] if code == 0 and final else f"exit code {code}, {work.log / name}.log"), seconds, text
 
 
-def compare(work, setting, graphs):
-    work.total = len(NETWORKS)
-    for network in NETWORKS:
-        if network not in setting.on_cpu:
-            line, seconds, _ = train(work, setting, network, "cpu")
-            setting.on_cpu[network] = line, seconds
-        expected, on_cpu = setting.on_cpu[network]
-        line, seconds, text = train(work, setting, network, setting.name, graphs)
-        label = network + (", graphs" if graphs else "")
+def compare(work, setting, networks, graphs=False, numerics="portable"):
+    work.total += len(networks)
+    for network in networks:
+        if (network, numerics) not in setting.on_cpu:
+            line, seconds, _ = train(work, setting, network, "cpu", numerics=numerics)
+            setting.on_cpu[network, numerics] = line, seconds
+        expected, on_cpu = setting.on_cpu[network, numerics]
+        line, seconds, text = train(work, setting, network, setting.name, graphs, numerics)
+        label = network + (", graphs" if graphs else "") + (", exact" if numerics == "exact" else "")
         if line != expected or not line.startswith("final "):
             work.fail(f"{label}: '{line}', on the CPU '{expected}'")
         elif "without a graph" in text:
@@ -88,12 +91,20 @@ def compare(work, setting, graphs):
 
 def digests(work, setting):
     """Trained networks have the CPU's digest."""
-    compare(work, setting, graphs=False)
+    compare(work, setting, NETWORKS)
 
 
 def graphs(work, setting):
     """The same with run.cuda_graphs."""
-    compare(work, setting, graphs=True)
+    compare(work, setting, NETWORKS, graphs=True)
+
+
+def exact(work, setting):
+    """Exact numerics: op rows and trained networks have the CPU's bits."""
+    work.tests([setting.bin / "op_tests"], f"exact_*.{setting.name}", most=4 if setting.rehearsal else None)
+    if not work.failures:
+        work.figure("exact rows with equal bits", work.done, f"of {work.total}")
+    compare(work, setting, EXACT_NETWORKS, numerics="exact")
 
 
 def bench(work, setting, log, *words):
@@ -111,20 +122,23 @@ def bench(work, setting, log, *words):
 
 def products(work, setting):
     """Products, attention and convolutions, compared with cuBLAS and with the peak of the card at its nominal clock."""
-    cases = ("matmul 4096x4096x4096", "matmul 1024x1024x1024", "attention 4x1024", "conv ")
+    cases = ("matmul 4096x4096x4096", "exact 4096x4096x4096", "matmul 1024x1024x1024", "attention 4x1024", "conv ")
     work.total = len(cases)
     for case in cases:
         for row in bench(work, setting, f"products.{work.done}", "ops", case, "--device", "cuda"):
             work.figure(row["case"], round(row["gflop_per_s"], 1), "GFLOP/s")
-            work.figure(row["case"] + ": share of the peak", round(row["gflop_per_s"] / row["peak_gflop_per_s"], 3), "")
+            if not case.startswith("exact"):
+                work.figure(row["case"] + ": share of the peak", round(row["gflop_per_s"] / row["peak_gflop_per_s"], 3),
+                            "")
             if row.get("of_cublas"):
                 work.figure(row["case"] + ": of cuBLAS", round(row["of_cublas"], 3), "")
         work.done += 1
 
 
 def steps(work, setting):
-    """Steps of a ResNet-50 and a GPT-2, portable and in bf16, each with and without graphs."""
-    cases = [(name, unit, precision) for name, unit in STEPS for precision in ("portable", "bf16")]
+    """Steps of a ResNet-50 and a GPT-2, portable, in bf16 and exact, each with and without graphs."""
+    cases = [(name, unit, precision) for name, unit in STEPS
+             for precision in ("portable", "bf16", "exact")[:3 if name in EXACT_STEPS else 2]]
     work.total = len(cases)
     for name, unit, precision in cases:
         for row in bench(work, setting, f"steps.{name}.{precision}", "--repeat", 10, "models", name, "--device", "cuda",
@@ -198,6 +212,6 @@ def sanitizer(work, setting):
 
 # Part: (function, share of the seconds that are left, fewest seconds that it starts with, what it needs a card for).
 PARTS = {"rows": (rows, 0.25, 2, ""), "digests": (digests, 0.3, 2, ""), "graphs": (graphs, 0.3, 2, ""),
-         "products": (products, 0.25, 10, "rates"), "steps": (steps, 0.3, 20, "rates"),
+         "exact": (exact, 0.2, 2, ""), "products": (products, 0.25, 10, "rates"), "steps": (steps, 0.3, 20, "rates"),
          "peers": (peers, 0.5, 20, "rates"), "nccl": (nccl, 0.2, 10, "NCCL"), "tests": (tests, 0.5, 2, ""),
          "sanitizer": (sanitizer, 1.0, 20, "compute-sanitizer")}

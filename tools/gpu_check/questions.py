@@ -1,6 +1,8 @@
 """The questions that a card answers: the rows of the table in tensor/GPU.md, with what their results are made of."""
+from gpu_check.parts import EXACT_NETWORKS, EXACT_STEPS
 
-PREDICTED = {"matmul": 0.85, "attention": 0.46}  # shares of the peak: tests/ptx/inner_loops.py derives them
+# Shares of the peak, and TFLOP/s of exact products: tests/ptx/inner_loops.py derives them.
+PREDICTED = {"matmul": 0.85, "attention": 0.46, "exact": 302}
 
 
 class Question:
@@ -35,12 +37,21 @@ def questions():
     for key, name in names.items():
         all_of_them.append(Question("graphs", f"{name}, graphs: digest of GPU and CPU", "equal",
                                     lambda f, key=key: f"equal, {f[key + ', graphs: digest']}"))
+    all_of_them.append(Question("exact", "exact op rows: bits of GPU and CPU", "equal",
+                                lambda f: f"equal, {f['exact rows with equal bits']} rows"))
+    for key in EXACT_NETWORKS:
+        all_of_them.append(Question("exact", f"{names[key]}, exact: digest of GPU and CPU", "equal",
+                                    lambda f, key=key: f"equal, {f[key + ', exact: digest']}"))
     large = "matmul 4096x4096x4096"
     all_of_them += [
         Question("products", "product of 4096: float32 rate of cuBLAS", ">= 85 %",
                  lambda f: f"{percent(f[large + ': of cuBLAS'])}, {f[large]:.0f} GFLOP/s"),
         Question("products", "product of 4096: share of the nominal peak", f"predicted {percent(PREDICTED['matmul'])}",
                  lambda f: percent(f[large + ": share of the peak"])),
+        Question("products", "exact product of 4096: TFLOP/s, and with rounding of a factor",
+                 f">= 300, predicted {PREDICTED['exact']}",
+                 lambda f: " and ".join(f"{f['exact 4096x4096x4096 ' + what] / 1000:.0f}" for what in
+                                        ("product", "forward"))),
         Question("products", "attention 4x1024x12x64, forward: share of the nominal peak",
                  f"predicted {percent(PREDICTED['attention'])}",
                  lambda f: percent(f["attention 4x1024x12x64 forward: share of the peak"])),
@@ -49,6 +60,9 @@ def questions():
     for key, name in steps.items():
         all_of_them.append(Question("steps", f"{name}, portable: step with graphs, rate of that without", "none",
                                     lambda f, key=key: percent(f[f"{key}, graphs, portable"] / f[f"{key}, portable"])))
+    for key in EXACT_STEPS:
+        all_of_them.append(Question("steps", f"{steps[key]}, exact: rate of portable", "none",
+                                    lambda f, key=key: percent(faster(f, key, "exact") / faster(f, key, "portable"))))
     targets = {"resnet50": ">= 70 %", "gpt2": "none"}
     for key, name in steps.items():
         all_of_them.append(Question("peers", f"{name}, portable: rate of PyTorch float32", targets[key],
@@ -57,6 +71,9 @@ def questions():
                                     against(key, "bf16", "bf16")))
         all_of_them.append(Question("peers", f"{name}, bf16: rate of PyTorch bf16, compiled", ">= 100 %",
                                     against(key, "bf16", "bf16 compiled")))
+    for key in EXACT_STEPS:
+        all_of_them.append(Question("peers", f"{steps[key]}, exact: rate of PyTorch bf16", "none",
+                                    against(key, "exact", "bf16")))
     all_of_them += [
         Question("nccl", "NCCL on one card: a job's bits", "those of one worker", lambda f: f["job with NCCL"]),
         Question("tests", "kernels, networks, copies, jobs: tests of GPUs", "pass",

@@ -6,6 +6,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,8 @@ constexpr unsigned kMostThreads = 1024;
 
 struct Registered {
   std::string name;
-  Function* kernel = nullptr;  // null before the first launch
-  size_t most_shared = kShared;
+  Function* kernel = nullptr;          // null before the first launch
+  std::optional<size_t> most_dynamic;  // shared memory, if the attribute was set
 };
 
 // By the address of the host function that launches it. Kernels register before main().
@@ -37,7 +38,7 @@ class Registry {
   }
   void allow_shared(const void* host, size_t bytes) {
     const std::lock_guard lock(mutex_);
-    kernels_.at(host).most_shared = bytes;
+    kernels_.at(host).most_dynamic = bytes;
   }
   Registered find(const void* host) {
     const std::lock_guard lock(mutex_);
@@ -62,7 +63,9 @@ cudaError_t start(const void* host, dim3 grid, dim3 block, void** arguments, siz
   const Registered kernel = Registry::instance().find(host);
   if (grid.y != 1 || grid.z != 1 || block.y != 1 || block.z != 1) die("a grid of more than one dimension");
   if (grid.x == 0 || block.x == 0 || block.x > kMostThreads) return noted(cudaErrorInvalidConfiguration);
-  if (kernel.kernel->shared_bytes + shared > kernel.most_shared) return noted(cudaErrorInvalidValue);
+  const size_t all_shared = kernel.kernel->shared_bytes + shared;
+  if (all_shared > (kernel.most_dynamic ? kMostShared : kShared) || shared > kernel.most_dynamic.value_or(shared))
+    return noted(cudaErrorInvalidValue);
   if (kernel.kernel->parameter_bytes > kMostParameters) return noted(cudaErrorInvalidValue);
   perform(stream, [=, f = kernel.kernel, parameters = parameters_of(*kernel.kernel, arguments)] {
     try {
