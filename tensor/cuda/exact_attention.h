@@ -4,6 +4,8 @@
 //
 // A block keeps 64 rows (queries, or keys for their gradients) in shared memory, and passes over tiles of 32 of the
 // others: so the sums of a score and those of a result fit into a thread's registers together.
+#include <cstddef>
+
 #include "tensor/cuda/attention_tile.h"
 #include "tensor/cuda/exact_product.h"
 #include "tensor/cuda/quantize.h"
@@ -20,10 +22,14 @@ using RowPairs = MatrixOperand<false, uint32_t>;
 using ScoreSums = ExactSums<kSide, kOthers, true, true>;
 using ResultSums = ExactSums<kSide, kSide, true, false>;
 
-// Words of tiles: a factor that is kept, or weights; rows of others; the same in pairs of rows.
+// Tiles in shared memory: a factor that is kept, or weights; rows of others; the same in pairs of rows. Functions take
+// the index of a tile's first word in dynamic_shared(), as copies do.
 using Factor = uint32_t[PairTile<kSide, true>::kWords];
 using Others = uint32_t[PairTile<kOthers, true>::kWords];
 using Paired = uint32_t[PairTile<kSide, false>::kWords];
+constexpr int words_in(size_t bytes) { return static_cast<int>(bytes / sizeof(uint32_t)); }
+template <class Tile>
+constexpr int kWordsOf = words_in(sizeof(Tile));
 
 // A thread's numbers of a tile, where its sums are. each<Sums>(f) calls f(r, c) for them.
 constexpr int kRows = ScoreSums::kRows;
@@ -127,32 +133,36 @@ class LargestExponents {
 // The tiles that hold the channels of rows.
 constexpr int steps_of(int64_t size) { return static_cast<int>((size + 2 * kPairSteps - 1) / (2 * kPairSteps)); }
 
-// The index of a word of dynamic_shared().
-__device__ inline int place_of(const uint32_t* word) { return static_cast<int>(word - dynamic_shared<uint32_t>()); }
-
 // Begins to copy rows from i0 on to `to`.
 template <int kWidth>
-__device__ void keep_rows(const ExactHead& x, int i0, int size, Factor* to) {
+__device__ void keep_rows(const ExactHead& x, int i0, int size, int to) {
   const int pairs = (size + 1) / 2;
   PairCopier<Rows, kSide, kWidth> rows(x.rows, 0, i0, x.count, 0);
   for (int step = 0; step < steps_of(size); ++step)
-    rows.copy(place_of(to[step]), step == 0 ? 0 : kPairSteps, pairs - step * kPairSteps);
+    rows.copy(to + step * kWordsOf<Factor>, step == 0 ? 0 : kPairSteps, pairs - step * kPairSteps);
+}
+
+template <class Sums>
+__device__ void add_product(Sums& sums, int a, int b) {
+  const auto* const words = dynamic_shared<uint32_t>();
+  sums.add(words + a, words + b);
 }
 
 // out = rows kept, with exponents of_row(r), times rows [j0, j0 + kOthers) of y. All threads of a block call it. It
 // awaits earlier copies, and ends with a barrier.
 template <int kWidth, class Exponent>
-__device__ void score(const Factor* kept, Exponent of_row, const ExactHead& y, int j0, int size, Others (&tiles)[2],
+__device__ void score(int kept, Exponent of_row, const ExactHead& y, int j0, int size, int tiles,
                       Numbers<ScoreSums>& out) {
   const int pairs = (size + 1) / 2;
-  PairCopier<Rows, kOthers, kWidth, kThreads> rows(y.rows, 0, j0, y.count, 0);
+  // Numbers of rows that do not exist are those of others.
+  PairCopier<Rows, kOthers, kWidth, kThreads> rows(y.rows, 0, j0 < y.count ? j0 : 0, y.count, 0);
   ScoreSums sums;
-  rows.copy(place_of(tiles[0]), 0, pairs);
+  rows.copy(tiles, 0, pairs);
   for (int step = 0; step < steps_of(size); ++step) {
     await_copies();  // the tile is complete, and the other one is no longer read
     if (step + 1 < steps_of(size))
-      rows.copy(place_of(tiles[(step + 1) % 2]), kPairSteps, pairs - (step + 1) * kPairSteps);
-    sums.add(kept[step], tiles[step % 2]);
+      rows.copy(tiles + (step + 1) % 2 * kWordsOf<Others>, kPairSteps, pairs - (step + 1) * kPairSteps);
+    add_product(sums, kept + step * kWordsOf<Factor>, tiles + step % 2 * kWordsOf<Others>);
   }
   __syncthreads();
   int32_t of_column[ScoreSums::kColumns];
@@ -163,8 +173,8 @@ __device__ void score(const Factor* kept, Exponent of_row, const ExactHead& y, i
 
 // Begins to copy rows [first, first + kOthers) of y, of which y_rows exist, in pairs: columns from c0 on.
 template <int kWidth>
-__device__ void copy_pairs(const RowPairs& y, int y_rows, int first, int c0, int size, Paired& to) {
-  PairCopier<RowPairs, kSide, kWidth>(y, 0, c0, size, first / 2).copy(place_of(to), 0, (y_rows + 1 - first) / 2);
+__device__ void copy_pairs(const RowPairs& y, int y_rows, int first, int c0, int size, int to) {
+  PairCopier<RowPairs, kSide, kWidth>(y, 0, c0, size, first / 2).copy(to, 0, (y_rows + 1 - first) / 2);
 }
 
 // Combines x[r] of all threads that have numbers of a row; each gets the result. `halves` is free after the next
@@ -191,12 +201,14 @@ __device__ void each_row(F f) {
 
 // Stores a score's tile of integers as a factor of the sums over its columns.
 template <class Integer>
-__device__ void store_factor(Factor& to, Integer integer) {
+__device__ void store_factor(int to, Integer integer) {
+  auto* const words = dynamic_shared<uint32_t>() + to;
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
 #pragma unroll
     for (int c = 0; c < ScoreSums::kColumns; c += 2)
-      to[PairTile<kSide, true>::place(row_of(r), ScoreSums::column(c) / 2)] = pair_of(integer(r, c), integer(r, c + 1));
+      words[PairTile<kSide, true>::place(row_of(r), ScoreSums::column(c) / 2)] =
+          pair_of(integer(r, c), integer(r, c + 1));
 }
 
 // Calls f(r, c, place) for the thread's results in the rows of a head from i0 on, below `rows`, and their elements from

@@ -38,7 +38,9 @@ template <int kWidth>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     exact_forward_tiles(const __grid_constant__ ExactAttentionArgs a, const Values values) {
   auto& shared = *dynamic_shared<ForwardShared>();
-  auto* const kept = reinterpret_cast<Factor*>(&shared + 1);
+  constexpr int kWeights = words_in(offsetof(ForwardShared, weights)),
+                kValues = words_in(offsetof(ForwardShared, values)), kKeys = words_in(offsetof(ForwardShared, keys)),
+                kKept = kWordsOf<ForwardShared>;
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
   const AttentionPlace at(s.heads, tq, size);
@@ -57,14 +59,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     shared.rows[t].exponent = q.exponent(i);
     shared.rows[t].most = seen > 0 ? values.largest[(at.b * s.kv_heads + kv) * s.tk + seen - 1] : 0;
   }
-  keep_rows<kWidth>(q, at.first, size, kept);
+  keep_rows<kWidth>(q, at.first, size, kKept);
   for (int i = t; i < kSide * (kSide + 4); i += kThreads) shared.lanes[i / (kSide + 4)][i % (kSide + 4)] = 0.0f;
   for (int i = t; i < kMostSegments * kSide; i += kThreads) shared.segments[i / kSide][i % kSide] = 0.0f;
 
   Numbers<ScoreSums> x;
   const auto products = [&](int j0) {
     const auto exponent = [&](int r) { return shared.rows[row_of(r)].exponent; };
-    score<kWidth>(kept, exponent, k, j0, size, shared.keys, x);
+    score<kWidth>(kKept, exponent, k, j0, size, kKeys, x);
   };
   float m[kRows];
 #pragma unroll
@@ -119,13 +121,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   each_row([&](int r) { shared.rows[row_of(r)].of_weights = exponent_of(largest[r]); });
   ResultSums o;
   for (int j0 = 0; j0 < keys; j0 += kOthers) {
-    copy_pairs<kWidth>(values.pairs.of(at.b, kv), tk, j0, at.column, size, shared.values);
+    copy_pairs<kWidth>(values.pairs.of(at.b, kv), tk, j0, at.column, size, kValues);
     weigh(j0, [&](int r, int c, float, float relative) {
       x[r][c] = relative * integer_scale(shared.rows[row_of(r)].of_weights);
     });
-    store_factor(shared.weights, [&](int r, int c) { return quantized(x[r][c]); });
+    store_factor(kWeights, [&](int r, int c) { return quantized(x[r][c]); });
     __syncthreads();
-    o.add(shared.weights, shared.values);
+    add_product(o, kWeights, kValues);
     __syncthreads();
   }
   each_place(a.o, at.b, at.h, at.first, tq, at.column, size, [&](int r, int c, float& to) {

@@ -42,7 +42,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   auto& shared = *dynamic_shared<QueryShared>();
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
-  auto *const kept_q = reinterpret_cast<Factor*>(&shared + 1), *const kept_d_o = kept_q + steps_of(size);
+  constexpr int kWeights = words_in(offsetof(QueryShared, weights)), kKeys = words_in(offsetof(QueryShared, keys)),
+                kOthersAt = words_in(offsetof(QueryShared, others)), kKeptQ = kWordsOf<QueryShared>;
+  const int kept_d_o = kKeptQ + steps_of(size) * kWordsOf<Factor>;
   const AttentionPlace at(s.heads, tq, size);
   const int64_t kv = at.h / (s.heads / s.kv_heads);
   const ExactHead q(a.q, at.b, at.h, tq), d_o(a.d_o, at.b, at.h, tq);
@@ -62,7 +64,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     shared.rows[t] = {q.exponent(i), d_o.exponent(i),
                       seen > 0 ? scratch.largest[(at.b * s.kv_heads + kv) * s.tk + seen - 1] : 0, 0};
   }
-  keep_rows<kWidth>(q, at.first, size, kept_q);
+  keep_rows<kWidth>(q, at.first, size, kKeptQ);
   keep_rows<kWidth>(d_o, at.first, size, kept_d_o);
   load_stats(a, scratch.dots, at.b, at.h, at.first, shared.stats);
   __syncthreads();
@@ -72,10 +74,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     Numbers<ScoreSums> x;
     const auto p = [&](int r, int c) -> float& { return shared.p[r * ScoreSums::kColumns + c][threadIdx.x]; };
     score<kWidth>(
-        kept_q, [&](int r) { return shared.rows[row_of(r)].of_q; }, k, j0, size, shared.others, x);
+        kKeptQ, [&](int r) { return shared.rows[row_of(r)].of_q; }, k, j0, size, kOthersAt, x);
     each<ScoreSums>([&](int r, int c) { p(r, c) = probability(V{x[r][c]}, scale, shared.stats[row_of(r)]); });
     score<kWidth>(
-        kept_d_o, [&](int r) { return shared.rows[row_of(r)].of_d_o; }, v, j0, size, shared.others, x);
+        kept_d_o, [&](int r) { return shared.rows[row_of(r)].of_d_o; }, v, j0, size, kOthersAt, x);
     int32_t against[ScoreSums::kColumns];
 #pragma unroll
     for (int c = 0; c < ScoreSums::kColumns; ++c) against[c] = k.exponent(j0 + ScoreSums::column(c));
@@ -94,13 +96,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   each_row([&](int r) { shared.rows[row_of(r)].of_scores = exponent_of(largest[r]); });
   ResultSums dq;
   for (int j0 = 0; j0 < keys; j0 += kOthers) {
-    copy_pairs<kWidth>(scratch.keys.of(at.b, kv), tk, j0, at.column, size, shared.keys);
+    copy_pairs<kWidth>(scratch.keys.of(at.b, kv), tk, j0, at.column, size, kKeys);
     Numbers<ScoreSums> x;
     score_gradients(j0,
                     [&](int r, int c, float ds) { x[r][c] = ds * integer_scale(shared.rows[row_of(r)].of_scores); });
-    store_factor(shared.weights, [&](int r, int c) { return quantized(x[r][c]); });
+    store_factor(kWeights, [&](int r, int c) { return quantized(x[r][c]); });
     __syncthreads();
-    dq.add(shared.weights, shared.keys);
+    add_product(dq, kWeights, kKeys);
     __syncthreads();
   }
   each_place(a.dq, at.b, at.h, at.first, tq, at.column, size, [&](int r, int c, float& to) {
@@ -131,7 +133,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   auto& shared = *dynamic_shared<KeyShared>();
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
-  auto *const kept_k = reinterpret_cast<Factor*>(&shared + 1), *const kept_v = kept_k + steps_of(size);
+  constexpr int kWeights = words_in(offsetof(KeyShared, weights)), kQueryRows = words_in(offsetof(KeyShared, rows)),
+                kOthersAt = words_in(offsetof(KeyShared, others)), kKeptK = kWordsOf<KeyShared>;
+  const int kept_v = kKeptK + steps_of(size) * kWordsOf<Factor>;
   const AttentionPlace& at = shared.at;
   if (threadIdx.x == 0) shared.at = AttentionPlace(s.kv_heads, tk, size);
   __syncthreads();
@@ -144,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     shared.of_k[t] = k.exponent(at.first + t);
     shared.of_v[t] = v.exponent(at.first + t);
   }
-  keep_rows<kWidth>(k, at.first, size, kept_k);
+  keep_rows<kWidth>(k, at.first, size, kKeptK);
   keep_rows<kWidth>(v, at.first, size, kept_v);
 
   for (int shared_by = 0; shared_by < heads; ++shared_by) {
@@ -167,7 +171,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       const auto add = [&](const ExactHead& rows, const RowPairs& pairs, Numbers<ResultSums>& to) {
         const auto existing = [&](int i) { return i < rows.count ? rows.exponent(i) : INT32_MIN; };
         for (int half = 0; half < kHalves; ++half)
-          copy_pairs<kWidth>(pairs, tq, i0 + half * kOthers, at.column, size, shared.rows[half]);
+          copy_pairs<kWidth>(pairs, tq, i0 + half * kOthers, at.column, size, kQueryRows + half * kWordsOf<Paired>);
         const int32_t most = warp_largest(larger(existing(i0 + lane()), existing(i0 + lane() + 32)));
         const auto relative = [&](int half, int c) {
           return relative_scale(rows.exponent(i0 + half * kOthers + ScoreSums::column(c)), most);
@@ -183,14 +187,15 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         each_row([&](int r) { shared.exponents[row_of(r)] = largest[r] + most; });
 #pragma unroll 1
         for (int half = 0; half < kHalves; ++half) {
-          store_factor(shared.weights[half], [&](int r, int c) {
+          store_factor(kWeights + half * kWordsOf<Factor>, [&](int r, int c) {
             return quantized(mine(half, r, c) * relative(half, c) * integer_scale(largest[r]));
           });
         }
         await_copies();
         ResultSums sums;
 #pragma unroll 1
-        for (int half = 0; half < kHalves; ++half) sums.add(shared.weights[half], shared.rows[half]);
+        for (int half = 0; half < kHalves; ++half)
+          add_product(sums, kWeights + half * kWordsOf<Factor>, kQueryRows + half * kWordsOf<Paired>);
         const int seen = seen_by(s, i0 + kSide < tq ? i0 + kSide - 1 : tq - 1);
         each<ResultSums>([&](int r, int c) {
           const float sum = scaled(sums.short_sum(r, c), shared.exponents[row_of(r)]);
@@ -204,7 +209,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         const int j0 = i0 + half * kOthers;
         Numbers<ScoreSums> x;
         score<kWidth>(
-            kept_k, [&](int r) { return shared.of_k[row_of(r)]; }, q, j0, size, shared.others, x);
+            kKeptK, [&](int r) { return shared.of_k[row_of(r)]; }, q, j0, size, kOthersAt, x);
         each<ScoreSums>([&](int r, int c) {
           const int column = ScoreSums::column(c);
           mine(half, r, c) =
@@ -217,7 +222,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         const int j0 = i0 + half * kOthers;
         Numbers<ScoreSums> x;
         score<kWidth>(
-            kept_v, [&](int r) { return shared.of_v[row_of(r)]; }, d_o, j0, size, shared.others, x);
+            kept_v, [&](int r) { return shared.of_v[row_of(r)]; }, d_o, j0, size, kOthersAt, x);
         each<ScoreSums>([&](int r, int c) {
           const int column = ScoreSums::column(c);
           float& pair = mine(half, r, c);

@@ -11,8 +11,6 @@ from gpu_check.work import Cut, text_of
 
 NETWORKS = ("resnet20", "gpt", "llama")
 STEPS = (("resnet50", "samples"), ("gpt2", "tokens"))
-EXACT_NETWORKS = ("resnet20",)  # those of NETWORKS and of STEPS that GPUs compute with run.numerics = "exact"
-EXACT_STEPS = ("resnet50",)
 BATCH = 32  # of the timed steps
 PEER_MODES = ("float32", "bf16", "bf16 compiled")
 WITH_GPU_TESTS = "tensor_tests nn_tests models_tests data_tests job_tests".split()
@@ -104,7 +102,7 @@ def exact(work, setting):
     work.tests([setting.bin / "op_tests"], f"exact_*.{setting.name}", most=4 if setting.rehearsal else None)
     if not work.failures:
         work.figure("exact rows with equal bits", work.done, f"of {work.total}")
-    compare(work, setting, EXACT_NETWORKS, numerics="exact")
+    compare(work, setting, NETWORKS, numerics="exact")
 
 
 def bench(work, setting, log, *words):
@@ -137,8 +135,7 @@ def products(work, setting):
 
 def steps(work, setting):
     """Steps of a ResNet-50 and a GPT-2, portable, in bf16 and exact, each with and without graphs."""
-    cases = [(name, unit, precision) for name, unit in STEPS
-             for precision in ("portable", "bf16", "exact")[:3 if name in EXACT_STEPS else 2]]
+    cases = [(name, unit, precision) for name, unit in STEPS for precision in ("portable", "bf16", "exact")]
     work.total = len(cases)
     for name, unit, precision in cases:
         for row in bench(work, setting, f"steps.{name}.{precision}", "--repeat", 10, "models", name, "--device", "cuda",

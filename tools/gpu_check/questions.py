@@ -1,6 +1,4 @@
 """The questions that a card answers: the rows of the table in tensor/GPU.md, with what their results are made of."""
-from gpu_check.parts import EXACT_NETWORKS, EXACT_STEPS
-
 # Shares of the peak, and TFLOP/s of exact products: tests/ptx/inner_loops.py derives them.
 PREDICTED = {"matmul": 0.85, "attention": 0.46, "exact": 302}
 
@@ -39,8 +37,8 @@ def questions():
                                     lambda f, key=key: f"equal, {f[key + ', graphs: digest']}"))
     all_of_them.append(Question("exact", "exact op rows: bits of GPU and CPU", "equal",
                                 lambda f: f"equal, {f['exact rows with equal bits']} rows"))
-    for key in EXACT_NETWORKS:
-        all_of_them.append(Question("exact", f"{names[key]}, exact: digest of GPU and CPU", "equal",
+    for key, name in names.items():
+        all_of_them.append(Question("exact", f"{name}, exact: digest of GPU and CPU", "equal",
                                     lambda f, key=key: f"equal, {f[key + ', exact: digest']}"))
     large = "matmul 4096x4096x4096"
     all_of_them += [
@@ -60,8 +58,8 @@ def questions():
     for key, name in steps.items():
         all_of_them.append(Question("steps", f"{name}, portable: step with graphs, rate of that without", "none",
                                     lambda f, key=key: percent(f[f"{key}, graphs, portable"] / f[f"{key}, portable"])))
-    for key in EXACT_STEPS:
-        all_of_them.append(Question("steps", f"{steps[key]}, exact: rate of portable", "none",
+    for key, name in steps.items():
+        all_of_them.append(Question("steps", f"{name}, exact: rate of portable", "none",
                                     lambda f, key=key: percent(faster(f, key, "exact") / faster(f, key, "portable"))))
     targets = {"resnet50": ">= 70 %", "gpt2": "none"}
     for key, name in steps.items():
@@ -71,8 +69,8 @@ def questions():
                                     against(key, "bf16", "bf16")))
         all_of_them.append(Question("peers", f"{name}, bf16: rate of PyTorch bf16, compiled", ">= 100 %",
                                     against(key, "bf16", "bf16 compiled")))
-    for key in EXACT_STEPS:
-        all_of_them.append(Question("peers", f"{steps[key]}, exact: rate of PyTorch bf16", "none",
+    for key, name in steps.items():
+        all_of_them.append(Question("peers", f"{name}, exact: rate of PyTorch bf16", "none",
                                     against(key, "exact", "bf16")))
     all_of_them += [
         Question("nccl", "NCCL on one card: a job's bits", "those of one worker", lambda f: f["job with NCCL"]),
