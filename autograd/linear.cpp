@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/exact_factor.h"
 #include "autograd/precision.h"
 #include "autograd/shape.h"
 #include "tensor/base/check.h"
@@ -37,31 +38,35 @@ bool any_requires_grad(const std::vector<Var>& variables) {
 // keeping them takes memory.
 Var exact_linear(const Var& x, const std::vector<Var>& weights, const std::vector<Var>& biases, Shape shape) {
   const int64_t in = weights[0].dim(1);
-  Quantized rows;
-  Tensor y;
-  {
-    std::vector<Tensor> added;
-    for (const Var& bias : biases) added.push_back(bias.value());
-    const Quantized w = rounded(weights);
-    rows = quantize_rows(x.value().reshape({-1, 1, in}), w.channels);
-    y = exact_matmul(rows, w, added.empty() ? Tensor{} : added.size() == 1 ? added[0] : concat(added, 0));
-  }
+  std::vector<Tensor> added;
+  for (const Var& bias : biases) added.push_back(bias.value());
+  Quantized w = rounded(weights), rows;
+  Shape samples = x.shape();
+  samples.erase(samples.ndim() - 1);
+  ExactFactor factor(x, {samples.numel(), 1, in}, w.channels, rows);
+  const Tensor y = exact_matmul(rows, w, added.empty() ? Tensor{} : added.size() == 1 ? added[0] : concat(added, 0));
+  w = rows = {};
   const int64_t out = y.dim(1);
   shape[shape.ndim() - 1] = out;
   std::vector<Var> inputs{x};
   inputs.insert(inputs.end(), weights.begin(), weights.end());
   inputs.insert(inputs.end(), biases.begin(), biases.end());
   return record(y.reshape(shape), inputs,
-                [rows, weights, biases, out, x_shape = x.shape(), dx = x.requires_grad()](const Tensor& gradient) {
-                  const Tensor dy = gradient.reshape({-1, 1, out});
+                [factor = std::move(factor), weights, biases, out, x_shape = x.shape(),
+                 dx = x.requires_grad()](Tensor gradient) mutable {
                   std::vector<Tensor> grads(1 + weights.size() + biases.size());
-                  if (dx) {
-                    const Quantized w = rounded(weights);
-                    grads[0] = exact_matmul(quantize_rows(dy, w.rows), pair_rows(w)).reshape(x_shape);
-                  }
-                  if (any_requires_grad(weights))
-                    give_parts(exact_matmul(quantize_channels(dy, rows.rows), pair_rows(rows)), weights, grads, 1);
+                  Tensor dy = std::exchange(gradient, {}).reshape({-1, 1, out});
                   if (any_requires_grad(biases)) give_parts(sum_to(dy, {out}), biases, grads, 1 + weights.size());
+                  const bool dw = any_requires_grad(weights);
+                  Quantized columns = dx ? rounded(weights) : Quantized{};
+                  QuantizedBoth of_dy = rounded_gradient(dy, dx, columns.rows, dw, factor.rows());
+                  dy = {};  // each tensor is freed when the products need it no more
+                  if (dx) {
+                    columns = pair_rows(columns);
+                    grads[0] = exact_matmul(of_dy.rows, columns).reshape(x_shape);
+                    columns = of_dy.rows = {};
+                  }
+                  if (dw) give_parts(exact_matmul(of_dy.channels, factor.of_rows()), weights, grads, 1);
                   return grads;
                 });
 }

@@ -74,6 +74,7 @@ struct GradientTree {
     const int64_t first = i * kColumnLeaf, n = rows_of_leaf(i, a.rows), at = first * a.channels + c;
     const Reads<T> dy{a.dy.as<T>() + at}, x{a.x.as<T>() + at},
         y{kMask == ReluMask::from_y ? a.y.as<T>() + at : nullptr};
+    const auto* bits = a.y.as<uint8_t>();
     T* write = a.g.data ? a.g.as<T>() + at : nullptr;
     const V mean{a.mean.as<float>()[c]}, inv{a.inv.as<float>()[c]}, va{a.a.as<float>()[c]}, vb{a.b.as<float>()[c]};
     V sum{0.0f}, sum_x{0.0f};
@@ -84,7 +85,8 @@ struct GradientTree {
         const int64_t row = (r + k < n ? r + k : n - 1) * a.channels;
         vdy[k] = {dy[row]};
         vx[k] = {x[row]};
-        vy[k] = kMask == ReluMask::from_y ? V{y[row]} : vx[k];
+        if constexpr (kMask == ReluMask::from_bits) vy[k] = passed<V>(bits, at + row);
+        else vy[k] = kMask == ReluMask::from_y ? V{y[row]} : vx[k];
       }
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
@@ -132,6 +134,7 @@ void batch_norm_sums(Gpu& stream, const BatchNormSumsArgs& a) {
   };
   if (a.mask == ReluMask::from_x) with.template operator()<ReluMask::from_x>();
   else if (a.mask == ReluMask::from_y) with.template operator()<ReluMask::from_y>();
+  else if (a.mask == ReluMask::from_bits) with.template operator()<ReluMask::from_bits>();
   else with.template operator()<ReluMask::none>();
 }
 
