@@ -15,11 +15,11 @@ Var normalize(const Var& x, const Var& gamma, const Var& beta, const Tensor& mea
                            ? cast(options.residual, x.dtype())
                            : options.residual;
   Tensor input = x.value().to_contiguous();
-  // With exact numerics the next convolution keeps a result in two bytes an element, or not at all, so nothing else may
-  // keep it in four: the mask of a relu is kept in bits where it cannot be computed from x, and a result that can be
-  // is deferred.
-  const bool exact = product_precision() == Precision::exact && x.dtype() == DType::f32,
-             deferred = exact && options.relu && !residual.defined();
+  // With exact numerics a convolution keeps its input in two bytes an element, or not at all, so nothing else should
+  // keep it in four. A result that is computed from x alone is deferred, and the convolution reads x. With a residual
+  // the mask of the relu is kept in bits. An x that is computed again is not kept.
+  const bool exact = product_precision() == Precision::exact && x.dtype() == DType::f32, again = exact && x.origin(),
+             deferred = exact && options.relu && !residual.defined() && !again;
   Tensor y, kept;
   if (exact && options.relu && residual.defined()) {
     BatchNormMasked result = batch_norm_apply_masked(input, factors, residual.value());
@@ -46,7 +46,7 @@ Var normalize(const Var& x, const Var& gamma, const Var& beta, const Tensor& mea
               .b = factors.b,
               .relu = true};
   std::function<Tensor()> input_again;
-  if (exact && !deferred && x.origin()) {
+  if (again) {
     input_again = x.origin()->compute;
     input = {};
   }

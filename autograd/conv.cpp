@@ -8,15 +8,19 @@
 namespace elinvar {
 namespace {
 
-Quantized rounded(const Var& weight, const ConvGeometry& g) {
-  return quantize_weight(weight.value().reshape({g.o, g.kh * g.kw, g.c / g.groups}), g.groups);
+Tensor filters_of(const Var& weight, const ConvGeometry& g) {
+  return weight.value().reshape({g.o, g.kh * g.kw, g.c / g.groups});
+}
+Quantized rounded(const Var& weight, const ConvGeometry& g) { return quantize_weight(filters_of(weight, g), g.groups); }
+
+// Whether a convolution is computed again for a gradient that needs its result: sums are short, so that this takes
+// little time, and the result is larger than the images, which are kept anyway.
+bool is_computed_again(const ConvGeometry& g) {
+  constexpr int64_t kFewTerms = 64;
+  return g.kh * g.kw * (g.c / g.groups) <= kFewTerms && g.o * g.oh * g.ow > g.c * g.h * g.w;
 }
 
-// A 1x1 convolution of so few channels takes less time to compute again than its result takes memory, compared with
-// other layers.
-constexpr int64_t kFewChannels = 64;
-
-// The backward pass rounds the weight again, as in linear().
+// The backward pass rounds the weight again, with the same exponents, as in linear().
 Var exact_conv2d(const Var& x, const Var& weight, const Var& bias, const ConvOptions& options, const ConvGeometry& g) {
   const Quantized w = rounded(weight, g);
   Quantized images;
@@ -26,24 +30,23 @@ Var exact_conv2d(const Var& x, const Var& weight, const Var& bias, const ConvOpt
   std::vector<Var> inputs{x, weight};
   if (bias.defined()) inputs.push_back(bias);
   Origin origin;
-  if (g.kh * g.kw == 1 && g.c / g.groups <= kFewChannels)
+  if (is_computed_again(g))
     origin.compute = [factor, weight, added, options, g, x_shape = x.shape()] {
       return exact_conv2d(factor.of_channels(), rounded(weight, g), added, x_shape, weight.shape(), options);
     };
   return record(
       std::move(y), inputs,
-      [factor = std::move(factor), weight, options, g, x_shape = x.shape(), dx = x.requires_grad(),
-       has_bias = bias.defined(), db = bias.requires_grad()](Tensor dy) mutable {
+      [factor = std::move(factor), rows = w.rows, channels = w.channels, weight, options, g, x_shape = x.shape(),
+       dx = x.requires_grad(), has_bias = bias.defined(), db = bias.requires_grad()](Tensor dy) mutable {
         std::vector<Tensor> grads(has_bias ? 3 : 2);
         if (db) grads[2] = sum_to(dy, {g.o});
-        Quantized filters = dx ? rounded(weight, g) : Quantized{};
-        QuantizedBoth of_dy = rounded_gradient(dy.reshape({g.n, g.oh * g.ow, g.o}), dx, filters.rows,
-                                               weight.requires_grad(), factor.rows());
+        QuantizedBoth of_dy =
+            rounded_gradient(dy.reshape({g.n, g.oh * g.ow, g.o}), dx, rows, weight.requires_grad(), factor.rows());
         dy = {};  // each tensor is freed when the products need it no more
         if (dx) {
-          filters = pair_rows(filters);
+          const Quantized filters = pair_weight_rows(filters_of(weight, g), g.groups, rows, channels);
           grads[0] = exact_conv2d_grad_input(of_dy.rows, filters, x_shape, weight.shape(), options);
-          filters = of_dy.rows = {};
+          of_dy.rows = {};
         }
         if (weight.requires_grad())
           grads[1] = exact_conv2d_grad_filter(of_dy.channels, factor.of_rows(), x_shape, weight.shape(), options);

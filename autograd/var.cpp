@@ -26,6 +26,7 @@ struct Var::Node {
   uint64_t id = 0;   // order of creation
   std::vector<std::shared_ptr<Node>> inputs;
   Backward backward;
+  std::weak_ptr<const Quantized> rounded;
 
   // A graph that was never swept is destroyed here one node at a time: recursive destructors would need as much stack
   // as the graph is deep.
@@ -102,6 +103,10 @@ const Tensor& Var::grad() const {
 void Var::clear_grad() {
   check(defined(), "[autograd] the variable is undefined");
   node_->grad = {};
+}
+std::weak_ptr<const Quantized>* Var::rounded() const {
+  check(defined(), "[autograd] the variable is undefined");
+  return node_->leaf ? nullptr : &node_->rounded;
 }
 bool Var::requires_grad() const { return defined() && node_->requires_grad; }
 

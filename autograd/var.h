@@ -17,6 +17,8 @@
 
 namespace elinvar {
 
+struct Quantized;
+
 // How a value is computed again, in little time and with the same bits, from tensors that its gradient keeps anyway. A
 // function that needs the value for its own gradient may keep this in place of it.
 struct Origin {
@@ -40,6 +42,9 @@ class Var {
   const Tensor& grad() const;    // for leaves, after backward(); undefined if no gradient reached it
   void clear_grad();
   bool requires_grad() const;
+  // The value as a factor of exact products (exact_factor.h), while one of them keeps it, for the others. All copies
+  // share it. Null for a leaf, whose value may change.
+  std::weak_ptr<const Quantized>* rounded() const;
 
   const Shape& shape() const;
   int64_t dim(int i) const { return shape()[normalize_dim(i, ndim(), "dim")]; }

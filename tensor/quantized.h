@@ -77,6 +77,9 @@ QuantizedBoth quantize_both(const Tensor& x, const Tensor& against_channels, con
 // large values does not cost others their precision where weights compensate it.
 Quantized quantize_weight(const Tensor& w, int64_t groups = 1);
 
+// pair_rows() of the result of quantize_weight that had these exponents, from the same w, in one pass.
+Quantized pair_weight_rows(const Tensor& w, int64_t groups, const Tensor& rows, const Tensor& channels);
+
 // The same numbers as pairs of rows, from pairs of `channels` channels.
 Quantized pair_rows(const Quantized& x);
 

@@ -410,6 +410,30 @@ void pair_rows(CpuStream& stream, const PairRowsArgs& a) {
   });
 }
 
+void pair_weight_rows(CpuStream& stream, const PairWeightRowsArgs& a) {
+  const int64_t rows = a.groups * a.outputs, row = a.taps * a.channels;
+  const auto* from = a.w.as<float>();
+  const auto *exponents = a.row_exponents.as<int32_t>(), *of_channels = a.channel_exponents.as<int32_t>();
+  int32_t* const to = a.pairs_of_rows.as<int32_t>();
+  std::vector<std::vector<float>> scales;
+  for (int64_t g = 0; g < a.groups; ++g) {
+    std::vector<float> scale;
+    for (int64_t c = g * a.channels; c < (g + 1) * a.channels; ++c) scale.push_back(power_of_two(-of_channels[c]));
+    scales.push_back(repeated(scale, a.taps));
+  }
+  const int64_t step = std::ssize(scales.front()), pieces = step ? (row + step - 1) / step : 0;
+  stream.parallel_for((rows + 1) / 2 * pieces, kPiece / (step + 1) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r = i / pieces * 2, at = i % pieces * step;
+      const bool both = r + 1 < rows;
+      const float* first = from + r * row + at;
+      HWY_DYNAMIC_DISPATCH(quantize_affine_pairs)
+      (first, integer_scale(exponents[r]), both ? first + row : nullptr, both ? integer_scale(exponents[r + 1]) : 0.0f,
+       AffineOf{}, scales[static_cast<size_t>(r / a.outputs)].data(), std::min(step, row - at), to + r / 2 * row + at);
+    }
+  });
+}
+
 void pair_affine_rows(CpuStream& stream, const PairAffineRowsArgs& a) {
   const int64_t positions = a.positions, channels = a.channels;
   const auto* from = a.x.as<float>();
@@ -551,6 +575,25 @@ Quantized quantize_weight_of(const Tensor& given, int64_t groups) {
   return y;
 }
 
+Quantized pair_weight_rows_of(const Tensor& given, int64_t groups, const Tensor& row_exponents,
+                              const Tensor& channel_exponents) {
+  constexpr const char* kName = "pair_weight_rows";
+  const Tensor w = check_rows(kName, given);
+  const int64_t rows = w.dim(0), taps = w.dim(1), channels = w.dim(2);
+  check(groups > 0 && rows % groups == 0 && (groups == 1 || (rows / groups % 2 == 0 && channels % 2 == 0)),
+        "[{}] {} groups with even numbers of outputs and channels expected, shape is {}", kName, groups,
+        to_string(w.shape()));
+  Quantized y{.q = Tensor::empty({(rows + 1) / 2, taps, channels}, DType::i32, w.device()),
+              .rows = check_against(kName, row_exponents, rows, w),
+              .channels = check_against(kName, channel_exponents, groups * channels, w),
+              .pairs = Pairs::rows};
+  on(w.device(), [&](auto& stream) {
+    pair_weight_rows(stream, PairWeightRowsArgs{in(w), in(y.rows), in(y.channels), elinvar::out(y.q), groups,
+                                                rows / groups, taps, channels});
+  });
+  return y;
+}
+
 Quantized pair_rows_of(const Quantized& x) {
   check(x.q.dtype() == DType::i32 && x.q.ndim() == 3 && x.q.dim(0) == x.rows.numel() && x.q.contiguous(),
         "[pair_rows] pairs of channels of shape (rows, positions, pairs) expected, got {}", to_string(x.q.shape()));
@@ -572,6 +615,7 @@ const Op kQuantizeAffineRows("quantize_affine_rows(x, a, b, relu, against)", qua
 const Op kPairAffineRows("pair_affine_rows(x, a, b, relu, rows, channels)", pair_affine_rows_of);
 const Op kQuantizeBoth("quantize_both(x, against_channels, against_rows)", quantize_both_of);
 const Op kQuantizeWeight("quantize_weight(w, groups)", quantize_weight_of);
+const Op kPairWeightRows("pair_weight_rows(w, groups, rows, channels)", pair_weight_rows_of);
 const Op kPairRows("pair_rows(x)", pair_rows_of);
 
 }  // namespace
@@ -589,6 +633,9 @@ QuantizedBoth quantize_both(const Tensor& x, const Tensor& against_channels, con
   return kQuantizeBoth(x, against_channels, against_rows);
 }
 Quantized quantize_weight(const Tensor& w, int64_t groups) { return kQuantizeWeight(w, groups); }
+Quantized pair_weight_rows(const Tensor& w, int64_t groups, const Tensor& rows, const Tensor& channels) {
+  return kPairWeightRows(w, groups, rows, channels);
+}
 Quantized pair_rows(const Quantized& x) { return kPairRows(x); }
 
 }  // namespace elinvar

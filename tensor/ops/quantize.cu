@@ -242,21 +242,28 @@ __global__ void scales_of_channels(const int32_t* exponents, int64_t n, float* s
   for (int64_t i = threadIdx.x; i < n; i += kOneBlock) scale[i] = relative_scale(-exponents[i], here);
 }
 
-__global__ void affine_pairs(ScaledRows from, const int32_t* exponents, const int32_t* base, uint32_t* pairs,
-                             int pieces) {
+__global__ void weight_scales(const int32_t* exponents, int64_t n, float* scale) {
+  const int64_t i = thread_of_grid();
+  if (i < n) scale[i] = power_of_two(-exponents[i]);
+}
+
+// Pairs of rows with these exponents, less `base`, which may be null. The rows of a pair are of one group.
+__global__ void known_pairs(ScaledRows from, const int32_t* exponents, const int32_t* base, uint32_t* pairs,
+                            int pieces) {
   const int length = from.length(), step = 32 % from.channels;
   const Piece piece((from.rows + 1) / 2, length, pieces);
   if (!piece.exists) return;
   const int64_t r = 2 * piece.line;
   const bool both = r + 1 < from.rows;
-  const float *first = from.row(r), *second = both ? from.row(r + 1) : first;
-  const float first_times = integer_scale(exponents[r] - *base),
-              second_times = both ? integer_scale(exponents[r + 1] - *base) : 0.0f;
+  const float *first = from.row(r), *second = both ? from.row(r + 1) : first, *scale = from.scales(r);
+  const int32_t less = base ? *base : 0;
+  const float first_times = integer_scale(exponents[r] - less),
+              second_times = both ? integer_scale(exponents[r + 1] - less) : 0.0f;
   int c = (piece.begin + lane()) % from.channels;
   for (int i = piece.begin + lane(); i < piece.end; i += 32) {
-    const int32_t low = quantized(from.value(first[i], c) * from.scale[c] * first_times);
+    const int32_t low = quantized(from.value(first[i], c) * scale[c] * first_times);
     pairs[piece.line * length + i] =
-        pair_of(low, both ? quantized(from.value(second[i], c) * from.scale[c] * second_times) : 0);
+        pair_of(low, both ? quantized(from.value(second[i], c) * scale[c] * second_times) : 0);
     c += step;
     if (c >= from.channels) c -= from.channels;
   }
@@ -381,6 +388,21 @@ void pair_rows(Gpu& stream, const PairRowsArgs& a) {
 }
 
 template <>
+void pair_weight_rows(Gpu& stream, const PairWeightRowsArgs& a) {
+  using namespace HWY_NAMESPACE;
+  constexpr const char* kName = "pair_weight_rows";
+  const int64_t rows = a.groups * a.outputs, count = a.groups * a.channels;
+  check_extents(kName, rows, a.taps, a.channels);
+  DeviceScratch<float> scale(stream, count);
+  launch(stream, kName, {.blocks = (count + 255) / 256}, weight_scales, a.channel_exponents.as<int32_t>(), count,
+         scale.data());
+  const ScaledRows from = scaled_rows(a.w, scale.data(), rows, a.outputs, a.taps, a.channels);
+  const int pieces = pieces_of(from.length());
+  launch(stream, kName, {.blocks = warp_blocks((rows + 1) / 2 * pieces)}, known_pairs, from,
+         a.row_exponents.as<int32_t>(), static_cast<const int32_t*>(nullptr), a.pairs_of_rows.as<uint32_t>(), pieces);
+}
+
+template <>
 void pair_affine_rows(Gpu& stream, const PairAffineRowsArgs& a) {
   using namespace HWY_NAMESPACE;
   constexpr const char* kName = "pair_affine_rows";
@@ -392,7 +414,7 @@ void pair_affine_rows(Gpu& stream, const PairAffineRowsArgs& a) {
   ScaledRows from = scaled_rows(a.x, scale.data(), a.rows, a.rows, a.positions, a.channels);
   from.a = a.a.as<float>(), from.b = a.b.as<float>(), from.relu = a.relu;
   const int pieces = pieces_of(from.length());
-  launch(stream, kName, {.blocks = warp_blocks((a.rows + 1) / 2 * pieces)}, affine_pairs, from,
+  launch(stream, kName, {.blocks = warp_blocks((a.rows + 1) / 2 * pieces)}, known_pairs, from,
          a.row_exponents.as<int32_t>(), static_cast<const int32_t*>(most.data()), a.pairs_of_rows.as<uint32_t>(),
          pieces);
 }

@@ -48,6 +48,16 @@ void quantize_weight(CpuStream&, const QuantizeWeightArgs&);
 template <class B>
 void quantize_weight(GpuStream<B>&, const QuantizeWeightArgs&);
 
+// w (groups outputs, taps, channels), with the exponents of its rows and of all channels.
+struct PairWeightRowsArgs {
+  In w, row_exponents, channel_exponents;
+  Out pairs_of_rows;
+  int64_t groups, outputs, taps, channels;  // outputs and channels of a group; outputs are even if there are groups
+};
+void pair_weight_rows(CpuStream&, const PairWeightRowsArgs&);
+template <class B>
+void pair_weight_rows(GpuStream<B>&, const PairWeightRowsArgs&);
+
 // Pairs of channels (rows, positions, pairs), of which `channels` exist, to pairs of rows.
 struct PairRowsArgs {
   In q;
