@@ -17,9 +17,9 @@ const Tensor& value_or_none(const Var& v) {
 Var record_norm(RowNorm kind, RowNormResult result, const Var& x, const Var& gamma, const Var& beta, double eps) {
   const Tensor y = std::move(result.y);
   result.y = {};
-  const auto again = [=, type = y.dtype()] {
-    const Tensor &g = value_or_none(gamma), &b = value_or_none(beta);
-    return kind == RowNorm::layer ? layer_norm(x.value(), g, b, eps, type).y : rms_norm(x.value(), g, eps, type).y;
+  const auto again = [kind, rows = x.value(), g = value_or_none(gamma), b = value_or_none(beta), eps,
+                      type = y.dtype()] {
+    return kind == RowNorm::layer ? layer_norm(rows, g, b, eps, type).y : rms_norm(rows, g, eps, type).y;
   };
   std::vector<Var> inputs{x};
   if (gamma.defined()) inputs.push_back(gamma);

@@ -173,6 +173,7 @@ BatchNormFactors batch_norm_gradient_operands(const char* op, const Tensor& dy, 
     check_same_dtype(op, y, x);
   }
   if (mask == ReluMask::from_bits) {
+    check_float(op, x);
     check(y.dtype() == DType::u8 && y.shape() == Shape{mask_bytes(x.numel())} && y.contiguous(),
           "[{}] the bits of the mask must be uint8 of shape ({},), got {} of shape {}", op, mask_bytes(x.numel()),
           name_of(y.dtype()), to_string(y.shape()));
@@ -274,6 +275,7 @@ Tensor apply_of(const Tensor& x, const BatchNormFactors& f, const Tensor& residu
 }
 
 BatchNormMasked apply_masked_of(const Tensor& x, const BatchNormFactors& f, const Tensor& residual) {
+  check_float("batch_norm_apply_masked", x);
   Tensor mask = Tensor::empty({mask_bytes(x.numel())}, DType::u8, x.device());
   Tensor y = applied(x, f, residual, /*relu=*/true, &mask);
   return {std::move(y), std::move(mask)};

@@ -69,14 +69,12 @@ __global__ void apply(BatchNormApplyArgs args, Rows rows) {
 }
 
 // Packs the bits of y, one byte a thread.
-template <class T>
-__global__ void mask_bits(const T* y, int64_t size, uint8_t* bits) {
+__global__ void mask_bits(const float* y, int64_t size, uint8_t* bits) {
   const int64_t i = thread_of_grid(), begin = 8 * i;
   if (begin >= size) return;
-  const Reads<T> from{y};
   int byte = 0;
   for (int64_t k = begin; k < size && k < begin + 8; ++k)
-    if (!(from[k] <= 0.0f)) byte |= 1 << (k - begin);
+    if (!(y[k] <= 0.0f)) byte |= 1 << (k - begin);
   bits[i] = static_cast<uint8_t>(byte);
 }
 
@@ -131,11 +129,11 @@ void batch_norm_apply(Gpu& stream, const BatchNormApplyArgs& a) {
     else if (residual) with(apply<T, true, false>);
     else if (a.relu) with(apply<T, false, true>);
     else with(apply<T, false, false>);
-    if (!a.mask.data) return;
-    const int64_t size = a.rows * a.channels;
-    launch(stream, "batch_norm", {.blocks = (mask_bytes(size) + 255) / 256}, mask_bits<T>,
-           static_cast<const T*>(a.y.as<T>()), size, a.mask.as<uint8_t>());
   });
+  if (!a.mask.data) return;
+  const int64_t size = a.rows * a.channels;
+  launch(stream, "batch_norm", {.blocks = (mask_bytes(size) + 255) / 256}, mask_bits,
+         static_cast<const float*>(a.y.as<float>()), size, a.mask.as<uint8_t>());
 }
 
 template <>
@@ -143,11 +141,13 @@ void batch_norm_gradient(Gpu& stream, const BatchNormGradientArgs& a) {
   using namespace HWY_NAMESPACE;
   const Rows rows(a.rows, a.channels);
   const auto with = [&]<ReluMask kMask>() {
-    visit_activation(a.x.dtype, [&](auto zero) {
+    const auto of_type = [&](auto zero) {
       using T = decltype(zero);
       const auto kernel = a.sum_g.data ? gradient<T, kMask, false> : gradient<T, kMask, true>;
       launch(stream, "batch_norm_gradient", rows.grid(), kernel, a, rows);
-    });
+    };
+    if constexpr (kMask == ReluMask::from_bits) of_type(float{});
+    else visit_activation(a.x.dtype, of_type);
   };
   if (a.mask == ReluMask::from_x) with.template operator()<ReluMask::from_x>();
   else if (a.mask == ReluMask::from_y) with.template operator()<ReluMask::from_y>();

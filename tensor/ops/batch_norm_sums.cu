@@ -128,9 +128,11 @@ template <>
 void batch_norm_sums(Gpu& stream, const BatchNormSumsArgs& a) {
   using namespace HWY_NAMESPACE;
   const auto with = [&]<ReluMask kMask>() {
-    visit_activation(a.x.dtype, [&](auto zero) {
+    const auto of_type = [&](auto zero) {
       leaf_tree(stream, "batch_norm_sums", GradientTree<decltype(zero), kMask>{a}, leaves_of(a.rows), a.channels);
-    });
+    };
+    if constexpr (kMask == ReluMask::from_bits) of_type(float{});
+    else visit_activation(a.x.dtype, of_type);
   };
   if (a.mask == ReluMask::from_x) with.template operator()<ReluMask::from_x>();
   else if (a.mask == ReluMask::from_y) with.template operator()<ReluMask::from_y>();
