@@ -20,7 +20,8 @@ Var exact_attention(const Var& q, const Var& k, const Var& v, const AttentionOpt
                   AttentionGradients g = exact_attention_backward(d_o, qs, ks, vs, q_shape, k_shape, result,
                                                                   options.causal, options.scale);
                   return {std::move(g.dq), std::move(g.dk), std::move(g.dv)};
-                });
+                },
+                {.compute = [o] { return o; }});
 }
 
 Var exact_self_attention(const Var& qkv, const AttentionOptions& options) {
@@ -31,7 +32,8 @@ Var exact_self_attention(const Var& qkv, const AttentionOptions& options) {
       o, {qkv},
       [x, shape = qkv.shape(), result = std::move(result), options](const Tensor& d_o) -> std::vector<Tensor> {
         return {exact_self_attention_backward(d_o, x, shape, result, options.causal, options.scale)};
-      });
+      },
+      {.compute = [o] { return o; }});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "autograd/conv.h"
 
+#include "autograd/exact_factor.h"
 #include "autograd/precision.h"
 #include "tensor/ops/conv2d_depthwise.h"
 #include "tensor/ops/reduce.h"
@@ -7,37 +8,51 @@
 namespace elinvar {
 namespace {
 
-Quantized rounded(const Var& weight, const ConvGeometry& g) {
-  return quantize_weight(weight.value().reshape({g.o, g.kh * g.kw, g.c / g.groups}), g.groups);
+Tensor filters_of(const Var& weight, const ConvGeometry& g) {
+  return weight.value().reshape({g.o, g.kh * g.kw, g.c / g.groups});
+}
+Quantized rounded(const Var& weight, const ConvGeometry& g) { return quantize_weight(filters_of(weight, g), g.groups); }
+
+// Whether a convolution is computed again for a gradient that needs its result: sums are short, so that this takes
+// little time, and the result is larger than the images, which are kept anyway.
+bool is_computed_again(const ConvGeometry& g) {
+  constexpr int64_t kFewTerms = 64;
+  return g.kh * g.kw * (g.c / g.groups) <= kFewTerms && g.o * g.oh * g.ow > g.c * g.h * g.w;
 }
 
-// The backward pass rounds the weight again, as in linear().
+// The backward pass rounds the weight again, with the same exponents, as in linear().
 Var exact_conv2d(const Var& x, const Var& weight, const Var& bias, const ConvOptions& options, const ConvGeometry& g) {
+  const Quantized w = rounded(weight, g);
   Quantized images;
-  Tensor y;
-  {
-    const Quantized w = rounded(weight, g);
-    images = quantize_rows(x.value().reshape({g.n, g.h * g.w, g.c}), w.channels);
-    y = exact_conv2d(images, w, bias.defined() ? bias.value() : Tensor{}, x.shape(), weight.shape(), options);
-  }
+  ExactFactor factor(x, {g.n, g.h * g.w, g.c}, w.channels, images);
+  const Tensor added = bias.defined() ? bias.value() : Tensor{};
+  Tensor y = exact_conv2d(images, w, added, x.shape(), weight.shape(), options);
   std::vector<Var> inputs{x, weight};
   if (bias.defined()) inputs.push_back(bias);
-  return record(std::move(y), inputs,
-                [images, weight, options, g, x_shape = x.shape(), dx = x.requires_grad(), has_bias = bias.defined(),
-                 db = bias.requires_grad()](const Tensor& given) {
-                  const Tensor dy = given.reshape({g.n, g.oh * g.ow, g.o});
-                  std::vector<Tensor> grads(has_bias ? 3 : 2);
-                  if (dx) {
-                    const Quantized w = rounded(weight, g);
-                    grads[0] = exact_conv2d_grad_input(quantize_rows(dy, w.rows), pair_rows(w), x_shape, weight.shape(),
-                                                       options);
-                  }
-                  if (weight.requires_grad())
-                    grads[1] = exact_conv2d_grad_filter(quantize_channels(dy, images.rows), pair_rows(images), x_shape,
-                                                        weight.shape(), options);
-                  if (db) grads[2] = sum_to(given, {g.o});
-                  return grads;
-                });
+  Origin origin;
+  if (is_computed_again(g))
+    origin.compute = [factor, weight, added, options, g, x_shape = x.shape()] {
+      return exact_conv2d(factor.of_channels(), rounded(weight, g), added, x_shape, weight.shape(), options);
+    };
+  return record(
+      std::move(y), inputs,
+      [factor = std::move(factor), rows = w.rows, channels = w.channels, weight, options, g, x_shape = x.shape(),
+       dx = x.requires_grad(), has_bias = bias.defined(), db = bias.requires_grad()](Tensor dy) mutable {
+        std::vector<Tensor> grads(has_bias ? 3 : 2);
+        if (db) grads[2] = sum_to(dy, {g.o});
+        QuantizedBoth of_dy =
+            rounded_gradient(dy.reshape({g.n, g.oh * g.ow, g.o}), dx, rows, weight.requires_grad(), factor.rows());
+        dy = {};  // each tensor is freed when the products need it no more
+        if (dx) {
+          const Quantized filters = pair_weight_rows(filters_of(weight, g), g.groups, rows, channels);
+          grads[0] = exact_conv2d_grad_input(of_dy.rows, filters, x_shape, weight.shape(), options);
+          of_dy.rows = {};
+        }
+        if (weight.requires_grad())
+          grads[1] = exact_conv2d_grad_filter(of_dy.channels, factor.of_rows(), x_shape, weight.shape(), options);
+        return grads;
+      },
+      std::move(origin));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/exact_factor.h"
 #include "autograd/precision.h"
 #include "autograd/shape.h"
 #include "tensor/base/check.h"
@@ -14,12 +15,12 @@ namespace {
 
 Tensor no_exponents(int64_t count, const Tensor& x) { return Tensor::zeros({count}, DType::i32, x.device()); }
 
-// Returns weights (out, in) that take the same input as one, rounded.
-Quantized rounded(const std::vector<Var>& weights) {
+// Returns weights (out, in) that take the same input as one (out, 1, in).
+Tensor joined(const std::vector<Var>& weights) {
   std::vector<Tensor> values;
   for (const Var& weight : weights) values.push_back(weight.value());
   const Tensor whole = values.size() == 1 ? values[0] : concat(values, 0);
-  return quantize_weight(whole.reshape({whole.dim(0), 1, whole.dim(1)}));
+  return whole.reshape({whole.dim(0), 1, whole.dim(1)});
 }
 
 // Returns the parts of a gradient of all weights, or of all biases, that are wanted.
@@ -37,31 +38,34 @@ bool any_requires_grad(const std::vector<Var>& variables) {
 // keeping them takes memory.
 Var exact_linear(const Var& x, const std::vector<Var>& weights, const std::vector<Var>& biases, Shape shape) {
   const int64_t in = weights[0].dim(1);
-  Quantized rows;
-  Tensor y;
-  {
-    std::vector<Tensor> added;
-    for (const Var& bias : biases) added.push_back(bias.value());
-    const Quantized w = rounded(weights);
-    rows = quantize_rows(x.value().reshape({-1, 1, in}), w.channels);
-    y = exact_matmul(rows, w, added.empty() ? Tensor{} : added.size() == 1 ? added[0] : concat(added, 0));
-  }
+  std::vector<Tensor> added;
+  for (const Var& bias : biases) added.push_back(bias.value());
+  Quantized w = quantize_weight(joined(weights)), rows;
+  Shape samples = x.shape();
+  samples.erase(samples.ndim() - 1);
+  ExactFactor factor(x, {samples.numel(), 1, in}, w.channels, rows);
+  const Tensor y = exact_matmul(rows, w, added.empty() ? Tensor{} : added.size() == 1 ? added[0] : concat(added, 0));
+  w.q = rows.q = {};
   const int64_t out = y.dim(1);
   shape[shape.ndim() - 1] = out;
   std::vector<Var> inputs{x};
   inputs.insert(inputs.end(), weights.begin(), weights.end());
   inputs.insert(inputs.end(), biases.begin(), biases.end());
   return record(y.reshape(shape), inputs,
-                [rows, weights, biases, out, x_shape = x.shape(), dx = x.requires_grad()](const Tensor& gradient) {
-                  const Tensor dy = gradient.reshape({-1, 1, out});
+                [factor = std::move(factor), w_rows = w.rows, w_channels = w.channels, weights, biases, out,
+                 x_shape = x.shape(), dx = x.requires_grad()](Tensor gradient) mutable {
                   std::vector<Tensor> grads(1 + weights.size() + biases.size());
-                  if (dx) {
-                    const Quantized w = rounded(weights);
-                    grads[0] = exact_matmul(quantize_rows(dy, w.rows), pair_rows(w)).reshape(x_shape);
-                  }
-                  if (any_requires_grad(weights))
-                    give_parts(exact_matmul(quantize_channels(dy, rows.rows), pair_rows(rows)), weights, grads, 1);
+                  Tensor dy = std::exchange(gradient, {}).reshape({-1, 1, out});
                   if (any_requires_grad(biases)) give_parts(sum_to(dy, {out}), biases, grads, 1 + weights.size());
+                  const bool dw = any_requires_grad(weights);
+                  QuantizedBoth of_dy = rounded_gradient(dy, dx, w_rows, dw, factor.rows());
+                  dy = {};  // each tensor is freed when the products need it no more
+                  if (dx) {
+                    const Quantized columns = pair_weight_rows(joined(weights), 1, w_rows, w_channels);
+                    grads[0] = exact_matmul(of_dy.rows, columns).reshape(x_shape);
+                    of_dy.rows = {};
+                  }
+                  if (dw) give_parts(exact_matmul(of_dy.channels, factor.of_rows()), weights, grads, 1);
                   return grads;
                 });
 }

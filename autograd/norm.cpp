@@ -14,21 +14,27 @@ const Tensor& value_or_none(const Var& v) {
   return v.defined() ? v.value() : none;
 }
 
-Var record_norm(RowNorm kind, RowNormResult result, const Var& x, const Var& gamma, const Var& beta) {
+Var record_norm(RowNorm kind, RowNormResult result, const Var& x, const Var& gamma, const Var& beta, double eps) {
   const Tensor y = std::move(result.y);
   result.y = {};
+  const auto again = [kind, rows = x.value(), g = value_or_none(gamma), b = value_or_none(beta), eps,
+                      type = y.dtype()] {
+    return kind == RowNorm::layer ? layer_norm(rows, g, b, eps, type).y : rms_norm(rows, g, eps, type).y;
+  };
   std::vector<Var> inputs{x};
   if (gamma.defined()) inputs.push_back(gamma);
   if (beta.defined()) inputs.push_back(beta);
-  return record(y, std::move(inputs), [=](Tensor dy) {
-    RowNormGradients g =
-        row_norm_backward(kind, std::move(dy), x.value(), value_or_none(gamma), result, x.requires_grad(),
-                          gamma.requires_grad() || beta.requires_grad(), gathered(x));
-    std::vector<Tensor> grads{std::move(g.dx)};
-    if (gamma.defined()) grads.push_back(std::move(g.dgamma));
-    if (beta.defined()) grads.push_back(std::move(g.dbeta));
-    return grads;
-  });
+  return record(y, std::move(inputs),
+                [=](Tensor dy) {
+                  RowNormGradients g =
+                      row_norm_backward(kind, std::move(dy), x.value(), value_or_none(gamma), result, x.requires_grad(),
+                                        gamma.requires_grad() || beta.requires_grad(), gathered(x));
+                  std::vector<Tensor> grads{std::move(g.dx)};
+                  if (gamma.defined()) grads.push_back(std::move(g.dgamma));
+                  if (beta.defined()) grads.push_back(std::move(g.dbeta));
+                  return grads;
+                },
+                {.compute = again});
 }
 
 SumAndNorm norm_of_sum(RowNorm kind, const Var& x, const Var& addend, const Var& gamma, const Var& beta, double eps) {
@@ -37,7 +43,7 @@ SumAndNorm norm_of_sum(RowNorm kind, const Var& x, const Var& addend, const Var&
   const Var sum = record(std::move(result.sum), {x, addend}, [](const Tensor& dy) {
     return std::vector<Tensor>{dy, dy};
   });
-  return {sum, record_norm(kind, std::move(result.norm), sum, gamma, beta)};
+  return {sum, record_norm(kind, std::move(result.norm), sum, gamma, beta, eps)};
 }
 
 }  // namespace
@@ -45,12 +51,12 @@ SumAndNorm norm_of_sum(RowNorm kind, const Var& x, const Var& addend, const Var&
 Var layer_norm(const Var& x, const Var& gamma, const Var& beta, double eps) {
   return record_norm(RowNorm::layer,
                      layer_norm(x.value(), value_or_none(gamma), value_or_none(beta), eps, activation_type(x.dtype())),
-                     x, gamma, beta);
+                     x, gamma, beta, eps);
 }
 
 Var rms_norm(const Var& x, const Var& gamma, double eps) {
   return record_norm(RowNorm::rms, rms_norm(x.value(), value_or_none(gamma), eps, activation_type(x.dtype())), x, gamma,
-                     {});
+                     {}, eps);
 }
 
 SumAndNorm add_layer_norm(const Var& x, const Var& addend, const Var& gamma, const Var& beta, double eps) {

@@ -18,10 +18,16 @@ Var differentiable(const Var& x, double parameter = 0) {
   Tensor saved;
   if constexpr (Function::saves == Saves::input) saved = x.value();
   if constexpr (Function::saves == Saves::output) saved = y;
-  return record(std::move(y), {x}, [saved, parameter](Tensor dy) {
-    const Tensor s = Function::saves == Saves::nothing ? dy : saved;
-    return Gradients{unary_backward<Function>(std::move(dy), s, parameter)};
-  });
+  Origin origin;
+  if constexpr (Function::saves == Saves::input)
+    origin.compute = [saved, parameter] { return unary<Function>(saved, parameter); };
+  return record(
+      std::move(y), {x},
+      [saved, parameter](Tensor dy) {
+        const Tensor s = Function::saves == Saves::nothing ? dy : saved;
+        return Gradients{unary_backward<Function>(std::move(dy), s, parameter)};
+      },
+      std::move(origin));
 }
 
 // Returns the gradient of an operand that was broadcast to dy's shape: sum_to(gradient(), shape) if `wanted`.
@@ -72,10 +78,15 @@ Var sub(const Var& a, const Var& b) {
 Var mul(const Var& a, const Var& b) {
   const bool da = a.requires_grad(), db = b.requires_grad();
   const Tensor x = db ? a.value() : Tensor{}, z = da ? b.value() : Tensor{};
-  return record(mul(a.value(), b.value()), {a, b}, [da, db, x, z, sa = a.shape(), sb = b.shape()](const Tensor& dy) {
-    return Gradients{operand_gradient(da, sa, [&] { return mul(dy, z); }),
-                     operand_gradient(db, sb, [&] { return mul(dy, x); })};
-  });
+  Origin origin;
+  if (da && db) origin.compute = [x, z] { return mul(x, z); };
+  return record(
+      mul(a.value(), b.value()), {a, b},
+      [da, db, x, z, sa = a.shape(), sb = b.shape()](const Tensor& dy) {
+        return Gradients{operand_gradient(da, sa, [&] { return mul(dy, z); }),
+                         operand_gradient(db, sb, [&] { return mul(dy, x); })};
+      },
+      std::move(origin));
 }
 
 Var div(const Var& a, const Var& b) {

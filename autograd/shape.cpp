@@ -14,8 +14,12 @@
 namespace elinvar {
 
 Var reshape(const Var& x, const Shape& shape) {
-  return record(x.value().reshape(shape), {x},
-                [from = x.shape()](const Tensor& dy) { return std::vector<Tensor>{dy.reshape(from)}; });
+  Tensor y = x.value().reshape(shape);
+  Origin origin;
+  if (x.origin()) origin.compute = [of_x = x.origin()->compute, shape = y.shape()] { return of_x().reshape(shape); };
+  return record(
+      std::move(y), {x}, [from = x.shape()](const Tensor& dy) { return std::vector<Tensor>{dy.reshape(from)}; },
+      std::move(origin));
 }
 
 Var permute(const Var& x, std::vector<int> dims) {

@@ -26,6 +26,7 @@ struct Var::Node {
   uint64_t id = 0;   // order of creation
   std::vector<std::shared_ptr<Node>> inputs;
   Backward backward;
+  std::weak_ptr<const Quantized> rounded;
 
   // A graph that was never swept is destroyed here one node at a time: recursive destructors would need as much stack
   // as the graph is deep.
@@ -41,6 +42,11 @@ struct Var::Node {
       node->backward = nullptr;
     }
   }
+};
+
+struct Var::Source {
+  Origin origin;
+  Tensor value;  // of a deferred result, once it is computed
 };
 
 using NodePtr = std::shared_ptr<Var::Node>;
@@ -72,7 +78,19 @@ Var::Var(Tensor value, bool requires_grad) : node_(std::make_shared<Node>()) {
 
 const Tensor& Var::value() const {
   check(defined(), "[autograd] the variable is undefined");
-  return node_->leaf ? node_->value : value_;
+  if (node_->leaf) return node_->value;
+  if (value_.defined() || !source_) return value_;
+  if (!source_->value.defined()) source_->value = source_->origin.compute();
+  return source_->value;
+}
+const Origin* Var::origin() const { return source_ ? &source_->origin : nullptr; }
+const Shape& Var::shape() const {
+  check(defined(), "[autograd] the variable is undefined");
+  return node_->leaf ? node_->value.shape() : node_->shape;
+}
+DType Var::dtype() const {
+  check(defined(), "[autograd] the variable is undefined");
+  return node_->leaf ? node_->value.dtype() : node_->dtype;
 }
 Tensor& Var::mutable_value() {
   check(defined() && node_->leaf, "[autograd] only a leaf can be written");
@@ -86,21 +104,32 @@ void Var::clear_grad() {
   check(defined(), "[autograd] the variable is undefined");
   node_->grad = {};
 }
+std::weak_ptr<const Quantized>* Var::rounded() const {
+  check(defined(), "[autograd] the variable is undefined");
+  return node_->leaf ? nullptr : &node_->rounded;
+}
 bool Var::requires_grad() const { return defined() && node_->requires_grad; }
 
-Var record(Tensor value, std::vector<Var> inputs, Backward backward) {
+Var record_deferred(const Shape& shape, DType dtype, Origin origin, std::vector<Var> inputs, Backward backward) {
   const bool needed =
       recording && std::any_of(inputs.begin(), inputs.end(), [](const Var& v) { return v.requires_grad(); });
   Var result({}, needed);
   Var::Node& node = *result.node_;
   node.leaf = false;
-  node.shape = value.shape();
-  node.dtype = value.dtype();
-  result.value_ = std::move(value);
+  node.shape = shape;
+  node.dtype = dtype;
+  if (origin.compute) result.source_ = std::make_shared<Var::Source>(Var::Source{std::move(origin), {}});
   if (needed) {
     for (Var& input : inputs) node.inputs.push_back(std::move(input.node_));
     node.backward = std::move(backward);
   }
+  return result;
+}
+
+Var record(Tensor value, std::vector<Var> inputs, Backward backward, Origin origin) {
+  Var result = record_deferred(value.shape(), value.dtype(), std::move(origin), std::move(inputs), std::move(backward));
+  result.value_ = std::move(value);
+  if (!result.requires_grad()) result.source_ = nullptr;  // it would keep what only a gradient needs
   return result;
 }
 

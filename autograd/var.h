@@ -17,6 +17,18 @@
 
 namespace elinvar {
 
+struct Quantized;
+
+// How a value is computed again, in little time and with the same bits, from tensors that its gradient keeps anyway. A
+// function that needs the value for its own gradient may keep this in place of it.
+struct Origin {
+  std::function<Tensor()> compute = {};
+  // Where they are defined, the value is fma(x, a, b) for each channel (the last dimension), and then relu() if
+  // requested, so that a function that reads x can compute it on the way.
+  Tensor x = {}, a = {}, b = {};
+  bool relu = false;
+};
+
 class Var {
  public:
   Var() = default;
@@ -24,25 +36,32 @@ class Var {
   Var(Tensor value, bool requires_grad = false);
 
   bool defined() const { return node_ != nullptr; }
-  const Tensor& value() const;
-  Tensor& mutable_value();     // for leaves: optimisers write to it between steps
-  const Tensor& grad() const;  // for leaves, after backward(); undefined if no gradient reached it
+  const Tensor& value() const;   // computes it if it is deferred
+  const Origin* origin() const;  // null if there is none
+  Tensor& mutable_value();       // for leaves: optimisers write to it between steps
+  const Tensor& grad() const;    // for leaves, after backward(); undefined if no gradient reached it
   void clear_grad();
   bool requires_grad() const;
+  // The value as a factor of exact products (exact_factor.h), while one of them keeps it, for the others. All copies
+  // share it. Null for a leaf, whose value may change.
+  std::weak_ptr<const Quantized>* rounded() const;
 
-  const Shape& shape() const { return value().shape(); }
-  int64_t dim(int i) const { return value().dim(i); }
-  int ndim() const { return value().ndim(); }
-  DType dtype() const { return value().dtype(); }
+  const Shape& shape() const;
+  int64_t dim(int i) const { return shape()[normalize_dim(i, ndim(), "dim")]; }
+  int ndim() const { return shape().ndim(); }
+  DType dtype() const;
 
   struct Node;
   const std::shared_ptr<Node>& node() const { return node_; }
   explicit Var(std::shared_ptr<Node> leaf) : node_(std::move(leaf)) {}
 
  private:
-  friend Var record(Tensor, std::vector<Var>, std::function<std::vector<Tensor>(Tensor)>);
+  friend Var record(Tensor, std::vector<Var>, std::function<std::vector<Tensor>(Tensor)>, Origin);
+  friend Var record_deferred(const Shape&, DType, Origin, std::vector<Var>, std::function<std::vector<Tensor>(Tensor)>);
+  struct Source;
   std::shared_ptr<Node> node_;
   Tensor value_;  // of a result; the value of a leaf is in its node, because an optimiser's change is for all copies
+  std::shared_ptr<Source> source_;  // of a result that has an origin
 };
 
 // Maps the gradient of the result to the gradients of the inputs, in order; an undefined Tensor is zero. A gradient has
@@ -58,7 +77,10 @@ Tensor gathered(const Var& input);
 
 // Returns the result of a differentiable function. If no input requires a gradient, or inside NoGrad, it is a constant
 // and `backward` is dropped.
-Var record(Tensor value, std::vector<Var> inputs, Backward backward);
+Var record(Tensor value, std::vector<Var> inputs, Backward backward, Origin origin = {});
+
+// The same for a value that is computed when value() is first called, and never if all its uses read the origin.
+Var record_deferred(const Shape& shape, DType dtype, Origin origin, std::vector<Var> inputs, Backward backward);
 
 // Sweeps from `loss`, which must have one element, in the reverse order of creation. Sets the gradient of each leaf to
 // the sum of its contributions, added in that order. Calls `leaf_ready` once for each leaf that requires a gradient, as

@@ -16,7 +16,8 @@
 //   dx (r, c) sums over o:   quantize_rows(dy, w.rows), pair_rows(w)
 //   dw (o, c) sums over r:   quantize_channels(dy, x.rows), pair_rows(x)
 //
-// So x and w are rounded once for all products, and only they are kept for the backward pass, in two bytes an element.
+// So x is rounded once for all products, and is kept for the backward pass in two bytes an element, or not at all where
+// it can be computed again (autograd/exact_factor.h).
 #include <bit>
 #include <cstdint>
 
@@ -56,14 +57,32 @@ struct Quantized {
 // factor's channels. Pairs are of channels; the last is filled with 0 if C is odd.
 Quantized quantize_rows(const Tensor& x, const Tensor& against);
 
+// quantize_rows(fma(x, a, b), against) with a and b (C) of each channel, or of relu() of that, which is not written to
+// memory.
+Quantized quantize_affine_rows(const Tensor& x, const Tensor& a, const Tensor& b, bool relu, const Tensor& against);
+
+// pair_rows() of the result of quantize_affine_rows that had these exponents, from the same x, a and b.
+Quantized pair_affine_rows(const Tensor& x, const Tensor& a, const Tensor& b, bool relu, const Tensor& rows,
+                           const Tensor& channels);
+
 // Rounds each channel of x (R, P, C) for sums over rows and positions; `against` (R). Pairs are of rows.
 Quantized quantize_channels(const Tensor& x, const Tensor& against);
+
+// quantize_rows(x, against_channels) and quantize_channels(x, against_rows), which read x together.
+struct QuantizedBoth {
+  Quantized rows, channels;
+  ELINVAR_FIELDS(rows, channels)
+};
+QuantizedBoth quantize_both(const Tensor& x, const Tensor& against_channels, const Tensor& against_rows);
 
 // Rounds a weight w (O, P, C / groups). Row o belongs to group o / (O / groups), and `channels` is of all C. Channels
 // in which weights are small, compared with other channels, are multiplied by a power of two and the factor's channels
 // divided by it: those that are smaller by more than 2^kBalanceSlack, and at most by 2^kMostBalance. So a channel of
 // large values does not cost others their precision where weights compensate it.
 Quantized quantize_weight(const Tensor& w, int64_t groups = 1);
+
+// pair_rows() of the result of quantize_weight that had these exponents, from the same w, in one pass.
+Quantized pair_weight_rows(const Tensor& w, int64_t groups, const Tensor& rows, const Tensor& channels);
 
 // The same numbers as pairs of rows, from pairs of `channels` channels.
 Quantized pair_rows(const Quantized& x);

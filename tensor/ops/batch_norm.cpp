@@ -5,6 +5,7 @@
 #include <hwy/foreach_target.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "tensor/isa.h"
@@ -20,7 +21,7 @@ namespace elinvar {
 // of the channels are repeated to that length.
 struct BatchNormForwardPass {
   In x, residual, a, b;
-  Out y;
+  Out y, mask;
   int64_t period, size;
   bool relu;
 };
@@ -51,15 +52,17 @@ HWY_INLINE void each_vector(int64_t period, int64_t size, int64_t begin, int64_t
   }
 }
 
-template <class T, bool kResidual, bool kRelu>
+template <class T, bool kResidual, bool kRelu, bool kMask = false>
 void forward_rows(const BatchNormForwardPass& f, int64_t begin, int64_t end) {
   using V = Vec<T>;
   const T *x = f.x.as<T>(), *residual = f.residual.as<T>(), *a = f.a.as<T>(), *b = f.b.as<T>();
   T* y = f.y.as<T>();
+  auto* mask = f.mask.as<uint8_t>();
   const V zero = V::set(T{0});
   each_vector<T>(f.period, f.size, begin, end, [&](int64_t at, int64_t c, auto count) {
     V v = fma(V::load(x + at, count), V::load(a + c, count), V::load(b + c, count));
     if constexpr (kResidual) v = v + V::load(residual + at, count);
+    if constexpr (kMask) store_passed(v <= zero, mask, at, count);
     if constexpr (kRelu) v = select(v <= zero, zero, v);
     v.store(y + at, count);
   });
@@ -69,7 +72,9 @@ void batch_norm_forward_rows(const BatchNormForwardPass& f, int64_t begin, int64
   visit_element(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool residual = f.residual.data != nullptr;
-    if (residual && f.relu) forward_rows<T, true, true>(f, begin, end);
+    if (f.mask.data && residual) forward_rows<T, true, true, true>(f, begin, end);
+    else if (f.mask.data) forward_rows<T, false, true, true>(f, begin, end);
+    else if (residual && f.relu) forward_rows<T, true, true>(f, begin, end);
     else if (residual) forward_rows<T, true, false>(f, begin, end);
     else if (f.relu) forward_rows<T, false, true>(f, begin, end);
     else forward_rows<T, false, false>(f, begin, end);
@@ -81,6 +86,7 @@ void backward_rows(const BatchNormBackwardPass& f, int64_t begin, int64_t end) {
   using V = Vec<T>;
   const T *dy = f.dy.as<T>(), *x = f.x.as<T>(), *y = f.y.as<T>(), *mean = f.mean.as<T>(), *a = f.a.as<T>(),
           *b = f.b.as<T>(), *mean_g = f.mean_g.as<T>(), *slope = f.slope.as<T>();
+  const auto* bits = f.y.as<uint8_t>();
   T* dx = f.dx.as<T>();
   each_vector<T>(f.period, f.size, begin, end, [&](int64_t at, int64_t c, auto count) {
     const V va = V::load(a + c, count);
@@ -88,6 +94,7 @@ void backward_rows(const BatchNormBackwardPass& f, int64_t begin, int64_t end) {
     if constexpr (!kEvaluation || kMask == ReluMask::from_x) vx = V::load(x + at, count);
     if constexpr (kMask == ReluMask::from_x) vb = V::load(b + c, count);
     if constexpr (kMask == ReluMask::from_y) vy = V::load(y + at, count);
+    if constexpr (kMask == ReluMask::from_bits) vy = passed<V>(bits, at);
     const V g = masked<kMask>(V::load(dy + at, count), vx, vy, va, vb);
     if constexpr (kEvaluation) {
       (g * va).store(dx + at, count);
@@ -107,6 +114,7 @@ void batch_norm_backward_rows(const BatchNormBackwardPass& f, int64_t begin, int
     };
     if (f.mask == ReluMask::from_x) with.template operator()<ReluMask::from_x>();
     else if (f.mask == ReluMask::from_y) with.template operator()<ReluMask::from_y>();
+    else if (f.mask == ReluMask::from_bits) with.template operator()<ReluMask::from_bits>();
     else with.template operator()<ReluMask::none>();
   });
 }
@@ -128,9 +136,15 @@ constexpr int64_t kGrain = 16384;  // least elements per thread
 
 int64_t period_of(int64_t channels) { return channels * std::max<int64_t>(1, 256 / channels); }
 
+// The same, and a multiple of 8 elements, so that no byte of a mask is of two periods.
+int64_t masked_period_of(int64_t channels) {
+  const int64_t period = period_of(channels);
+  return period / std::gcd(period, int64_t{8}) * 8;
+}
+
 template <class T>
-std::vector<T> repeated(const T* values, int64_t channels) {
-  std::vector<T> all(static_cast<size_t>(period_of(channels)));
+std::vector<T> repeated(const T* values, int64_t channels, int64_t period) {
+  std::vector<T> all(static_cast<size_t>(period));
   for (size_t i = 0; i < all.size(); ++i) all[i] = values[i % static_cast<size_t>(channels)];
   return all;
 }
@@ -158,6 +172,13 @@ BatchNormFactors batch_norm_gradient_operands(const char* op, const Tensor& dy, 
     check_same_shape(op, y, x);
     check_same_dtype(op, y, x);
   }
+  if (mask == ReluMask::from_bits) {
+    check_float(op, x);
+    check(y.dtype() == DType::u8 && y.shape() == Shape{mask_bytes(x.numel())} && y.contiguous(),
+          "[{}] the bits of the mask must be uint8 of shape ({},), got {} of shape {}", op, mask_bytes(x.numel()),
+          name_of(y.dtype()), to_string(y.shape()));
+    check_same_device(op, y, x);
+  }
   const auto factor = [&](const Tensor& t) { return operand(op, "the factors", t, channels, x); };
   return {factor(f.mean), factor(f.inv), factor(f.a), factor(f.b)};
 }
@@ -165,9 +186,10 @@ BatchNormFactors batch_norm_gradient_operands(const char* op, const Tensor& dy, 
 void batch_norm_apply(CpuStream& stream, const BatchNormApplyArgs& args) {
   visit_float(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto a = repeated(args.a.as<T>(), args.channels), b = repeated(args.b.as<T>(), args.channels);
-    const int64_t period = period_of(args.channels), size = args.rows * args.channels;
-    const BatchNormForwardPass pass{args.x, args.residual, in(a), in(b), args.y, period, size, args.relu};
+    const int64_t period = args.mask.data ? masked_period_of(args.channels) : period_of(args.channels),
+                  size = args.rows * args.channels;
+    const auto a = repeated(args.a.as<T>(), args.channels, period), b = repeated(args.b.as<T>(), args.channels, period);
+    const BatchNormForwardPass pass{args.x, args.residual, in(a), in(b), args.y, args.mask, period, size, args.relu};
     stream.parallel_for((size + period - 1) / period, kGrain / period + 1, [&](int64_t begin, int64_t end) {
       ELINVAR_KERNEL(batch_norm_forward_rows, pass.x.dtype)(pass, begin, end);
     });
@@ -185,10 +207,10 @@ void batch_norm_gradient(CpuStream& stream, const BatchNormGradientArgs& args) {
       mean_g[static_cast<size_t>(c)] = args.sum_g.as<T>()[c] / n;
       slope[static_cast<size_t>(c)] = -((args.sum_gx.as<T>()[c] / n) * args.inv.as<T>()[c]);
     }
-    mean_g = repeated(mean_g.data(), channels);
-    slope = repeated(slope.data(), channels);
-    const auto mean = repeated(args.mean.as<T>(), channels), a = repeated(args.a.as<T>(), channels),
-               b = repeated(args.b.as<T>(), channels);
+    const auto whole = [&](const T* values) { return repeated(values, channels, period); };
+    mean_g = whole(mean_g.data());
+    slope = whole(slope.data());
+    const auto mean = whole(args.mean.as<T>()), a = whole(args.a.as<T>()), b = whole(args.b.as<T>());
     const BatchNormBackwardPass pass{args.dy,   args.x,  args.y, in(mean), in(a),     in(b),     in(mean_g),
                                      in(slope), args.dx, period, size,     args.mask, evaluation};
     stream.parallel_for((size + period - 1) / period, kGrain / period + 1, [&](int64_t begin, int64_t end) {
@@ -229,7 +251,7 @@ BatchNormFactors factors_of(const Tensor& mean, const Tensor& var, const Tensor&
   return f;
 }
 
-Tensor apply_of(const Tensor& input, const BatchNormFactors& f, const Tensor& residual, bool relu) {
+Tensor applied(const Tensor& input, const BatchNormFactors& f, const Tensor& residual, bool relu, Tensor* mask) {
   const int64_t channels = batch_norm_channels("batch_norm", input);
   const Tensor a = operand("batch_norm", "the factors", f.a, {channels}, input),
                b = operand("batch_norm", "the factors", f.b, {channels}, input);
@@ -243,9 +265,26 @@ Tensor apply_of(const Tensor& input, const BatchNormFactors& f, const Tensor& re
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   on(x.device(), [&](auto& stream) {
     batch_norm_apply(stream, BatchNormApplyArgs{in(x), r.defined() ? in(r) : In{}, in(a), in(b), out(y),
-                                                x.numel() / channels, channels, relu});
+                                                x.numel() / channels, channels, relu, mask ? out(*mask) : Out{}});
   });
   return y;
+}
+
+Tensor apply_of(const Tensor& x, const BatchNormFactors& f, const Tensor& residual, bool relu) {
+  return applied(x, f, residual, relu, nullptr);
+}
+
+BatchNormMasked apply_masked_of(const Tensor& x, const BatchNormFactors& f, const Tensor& residual) {
+  check_float("batch_norm_apply_masked", x);
+  Tensor mask = Tensor::empty({mask_bytes(x.numel())}, DType::u8, x.device());
+  Tensor y = applied(x, f, residual, /*relu=*/true, &mask);
+  return {std::move(y), std::move(mask)};
+}
+
+// What a kernel reads of y.
+Tensor mask_operand(const Tensor& y, ReluMask mask) {
+  if (mask == ReluMask::from_y) return y.to_contiguous();
+  return mask == ReluMask::from_bits ? y : Tensor{};
 }
 
 Tensor gradient_of(Tensor dy, const Tensor& input, const Tensor& result, const BatchNormFactors& factors,
@@ -258,21 +297,22 @@ Tensor gradient_of(Tensor dy, const Tensor& input, const Tensor& result, const B
     sum_g = operand(kName, "the sum of g", sums->sum_g, {channels}, input);
     sum_gx = operand(kName, "the sum of g x", sums->sum_gx, {channels}, input);
   }
-  const Tensor x = input.to_contiguous(), y = mask == ReluMask::from_y ? result.to_contiguous() : Tensor{};
+  const Tensor x = input.to_contiguous(), y = mask_operand(result, mask);
   dy = dy.to_contiguous();
   const In g = in(dy);
   Tensor dx = onto(std::move(dy));
   on(x.device(), [&](auto& stream) {
     batch_norm_gradient(
-        stream, BatchNormGradientArgs{g, in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean), in(f.inv), in(f.a),
-                                      in(f.b), sums ? in(sum_g) : In{}, sums ? in(sum_gx) : In{}, out(dx),
-                                      x.numel() / channels, channels, mask});
+        stream, BatchNormGradientArgs{g, in(x), y.defined() ? in(y) : In{}, in(f.mean), in(f.inv), in(f.a), in(f.b),
+                                      sums ? in(sum_g) : In{}, sums ? in(sum_gx) : In{}, out(dx), x.numel() / channels,
+                                      channels, mask});
   });
   return dx;
 }
 
 const Op kFactors("batch_norm_factors(mean, var, gamma, beta, eps)", factors_of);
 const Op kApply("batch_norm_apply(x, factors, residual, relu) -> y", apply_of);
+const Op kApplyMasked("batch_norm_apply_masked(x, factors, residual)", apply_masked_of);
 const Op kGradient("batch_norm_gradient(dy, x, y, factors, sums, mask) -> dx", gradient_of);
 
 }  // namespace
@@ -284,6 +324,10 @@ BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const
 
 Tensor batch_norm_apply(const Tensor& x, const BatchNormFactors& factors, const Tensor& residual, bool relu) {
   return kApply(x, factors, residual, relu);
+}
+
+BatchNormMasked batch_norm_apply_masked(const Tensor& x, const BatchNormFactors& factors, const Tensor& residual) {
+  return kApplyMasked(x, factors, residual);
 }
 
 Tensor batch_norm_gradient(Tensor dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,

@@ -68,12 +68,23 @@ __global__ void apply(BatchNormApplyArgs args, Rows rows) {
   });
 }
 
+// Packs the bits of y, one byte a thread.
+__global__ void mask_bits(const float* y, int64_t size, uint8_t* bits) {
+  const int64_t i = thread_of_grid(), begin = 8 * i;
+  if (begin >= size) return;
+  int byte = 0;
+  for (int64_t k = begin; k < size && k < begin + 8; ++k)
+    if (!(y[k] <= 0.0f)) byte |= 1 << (k - begin);
+  bits[i] = static_cast<uint8_t>(byte);
+}
+
 template <class T, ReluMask kMask, bool kEvaluation>
 __global__ void gradient(BatchNormGradientArgs args, Rows rows) {
   constexpr bool kReadsX = !kEvaluation || kMask == ReluMask::from_x, kReadsY = kMask == ReluMask::from_y;
   const int64_t c = rows.channel();
   if (c >= args.channels) return;
   const Reads<T> dy{args.dy.as<T>()}, x{args.x.as<T>()}, y{args.y.as<T>()};
+  const auto* bits = args.y.as<uint8_t>();
   T* dx = args.dx.as<T>();
   const V mean{args.mean.as<float>()[c]}, a{args.a.as<float>()[c]}, b{args.b.as<float>()[c]};
   V mean_g{0.0f}, slope{0.0f};
@@ -86,7 +97,8 @@ __global__ void gradient(BatchNormGradientArgs args, Rows rows) {
   rows.each(c, [&](int k, int64_t at) {
     vdy[k] = {dy[at]};
     vx[k] = kReadsX ? V{x[at]} : a;
-    vy[k] = kReadsY ? V{y[at]} : a;
+    if constexpr (kMask == ReluMask::from_bits) vy[k] = passed<V>(bits, at);
+    else vy[k] = kReadsY ? V{y[at]} : a;
   });
   rows.each(c, [&](int k, int64_t at) {
     const V g = masked<kMask>(vdy[k], vx[k], vy[k], a, b);
@@ -118,6 +130,10 @@ void batch_norm_apply(Gpu& stream, const BatchNormApplyArgs& a) {
     else if (a.relu) with(apply<T, false, true>);
     else with(apply<T, false, false>);
   });
+  if (!a.mask.data) return;
+  const int64_t size = a.rows * a.channels;
+  launch(stream, "batch_norm", {.blocks = (mask_bytes(size) + 255) / 256}, mask_bits,
+         static_cast<const float*>(a.y.as<float>()), size, a.mask.as<uint8_t>());
 }
 
 template <>
@@ -125,14 +141,17 @@ void batch_norm_gradient(Gpu& stream, const BatchNormGradientArgs& a) {
   using namespace HWY_NAMESPACE;
   const Rows rows(a.rows, a.channels);
   const auto with = [&]<ReluMask kMask>() {
-    visit_activation(a.x.dtype, [&](auto zero) {
+    const auto of_type = [&](auto zero) {
       using T = decltype(zero);
       const auto kernel = a.sum_g.data ? gradient<T, kMask, false> : gradient<T, kMask, true>;
       launch(stream, "batch_norm_gradient", rows.grid(), kernel, a, rows);
-    });
+    };
+    if constexpr (kMask == ReluMask::from_bits) of_type(float{});
+    else visit_activation(a.x.dtype, of_type);
   };
   if (a.mask == ReluMask::from_x) with.template operator()<ReluMask::from_x>();
   else if (a.mask == ReluMask::from_y) with.template operator()<ReluMask::from_y>();
+  else if (a.mask == ReluMask::from_bits) with.template operator()<ReluMask::from_bits>();
   else with.template operator()<ReluMask::none>();
 }
 

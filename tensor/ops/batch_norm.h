@@ -14,7 +14,8 @@
 //              t = fma(g, (x - mean) * inv, t);      beta's gradient is sum_g, gamma's is sum_gx
 //   training   dx = a * fma(x - mean, -((sum_gx / n) * inv), g - sum_g / n)
 //   evaluation dx = g * a
-// The mask of a relu without a residual is recomputed from x, so y is kept only with a residual.
+// The mask of a relu without a residual is recomputed from x. With a residual it is read from y, or from a bit of each
+// element: bit i % 8 of byte i / 8 is set unless y <= 0, where i counts the elements of a contiguous y.
 #include <vector>
 
 #include "tensor/fields.h"
@@ -37,8 +38,9 @@ struct BatchNormFactors {
   ELINVAR_FIELDS(mean, inv, a, b)
 };
 
-enum class ReluMask : uint8_t { none, from_x, from_y };
-constexpr ReluMask last_of(ReluMask) { return ReluMask::from_y; }
+enum class ReluMask : uint8_t { none, from_x, from_y, from_bits };
+constexpr ReluMask last_of(ReluMask) { return ReluMask::from_bits; }
+constexpr int64_t mask_bytes(int64_t elements) { return (elements + 7) / 8; }
 
 // partial: two arrays of C for each block of rows (tensor/leaf_tree.h); GPUs use their own memory.
 struct BatchStatisticsArgs {
@@ -65,13 +67,14 @@ struct BatchNormApplyArgs {
   Out y;
   int64_t rows, channels;
   bool relu;
+  Out mask = {};  // bits of y, or null
 };
 void batch_norm_apply(CpuStream&, const BatchNormApplyArgs&);
 template <class B>
 void batch_norm_apply(GpuStream<B>&, const BatchNormApplyArgs&);
 
 struct BatchNormSumsArgs {
-  In dy, x, y, mean, inv, a, b;
+  In dy, x, y, mean, inv, a, b;   // y may be its bits, as the mask says
   Out sum_g, sum_gx, partial, g;  // g may be dy itself; g.data is null if g is not wanted
   int64_t rows, channels;
   ReluMask mask;
@@ -93,8 +96,8 @@ void batch_norm_gradient(GpuStream<B>&, const BatchNormGradientArgs&);
 // Checks an input (.., C), which must have elements of type float32, float64 or, on a GPU, bfloat16. Returns C.
 int64_t batch_norm_channels(const char* op, const Tensor& x);
 
-// Checks the arguments of the gradient's two steps, and the result y if the mask reads it. Returns the factors in the
-// form that kernels read.
+// Checks the arguments of the gradient's two steps, and the result y, or its bits, if the mask reads it. Returns the
+// factors in the form that kernels read.
 BatchNormFactors batch_norm_gradient_operands(const char* op, const Tensor& dy, const Tensor& x, const Tensor& y,
                                               const BatchNormFactors& factors, ReluMask mask);
 
@@ -105,13 +108,20 @@ BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const
 // `residual` is undefined or has x's shape.
 Tensor batch_norm_apply(const Tensor& x, const BatchNormFactors& factors, const Tensor& residual, bool relu);
 
+struct BatchNormMasked {
+  Tensor y, mask;  // uint8 (mask_bytes)
+  ELINVAR_FIELDS(y, mask)
+};
+// batch_norm_apply(x, factors, residual, relu = true), and the bits of y. x is not bfloat16.
+BatchNormMasked batch_norm_apply_masked(const Tensor& x, const BatchNormFactors& factors, const Tensor& residual);
+
 struct BatchNormSums {
   Tensor sum_g, sum_gx;  // (C)
   Tensor g;              // x's shape, or undefined if not wanted
   ELINVAR_FIELDS(sum_g, sum_gx, g)
 };
-// Reads y for ReluMask::from_y only. Overwrites a dy that is moved in, by g or dx, if it is the only handle on its
-// elements.
+// Reads y for ReluMask::from_y, or its bits for from_bits, only. Overwrites a dy that is moved in, by g or dx, if it is
+// the only handle on its elements.
 BatchNormSums batch_norm_sums(Tensor dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
                               ReluMask mask, bool want_g);
 // Returns dx. `sums` is null in evaluation.

@@ -84,7 +84,9 @@ struct GradientSums {
   using V = Vec<T>;
   using Merge = MergeSums<T>;
   static constexpr int kSweeps = 1;
-  const T *dy, *x, *y, *mean, *inv, *a, *b;
+  const T *dy, *x, *y;
+  const uint8_t* bits;  // of y
+  const T *mean, *inv, *a, *b;
   T* g;
   int64_t channels;
 
@@ -112,6 +114,7 @@ struct GradientSums {
           const V vx = load_some<T, kPartial>(x + at, count), vdy = load_some<T, kPartial>(dy + at, count);
           V vy = vx;
           if constexpr (kMask == ReluMask::from_y) vy = load_some<T, kPartial>(y + at, count);
+          if constexpr (kMask == ReluMask::from_bits) vy = passed<V>(bits, at);
           const V vg = masked<kMask>(vdy, vx, vy, va[s], vb[s]);
           if constexpr (kWrite) {
             if constexpr (kPartial) vg.store(g + at, count);
@@ -141,13 +144,15 @@ void visit_sums(const BatchNormSumsArgs& a, Visit visit) {
   visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto with = [&](auto leaf) {
-      leaf = {a.dy.as<T>(), a.x.as<T>(), a.y.as<T>(), a.mean.as<T>(), a.inv.as<T>(),
-              a.a.as<T>(),  a.b.as<T>(), a.g.as<T>(), a.channels};
+      leaf = {a.dy.as<T>(),  a.x.as<T>(), a.y.as<T>(), a.y.as<uint8_t>(), a.mean.as<T>(),
+              a.inv.as<T>(), a.a.as<T>(), a.b.as<T>(), a.g.as<T>(),       a.channels};
       visit(leaf, a.partial.as<T>());
     };
     const bool write = a.g.data != nullptr;
     if (a.mask == ReluMask::from_y && write) with(GradientSums<T, ReluMask::from_y, true>{});
     else if (a.mask == ReluMask::from_y) with(GradientSums<T, ReluMask::from_y, false>{});
+    else if (a.mask == ReluMask::from_bits && write) with(GradientSums<T, ReluMask::from_bits, true>{});
+    else if (a.mask == ReluMask::from_bits) with(GradientSums<T, ReluMask::from_bits, false>{});
     else if (a.mask == ReluMask::from_x && write) with(GradientSums<T, ReluMask::from_x, true>{});
     else if (a.mask == ReluMask::from_x) with(GradientSums<T, ReluMask::from_x, false>{});
     else if (write) with(GradientSums<T, ReluMask::none, true>{});
@@ -244,7 +249,9 @@ BatchNormSums sums_of(Tensor dy, const Tensor& input, const Tensor& result, cons
                       ReluMask mask, bool want_g) {
   const BatchNormFactors f = batch_norm_gradient_operands("batch_norm_sums", dy, input, result, factors, mask);
   const int64_t channels = input.dim(-1), rows = input.numel() / channels;
-  const Tensor x = input.to_contiguous(), y = mask == ReluMask::from_y ? result.to_contiguous() : Tensor{};
+  const Tensor x = input.to_contiguous(), y = mask == ReluMask::from_y      ? result.to_contiguous()
+                                              : mask == ReluMask::from_bits ? result
+                                                                            : Tensor{};
   dy = dy.to_contiguous();
   const In from = in(dy);
   const DType type = computed_in(x.dtype());
@@ -252,9 +259,9 @@ BatchNormSums sums_of(Tensor dy, const Tensor& input, const Tensor& result, cons
   if (want_g) sums.g = onto(std::move(dy));
   Tensor partial = Tensor::empty({tree_blocks(rows), 2, channels}, type, x.device());
   on(x.device(), [&](auto& stream) {
-    batch_norm_sums(stream, BatchNormSumsArgs{from, in(x), mask == ReluMask::from_y ? in(y) : In{}, in(f.mean),
-                                              in(f.inv), in(f.a), in(f.b), out(sums.sum_g), out(sums.sum_gx),
-                                              out(partial), want_g ? out(sums.g) : Out{}, rows, channels, mask});
+    batch_norm_sums(stream, BatchNormSumsArgs{from, in(x), y.defined() ? in(y) : In{}, in(f.mean), in(f.inv), in(f.a),
+                                              in(f.b), out(sums.sum_g), out(sums.sum_gx), out(partial),
+                                              want_g ? out(sums.g) : Out{}, rows, channels, mask});
   });
   return sums;
 }

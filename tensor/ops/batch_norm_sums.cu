@@ -74,6 +74,7 @@ struct GradientTree {
     const int64_t first = i * kColumnLeaf, n = rows_of_leaf(i, a.rows), at = first * a.channels + c;
     const Reads<T> dy{a.dy.as<T>() + at}, x{a.x.as<T>() + at},
         y{kMask == ReluMask::from_y ? a.y.as<T>() + at : nullptr};
+    const auto* bits = a.y.as<uint8_t>();
     T* write = a.g.data ? a.g.as<T>() + at : nullptr;
     const V mean{a.mean.as<float>()[c]}, inv{a.inv.as<float>()[c]}, va{a.a.as<float>()[c]}, vb{a.b.as<float>()[c]};
     V sum{0.0f}, sum_x{0.0f};
@@ -84,7 +85,8 @@ struct GradientTree {
         const int64_t row = (r + k < n ? r + k : n - 1) * a.channels;
         vdy[k] = {dy[row]};
         vx[k] = {x[row]};
-        vy[k] = kMask == ReluMask::from_y ? V{y[row]} : vx[k];
+        if constexpr (kMask == ReluMask::from_bits) vy[k] = passed<V>(bits, at + row);
+        else vy[k] = kMask == ReluMask::from_y ? V{y[row]} : vx[k];
       }
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
@@ -126,12 +128,15 @@ template <>
 void batch_norm_sums(Gpu& stream, const BatchNormSumsArgs& a) {
   using namespace HWY_NAMESPACE;
   const auto with = [&]<ReluMask kMask>() {
-    visit_activation(a.x.dtype, [&](auto zero) {
+    const auto of_type = [&](auto zero) {
       leaf_tree(stream, "batch_norm_sums", GradientTree<decltype(zero), kMask>{a}, leaves_of(a.rows), a.channels);
-    });
+    };
+    if constexpr (kMask == ReluMask::from_bits) of_type(float{});
+    else visit_activation(a.x.dtype, of_type);
   };
   if (a.mask == ReluMask::from_x) with.template operator()<ReluMask::from_x>();
   else if (a.mask == ReluMask::from_y) with.template operator()<ReluMask::from_y>();
+  else if (a.mask == ReluMask::from_bits) with.template operator()<ReluMask::from_bits>();
   else with.template operator()<ReluMask::none>();
 }
 

@@ -14,13 +14,53 @@
 #include "tensor/tile.h"
 #include "tensor/trace.h"
 
+#ifndef ELINVAR_TENSOR_OPS_QUANTIZE_ONCE_
+#define ELINVAR_TENSOR_OPS_QUANTIZE_ONCE_
+namespace elinvar {
+
+// fma(x[i], a[i], b[i]), then relu if requested; x[i] itself where a is null.
+struct AffineOf {
+  const float *a = nullptr, *b = nullptr;
+  bool relu = false;
+};
+
+// Lines of one row, (lines, channels), and of the next, which may be null, with the numbers that they are multiplied by
+// and where they go to.
+struct LinesOfBoth {
+  const float *x, *y;
+  int64_t lines, channels;
+  const float *scale, *times;  // of each channel, for rows and for channels
+  float x_times, y_times;      // of the rows, for rows
+  float x_scale, y_scale;      // and for channels
+  int16_t *x_row, *y_row;
+  int32_t* pairs;
+};
+
+}  // namespace elinvar
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
+// Calls f with the function that `of` describes, of x and an index.
+template <class F>
+HWY_INLINE auto visit_affine(const AffineOf& of, F f) {
+  const float *a = of.a, *b = of.b;
+  if (!a) return f([](float x, int64_t) { return x; });
+  if (!of.relu) return f([a, b](float x, int64_t i) { return std::fma(x, a[i], b[i]); });
+  return f([a, b](float x, int64_t i) {
+    const float y = std::fma(x, a[i], b[i]);
+    return y <= 0 ? 0.0f : y;
+  });
+}
+
 // Returns the largest magnitude of x[i] scale[i], i < n.
-int32_t largest(const float* x, const float* scale, int64_t n, int32_t most) {
-  for (int64_t i = 0; i < n; ++i) most = std::max(most, magnitude(x[i] * scale[i]));
-  return most;
+int32_t largest(const float* x, const AffineOf& of, const float* scale, int64_t n, int32_t most) {
+  return visit_affine(of, [&](auto value) {
+    int32_t all = most;
+    for (int64_t i = 0; i < n; ++i) all = std::max(all, magnitude(value(x[i], i) * scale[i]));
+    return all;
+  });
 }
 
 // most[i] = max(most[i], x[i] scale)
@@ -29,8 +69,36 @@ void raise(const float* x, float scale, int64_t n, int32_t* most) {
 }
 
 // q[i] = x[i] scale[i] times
-void quantize(const float* x, const float* scale, float times, int64_t n, int16_t* q) {
-  for (int64_t i = 0; i < n; ++i) q[i] = static_cast<int16_t>(quantized(x[i] * scale[i] * times));
+void quantize(const float* x, const AffineOf& of, const float* scale, float times, int64_t n, int16_t* q) {
+  visit_affine(of, [&](auto value) {
+    for (int64_t i = 0; i < n; ++i) q[i] = static_cast<int16_t>(quantized(value(x[i], i) * scale[i] * times));
+  });
+}
+
+// Pairs x[i] scale[i] x_times with y[i] scale[i] y_times; y may be null.
+void quantize_affine_pairs(const float* x, float x_times, const float* y, float y_times, const AffineOf& of,
+                           const float* scale, int64_t n, int32_t* q) {
+  visit_affine(of, [&](auto value) {
+    if (!y) {
+      for (int64_t i = 0; i < n; ++i) q[i] = pair_of(quantized(value(x[i], i) * scale[i] * x_times), 0);
+      return;
+    }
+    for (int64_t i = 0; i < n; ++i)
+      q[i] = pair_of(quantized(value(x[i], i) * scale[i] * x_times), quantized(value(y[i], i) * scale[i] * y_times));
+  });
+}
+
+// Returns the largest magnitude of lines whose channels are multiplied by `scale`, and raises `most` of the channels to
+// that of lines multiplied by `row_scale`.
+int32_t largest_of_both(const float* x, int64_t lines, int64_t channels, const float* scale, float row_scale,
+                        int32_t* most) {
+  int32_t all = 0;
+  for (int64_t line = 0; line < lines; ++line, x += channels)
+    for (int64_t c = 0; c < channels; ++c) {
+      all = std::max(all, magnitude(x[c] * scale[c]));
+      most[c] = std::max(most[c], magnitude(x[c] * row_scale));
+    }
+  return all;
 }
 
 // Pairs x[i] x_scale times[i] with y[i] y_scale times[i]; y may be null.
@@ -42,6 +110,23 @@ void quantize_pairs(const float* x, float x_scale, const float* y, float y_scale
   }
   for (int64_t i = 0; i < n; ++i)
     q[i] = pair_of(quantized(x[i] * x_scale * times[i]), quantized(y[i] * y_scale * times[i]));
+}
+
+void quantize_lines_of_both(const LinesOfBoth& to) {
+  const int64_t n = to.channels, width = (n + 1) / 2 * 2;
+  const float *x = to.x, *y = to.y;
+  int16_t *x_row = to.x_row, *y_row = to.y_row;
+  int32_t* pairs = to.pairs;
+  for (int64_t line = 0; line < to.lines; ++line) {
+    const AffineOf none;
+    quantize(x, none, to.scale, to.x_times, n, x_row);
+    if (width > n) x_row[n] = 0;
+    if (y) quantize(y, none, to.scale, to.y_times, n, y_row);
+    if (y && width > n) y_row[n] = 0;
+    quantize_pairs(x, to.x_scale, y, to.y_scale, to.times, n, pairs);
+    x += n, x_row += width, pairs += n;
+    if (y) y += n, y_row += width;
+  }
 }
 
 // Pairs x[i] with y[i]; y may be null.
@@ -63,6 +148,9 @@ HWY_EXPORT(largest);
 HWY_EXPORT(raise);
 HWY_EXPORT(quantize);
 HWY_EXPORT(quantize_pairs);
+HWY_EXPORT(quantize_affine_pairs);
+HWY_EXPORT(largest_of_both);
+HWY_EXPORT(quantize_lines_of_both);
 HWY_EXPORT(interleave_rows);
 
 namespace {
@@ -94,9 +182,21 @@ std::vector<float> repeated(const std::vector<float>& scale, int64_t positions) 
   return all;
 }
 
+std::vector<float> repeated(const In& of_channels, int64_t channels, int64_t positions) {
+  const auto* begin = of_channels.as<float>();
+  return begin ? repeated(std::vector<float>(begin, begin + channels), positions) : std::vector<float>();
+}
+
+// most = max(most, here)
+void raise_to(std::atomic<int32_t>& most, int32_t here) {
+  for (int32_t seen = most; seen < here && !most.compare_exchange_weak(seen, here);) {
+  }
+}
+
 // One row (positions, channels), or some of its positions.
 struct Row {
   const float* x;
+  const AffineOf& of;               // repeated(), like `scale`
   const std::vector<float>& scale;  // repeated()
   int64_t positions, channels;
 
@@ -104,18 +204,18 @@ struct Row {
     const int64_t n = positions * channels, step = std::ssize(scale);
     int32_t most = 0;
     for (int64_t i = 0; i < n; i += step)
-      most = HWY_DYNAMIC_DISPATCH(largest)(x + i, scale.data(), std::min(step, n - i), most);
+      most = HWY_DYNAMIC_DISPATCH(largest)(x + i, of, scale.data(), std::min(step, n - i), most);
     return most;
   }
   void quantize(float times, int16_t* q) const {
     if (channels % 2 == 0) {
       const int64_t n = positions * channels, step = std::ssize(scale);
       for (int64_t i = 0; i < n; i += step)
-        HWY_DYNAMIC_DISPATCH(quantize)(x + i, scale.data(), times, std::min(step, n - i), q + i);
+        HWY_DYNAMIC_DISPATCH(quantize)(x + i, of, scale.data(), times, std::min(step, n - i), q + i);
       return;
     }
     for (int64_t p = 0; p < positions; ++p, q += channels + 1) {
-      HWY_DYNAMIC_DISPATCH(quantize)(x + p * channels, scale.data(), times, channels, q);
+      HWY_DYNAMIC_DISPATCH(quantize)(x + p * channels, of, scale.data(), times, channels, q);
       q[channels] = 0;
     }
   }
@@ -133,9 +233,11 @@ void quantize_with(CpuStream& stream, const QuantizeArgs& a, const std::vector<s
   const int64_t piece = std::max<int64_t>(1, kPiece / std::max<int64_t>(channels, 1)),
                 pieces = rows >= 4 * stream.threads() ? 1 : std::max<int64_t>(1, (positions + piece - 1) / piece),
                 length = (positions + pieces - 1) / pieces;
+  const std::vector<float> factors = repeated(a.a, channels, positions), terms = repeated(a.b, channels, positions);
+  const AffineOf of{a.a.data ? factors.data() : nullptr, terms.data(), a.relu};
   const auto part = [&](int64_t r, int64_t i) {
     const int64_t first = i * length;
-    return Row{from + (r * positions + first) * channels, scales[static_cast<size_t>(r / rows_per_group)],
+    return Row{from + (r * positions + first) * channels, of, scales[static_cast<size_t>(r / rows_per_group)],
                std::clamp<int64_t>(positions - first, 0, length), channels};
   };
   const auto quantize_part = [&](int64_t r, int64_t i, int32_t exponent) {
@@ -152,9 +254,7 @@ void quantize_with(CpuStream& stream, const QuantizeArgs& a, const std::vector<s
   stream.parallel_for(rows * pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int32_t here = part(i / pieces, i % pieces).largest();
-      std::atomic<int32_t>& all = most[static_cast<size_t>(i / pieces)];
-      for (int32_t seen = all; seen < here && !all.compare_exchange_weak(seen, here);) {
-      }
+      raise_to(most[static_cast<size_t>(i / pieces)], here);
     }
   });
   stream.parallel_for(rows * pieces, 1, [&](int64_t begin, int64_t end) {
@@ -173,9 +273,7 @@ std::vector<int32_t> largest_of_channels(CpuStream& stream, const float* x, cons
     std::vector<int32_t> here(static_cast<size_t>(channels), 0);
     for (int64_t i = begin * piece; i < std::min(all, end * piece); ++i)
       HWY_DYNAMIC_DISPATCH(raise)(x + i * channels, scale[i / positions], channels, here.data());
-    for (size_t c = 0; c < here.size(); ++c)
-      for (int32_t seen = most[c]; seen < here[c] && !most[c].compare_exchange_weak(seen, here[c]);) {
-      }
+    for (size_t c = 0; c < here.size(); ++c) raise_to(most[c], here[c]);
   });
   return {most.begin(), most.end()};
 }
@@ -213,6 +311,65 @@ void quantize_channels(CpuStream& stream, const QuantizeArgs& a) {
   });
 }
 
+void quantize_both(CpuStream& stream, const QuantizeBothArgs& a) {
+  const int64_t rows = a.rows, positions = a.positions, channels = a.channels, width = (channels + 1) / 2 * 2;
+  const Relative of_channels(a.against_channels, channels), of_rows(a.against_rows, rows);
+  const auto* from = a.x.as<float>();
+  // Pieces of the positions of a row, or of two.
+  const int64_t length =
+                    std::clamp<int64_t>(kPiece / std::max<int64_t>(channels, 1), 1, std::max<int64_t>(positions, 1)),
+                pieces = (positions + length - 1) / length;
+  std::vector<std::atomic<int32_t>> most_of_rows(static_cast<size_t>(rows)),
+      most_of_channels(static_cast<size_t>(channels));
+  stream.parallel_for(rows * pieces, kPiece / (length * channels + 1) + 1, [&](int64_t begin, int64_t end) {
+    std::vector<int32_t> here(static_cast<size_t>(channels), 0);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r = i / pieces, p = i % pieces * length;
+      const int32_t most = HWY_DYNAMIC_DISPATCH(largest_of_both)(
+          from + (r * positions + p) * channels, std::min(length, positions - p), channels, of_channels.scale.data(),
+          of_rows.scale[static_cast<size_t>(r)], here.data());
+      raise_to(most_of_rows[static_cast<size_t>(r)], most);
+    }
+    for (size_t c = 0; c < here.size(); ++c) raise_to(most_of_channels[c], here[c]);
+  });
+  negate(a.against_channels, channels, a.by_rows.channels);
+  negate(a.against_rows, rows, a.by_channels.rows);
+  std::vector<float> row_times, times;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int32_t exponent = exponent_of(most_of_rows[static_cast<size_t>(r)]);
+    row_times.push_back(integer_scale(exponent));
+    a.by_rows.rows.as<int32_t>()[r] = exponent + of_channels.most;
+  }
+  for (int64_t c = 0; c < channels; ++c) {
+    const int32_t exponent = exponent_of(most_of_channels[static_cast<size_t>(c)]);
+    times.push_back(integer_scale(exponent));
+    a.by_channels.channels.as<int32_t>()[c] = exponent + of_rows.most;
+  }
+  auto* const to_rows = a.by_rows.q.as<int16_t>();
+  auto* const to_pairs = a.by_channels.q.as<int32_t>();
+  stream.parallel_for((rows + 1) / 2 * pieces, kPiece / (length * channels + 1) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r = i / pieces * 2, p = i % pieces * length, line = r * positions + p;
+      const auto first = static_cast<size_t>(r);
+      const bool both = r + 1 < rows;
+      HWY_DYNAMIC_DISPATCH(quantize_lines_of_both)
+      ({.x = from + line * channels,
+        .y = both ? from + (line + positions) * channels : nullptr,
+        .lines = std::min(length, positions - p),
+        .channels = channels,
+        .scale = of_channels.scale.data(),
+        .times = times.data(),
+        .x_times = row_times[first],
+        .y_times = both ? row_times[first + 1] : 0.0f,
+        .x_scale = of_rows.scale[first],
+        .y_scale = both ? of_rows.scale[first + 1] : 0.0f,
+        .x_row = to_rows + line * width,
+        .y_row = both ? to_rows + (line + positions) * width : nullptr,
+        .pairs = to_pairs + (r / 2 * positions + p) * channels});
+    }
+  });
+}
+
 void quantize_weight(CpuStream& stream, const QuantizeWeightArgs& a) {
   const int64_t groups = a.groups, outputs = a.outputs, taps = a.taps, channels = a.channels;
   std::vector<int32_t> most;
@@ -235,9 +392,8 @@ void quantize_weight(CpuStream& stream, const QuantizeWeightArgs& a) {
     }
     scales.push_back(repeated(scale, taps));
   }
-  quantize_with(
-      stream, {.x = a.w, .against = {}, .to = a.to, .rows = groups * outputs, .positions = taps, .channels = channels},
-      scales, std::max<int64_t>(outputs, 1), 0);
+  quantize_with(stream, QuantizeArgs{a.w, {}, a.to, groups * outputs, taps, channels}, scales,
+                std::max<int64_t>(outputs, 1), 0);
 }
 
 void pair_rows(CpuStream& stream, const PairRowsArgs& a) {
@@ -250,6 +406,55 @@ void pair_rows(CpuStream& stream, const PairRowsArgs& a) {
       const int16_t* first = from + (r * positions + p) * 2 * pairs;
       HWY_DYNAMIC_DISPATCH(interleave_rows)
       (first, r + 1 < a.rows ? first + positions * 2 * pairs : nullptr, channels, to + i * channels);
+    }
+  });
+}
+
+void pair_weight_rows(CpuStream& stream, const PairWeightRowsArgs& a) {
+  const int64_t rows = a.groups * a.outputs, row = a.taps * a.channels;
+  const auto* from = a.w.as<float>();
+  const auto *exponents = a.row_exponents.as<int32_t>(), *of_channels = a.channel_exponents.as<int32_t>();
+  int32_t* const to = a.pairs_of_rows.as<int32_t>();
+  std::vector<std::vector<float>> scales;
+  for (int64_t g = 0; g < a.groups; ++g) {
+    std::vector<float> scale;
+    for (int64_t c = g * a.channels; c < (g + 1) * a.channels; ++c) scale.push_back(power_of_two(-of_channels[c]));
+    scales.push_back(repeated(scale, a.taps));
+  }
+  const int64_t step = std::ssize(scales.front()), pieces = step ? (row + step - 1) / step : 0;
+  stream.parallel_for((rows + 1) / 2 * pieces, kPiece / (step + 1) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r = i / pieces * 2, at = i % pieces * step;
+      const bool both = r + 1 < rows;
+      const float* first = from + r * row + at;
+      HWY_DYNAMIC_DISPATCH(quantize_affine_pairs)
+      (first, integer_scale(exponents[r]), both ? first + row : nullptr, both ? integer_scale(exponents[r + 1]) : 0.0f,
+       AffineOf{}, scales[static_cast<size_t>(r / a.outputs)].data(), std::min(step, row - at), to + r / 2 * row + at);
+    }
+  });
+}
+
+void pair_affine_rows(CpuStream& stream, const PairAffineRowsArgs& a) {
+  const int64_t positions = a.positions, channels = a.channels;
+  const auto* from = a.x.as<float>();
+  const auto *exponents = a.row_exponents.as<int32_t>(), *of_channels = a.channel_exponents.as<int32_t>();
+  std::vector<int32_t> against(static_cast<size_t>(channels));
+  std::transform(of_channels, of_channels + channels, against.begin(), [](int32_t e) { return -e; });
+  const Relative relative(In{against.data(), DType::i32}, channels);
+  const std::vector<float> scale = repeated(relative.scale, positions), factors = repeated(a.a, channels, positions),
+                           terms = repeated(a.b, channels, positions);
+  const AffineOf of{factors.data(), terms.data(), a.relu};
+  int32_t* const to = a.pairs_of_rows.as<int32_t>();
+  const int64_t step = std::ssize(scale), row = positions * channels, pieces = step ? (row + step - 1) / step : 0;
+  stream.parallel_for((a.rows + 1) / 2 * pieces, kPiece / (step + 1) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r = i / pieces * 2, at = i % pieces * step;
+      const bool both = r + 1 < a.rows;
+      const float* first = from + r * row + at;
+      HWY_DYNAMIC_DISPATCH(quantize_affine_pairs)
+      (first, integer_scale(exponents[r] - relative.most), both ? first + row : nullptr,
+       both ? integer_scale(exponents[r + 1] - relative.most) : 0.0f, of, scale.data(), std::min(step, row - at),
+       to + r / 2 * row + at);
     }
   });
 }
@@ -273,13 +478,27 @@ Tensor check_against(const char* op, const Tensor& against, int64_t count, const
 
 QuantizedOut out(Quantized& y) { return {elinvar::out(y.q), elinvar::out(y.rows), elinvar::out(y.channels)}; }
 
+// Numbers of x (R, P, C) that have not been rounded yet.
+Quantized empty_rows(const Tensor& x) {
+  const int64_t rows = x.dim(0), channels = x.dim(2);
+  return {.q = Tensor::empty({rows, x.dim(1), (channels + 1) / 2}, DType::i32, x.device()),
+          .rows = Tensor::empty({rows}, DType::i32, x.device()),
+          .channels = Tensor::empty({channels}, DType::i32, x.device())};
+}
+
+Quantized empty_channels(const Tensor& x) {
+  const int64_t rows = x.dim(0), channels = x.dim(2);
+  return {.q = Tensor::empty({(rows + 1) / 2, x.dim(1), channels}, DType::i32, x.device()),
+          .rows = Tensor::empty({rows}, DType::i32, x.device()),
+          .channels = Tensor::empty({channels}, DType::i32, x.device()),
+          .pairs = Pairs::rows};
+}
+
 Quantized quantize_rows_of(const Tensor& given, const Tensor& given_against) {
   const Tensor x = check_rows("quantize_rows", given);
   const int64_t rows = x.dim(0), positions = x.dim(1), channels = x.dim(2);
   const Tensor against = check_against("quantize_rows", given_against, channels, x);
-  Quantized y{.q = Tensor::empty({rows, positions, (channels + 1) / 2}, DType::i32, x.device()),
-              .rows = Tensor::empty({rows}, DType::i32, x.device()),
-              .channels = Tensor::empty({channels}, DType::i32, x.device())};
+  Quantized y = empty_rows(x);
   on(x.device(), [&](auto& stream) {
     quantize_rows(stream, QuantizeArgs{in(x), in(against), out(y), rows, positions, channels});
   });
@@ -290,12 +509,54 @@ Quantized quantize_channels_of(const Tensor& given, const Tensor& given_against)
   const Tensor x = check_rows("quantize_channels", given);
   const int64_t rows = x.dim(0), positions = x.dim(1), channels = x.dim(2);
   const Tensor against = check_against("quantize_channels", given_against, rows, x);
-  Quantized y{.q = Tensor::empty({(rows + 1) / 2, positions, channels}, DType::i32, x.device()),
-              .rows = Tensor::empty({rows}, DType::i32, x.device()),
-              .channels = Tensor::empty({channels}, DType::i32, x.device()),
-              .pairs = Pairs::rows};
+  Quantized y = empty_channels(x);
   on(x.device(), [&](auto& stream) {
     quantize_channels(stream, QuantizeArgs{in(x), in(against), out(y), rows, positions, channels});
+  });
+  return y;
+}
+
+Quantized quantize_affine_rows_of(const Tensor& given, const Tensor& given_a, const Tensor& given_b, bool relu,
+                                  const Tensor& given_against) {
+  constexpr const char* kName = "quantize_affine_rows";
+  const Tensor x = check_rows(kName, given);
+  const int64_t rows = x.dim(0), positions = x.dim(1), channels = x.dim(2);
+  const Tensor against = check_against(kName, given_against, channels, x),
+               a = operand(kName, "a", given_a, {channels}, x), b = operand(kName, "b", given_b, {channels}, x);
+  Quantized y = empty_rows(x);
+  on(x.device(), [&](auto& stream) {
+    quantize_rows(stream, QuantizeArgs{in(x), in(against), out(y), rows, positions, channels, in(a), in(b), relu});
+  });
+  return y;
+}
+
+Quantized pair_affine_rows_of(const Tensor& given, const Tensor& given_a, const Tensor& given_b, bool relu,
+                              const Tensor& row_exponents, const Tensor& channel_exponents) {
+  constexpr const char* kName = "pair_affine_rows";
+  const Tensor x = check_rows(kName, given);
+  const int64_t rows = x.dim(0), positions = x.dim(1), channels = x.dim(2);
+  const Tensor a = operand(kName, "a", given_a, {channels}, x), b = operand(kName, "b", given_b, {channels}, x);
+  Quantized y{.q = Tensor::empty({(rows + 1) / 2, positions, channels}, DType::i32, x.device()),
+              .rows = check_against(kName, row_exponents, rows, x),
+              .channels = check_against(kName, channel_exponents, channels, x),
+              .pairs = Pairs::rows};
+  on(x.device(), [&](auto& stream) {
+    pair_affine_rows(stream, PairAffineRowsArgs{in(x), in(a), in(b), in(y.rows), in(y.channels), elinvar::out(y.q),
+                                                rows, positions, channels, relu});
+  });
+  return y;
+}
+
+QuantizedBoth quantize_both_of(const Tensor& given, const Tensor& given_channels, const Tensor& given_rows) {
+  constexpr const char* kName = "quantize_both";
+  const Tensor x = check_rows(kName, given);
+  const int64_t rows = x.dim(0), positions = x.dim(1), channels = x.dim(2);
+  const Tensor against_channels = check_against(kName, given_channels, channels, x),
+               against_rows = check_against(kName, given_rows, rows, x);
+  QuantizedBoth y{empty_rows(x), empty_channels(x)};
+  on(x.device(), [&](auto& stream) {
+    quantize_both(stream, QuantizeBothArgs{in(x), in(against_channels), in(against_rows), out(y.rows), out(y.channels),
+                                           rows, positions, channels});
   });
   return y;
 }
@@ -310,6 +571,25 @@ Quantized quantize_weight_of(const Tensor& given, int64_t groups) {
               .channels = Tensor::empty({groups * channels}, DType::i32, w.device())};
   on(w.device(), [&](auto& stream) {
     quantize_weight(stream, QuantizeWeightArgs{in(w), out(y), groups, outputs / groups, taps, channels});
+  });
+  return y;
+}
+
+Quantized pair_weight_rows_of(const Tensor& given, int64_t groups, const Tensor& row_exponents,
+                              const Tensor& channel_exponents) {
+  constexpr const char* kName = "pair_weight_rows";
+  const Tensor w = check_rows(kName, given);
+  const int64_t rows = w.dim(0), taps = w.dim(1), channels = w.dim(2);
+  check(groups > 0 && rows % groups == 0 && (groups == 1 || (rows / groups % 2 == 0 && channels % 2 == 0)),
+        "[{}] {} groups with even numbers of outputs and channels expected, shape is {}", kName, groups,
+        to_string(w.shape()));
+  Quantized y{.q = Tensor::empty({(rows + 1) / 2, taps, channels}, DType::i32, w.device()),
+              .rows = check_against(kName, row_exponents, rows, w),
+              .channels = check_against(kName, channel_exponents, groups * channels, w),
+              .pairs = Pairs::rows};
+  on(w.device(), [&](auto& stream) {
+    pair_weight_rows(stream, PairWeightRowsArgs{in(w), in(y.rows), in(y.channels), elinvar::out(y.q), groups,
+                                                rows / groups, taps, channels});
   });
   return y;
 }
@@ -331,14 +611,31 @@ Quantized pair_rows_of(const Quantized& x) {
 
 const Op kQuantizeRows("quantize_rows(x, against)", quantize_rows_of);
 const Op kQuantizeChannels("quantize_channels(x, against)", quantize_channels_of);
+const Op kQuantizeAffineRows("quantize_affine_rows(x, a, b, relu, against)", quantize_affine_rows_of);
+const Op kPairAffineRows("pair_affine_rows(x, a, b, relu, rows, channels)", pair_affine_rows_of);
+const Op kQuantizeBoth("quantize_both(x, against_channels, against_rows)", quantize_both_of);
 const Op kQuantizeWeight("quantize_weight(w, groups)", quantize_weight_of);
+const Op kPairWeightRows("pair_weight_rows(w, groups, rows, channels)", pair_weight_rows_of);
 const Op kPairRows("pair_rows(x)", pair_rows_of);
 
 }  // namespace
 
 Quantized quantize_rows(const Tensor& x, const Tensor& against) { return kQuantizeRows(x, against); }
 Quantized quantize_channels(const Tensor& x, const Tensor& against) { return kQuantizeChannels(x, against); }
+Quantized quantize_affine_rows(const Tensor& x, const Tensor& a, const Tensor& b, bool relu, const Tensor& against) {
+  return kQuantizeAffineRows(x, a, b, relu, against);
+}
+Quantized pair_affine_rows(const Tensor& x, const Tensor& a, const Tensor& b, bool relu, const Tensor& rows,
+                           const Tensor& channels) {
+  return kPairAffineRows(x, a, b, relu, rows, channels);
+}
+QuantizedBoth quantize_both(const Tensor& x, const Tensor& against_channels, const Tensor& against_rows) {
+  return kQuantizeBoth(x, against_channels, against_rows);
+}
 Quantized quantize_weight(const Tensor& w, int64_t groups) { return kQuantizeWeight(w, groups); }
+Quantized pair_weight_rows(const Tensor& w, int64_t groups, const Tensor& rows, const Tensor& channels) {
+  return kPairWeightRows(w, groups, rows, channels);
+}
 Quantized pair_rows(const Quantized& x) { return kPairRows(x); }
 
 }  // namespace elinvar

@@ -1,6 +1,7 @@
 #include "tensor/cuda/kernel.h"
 
 #include "tensor/cuda/quantize.h"
+#include "tensor/simd-inl.h"
 
 namespace elinvar::HWY_NAMESPACE {
 namespace {
@@ -55,7 +56,14 @@ struct ScaledRows {
   const float* scale;
   int64_t rows, rows_of_group;
   int positions, channels;
+  const float *a, *b;  // of fma(x, a, b), or null
+  bool relu;
   __host__ __device__ int length() const { return positions * channels; }
+  __device__ float value(float of_x, int c) const {
+    if (!a) return of_x;
+    const float y = fma(Vec<float>{of_x}, Vec<float>{a[c]}, Vec<float>{b[c]}).v;
+    return relu && y <= 0.0f ? 0.0f : y;
+  }
   __device__ const float* row(int64_t r) const { return x + r * length(); }
   __device__ const float* scales(int64_t r) const { return scale + r / rows_of_group * channels; }
 };
@@ -68,7 +76,7 @@ __global__ void largest_of_rows(ScaledRows from, int pieces, int32_t* parts) {
   int32_t most = 0;
   int c = (piece.begin + lane()) % from.channels;
   for (int i = piece.begin + lane(); i < piece.end; i += 32) {
-    most = larger(most, magnitude(x[i] * scale[c]));
+    most = larger(most, magnitude(from.value(x[i], c) * scale[c]));
     c += step;
     if (c >= from.channels) c -= from.channels;
   }
@@ -90,8 +98,8 @@ __global__ void quantized_rows(ScaledRows from, const int32_t* parts, int parts_
   for (int i = piece.begin + lane(); i < piece.end; i += 32) {
     const int p = i / width, c = 2 * (i - p * width);
     const float* two = x + p * from.channels + c;
-    const int32_t first = quantized(two[0] * scale[c] * times);
-    const int32_t second = c + 1 < from.channels ? quantized(two[1] * scale[c + 1] * times) : 0;
+    const int32_t first = quantized(from.value(two[0], c) * scale[c] * times);
+    const int32_t second = c + 1 < from.channels ? quantized(from.value(two[1], c + 1) * scale[c + 1] * times) : 0;
     pairs[piece.line * length + i] = pair_of(first, second);
   }
 }
@@ -201,6 +209,43 @@ __global__ void interleaved_rows(PairRowsArgs a, int pieces) {
   }
 }
 
+// The scales of channels with these exponents, and the largest that they were rounded against. One block.
+__global__ void scales_of_channels(const int32_t* exponents, int64_t n, float* scale, int32_t* most) {
+  __shared__ int32_t of_warps[kOneBlock / 32];
+  int32_t here = INT32_MIN;
+  for (int64_t i = threadIdx.x; i < n; i += kOneBlock) here = larger(here, -exponents[i]);
+  here = n == 0 ? 0 : block_largest(here, of_warps);
+  if (threadIdx.x == 0) *most = here;
+  for (int64_t i = threadIdx.x; i < n; i += kOneBlock) scale[i] = relative_scale(-exponents[i], here);
+}
+
+__global__ void weight_scales(const int32_t* exponents, int64_t n, float* scale) {
+  const int64_t i = thread_of_grid();
+  if (i < n) scale[i] = power_of_two(-exponents[i]);
+}
+
+// Pairs of rows with these exponents, less `base`, which may be null. The rows of a pair are of one group.
+__global__ void known_pairs(ScaledRows from, const int32_t* exponents, const int32_t* base, uint32_t* pairs,
+                            int pieces) {
+  const int length = from.length(), step = 32 % from.channels;
+  const Piece piece((from.rows + 1) / 2, length, pieces);
+  if (!piece.exists) return;
+  const int64_t r = 2 * piece.line;
+  const bool both = r + 1 < from.rows;
+  const float *first = from.row(r), *second = both ? from.row(r + 1) : first, *scale = from.scales(r);
+  const int32_t less = base ? *base : 0;
+  const float first_times = integer_scale(exponents[r] - less),
+              second_times = both ? integer_scale(exponents[r + 1] - less) : 0.0f;
+  int c = (piece.begin + lane()) % from.channels;
+  for (int i = piece.begin + lane(); i < piece.end; i += 32) {
+    const int32_t low = quantized(from.value(first[i], c) * scale[c] * first_times);
+    pairs[piece.line * length + i] =
+        pair_of(low, both ? quantized(from.value(second[i], c) * scale[c] * second_times) : 0);
+    c += step;
+    if (c >= from.channels) c -= from.channels;
+  }
+}
+
 // A row, its channels and all lines are counted in int.
 void check_extents(const char* op, int64_t rows, int64_t positions, int64_t channels) {
   for (const int64_t extent : {rows * positions, positions * (channels + 1)})
@@ -217,7 +262,10 @@ ScaledRows scaled_rows(const In& x, const float* scale, int64_t rows, int64_t ro
           rows,
           std::max<int64_t>(rows_of_group, 1),
           channels == 0 ? 0 : static_cast<int>(positions),
-          std::max(static_cast<int>(channels), 1)};
+          std::max(static_cast<int>(channels), 1),
+          nullptr,
+          nullptr,
+          false};
 }
 
 void quantize_scaled(Gpu& stream, const char* name, const ScaledRows& from, const int32_t* base,
@@ -264,8 +312,9 @@ void quantize_rows(Gpu& stream, const QuantizeArgs& a) {
   constexpr const char* kName = "quantize_rows";
   check_extents(kName, a.rows, a.positions, a.channels);
   const Relative relative(stream, kName, a.against, a.channels, a.to.channels);
-  quantize_scaled(stream, kName, scaled_rows(a.x, relative.scale.data(), a.rows, a.rows, a.positions, a.channels),
-                  relative.most.data(), a.to);
+  ScaledRows from = scaled_rows(a.x, relative.scale.data(), a.rows, a.rows, a.positions, a.channels);
+  from.a = a.a.as<float>(), from.b = a.b.as<float>(), from.relu = a.relu;
+  quantize_scaled(stream, kName, from, relative.most.data(), a.to);
 }
 
 template <>
@@ -281,6 +330,12 @@ void quantize_channels(Gpu& stream, const QuantizeArgs& a) {
   const int pieces = pieces_of(a.positions * a.channels);
   launch(stream, kName, {.blocks = warp_blocks((a.rows + 1) / 2 * pieces)}, quantized_channels, a,
          static_cast<const float*>(relative.scale.data()), static_cast<const int32_t*>(relative.most.data()), pieces);
+}
+
+template <>
+void quantize_both(Gpu& stream, const QuantizeBothArgs& a) {
+  quantize_rows(stream, QuantizeArgs{a.x, a.against_channels, a.by_rows, a.rows, a.positions, a.channels});
+  quantize_channels(stream, QuantizeArgs{a.x, a.against_rows, a.by_channels, a.rows, a.positions, a.channels});
 }
 
 template <>
@@ -307,6 +362,38 @@ void pair_rows(Gpu& stream, const PairRowsArgs& a) {
   check_extents(kName, a.rows, a.positions, 2 * a.pairs);
   const int pieces = pieces_of(a.positions * a.channels);
   launch(stream, kName, {.blocks = warp_blocks((a.rows + 1) / 2 * pieces)}, interleaved_rows, a, pieces);
+}
+
+template <>
+void pair_weight_rows(Gpu& stream, const PairWeightRowsArgs& a) {
+  using namespace HWY_NAMESPACE;
+  constexpr const char* kName = "pair_weight_rows";
+  const int64_t rows = a.groups * a.outputs, count = a.groups * a.channels;
+  check_extents(kName, rows, a.taps, a.channels);
+  DeviceScratch<float> scale(stream, count);
+  launch(stream, kName, {.blocks = (count + 255) / 256}, weight_scales, a.channel_exponents.as<int32_t>(), count,
+         scale.data());
+  const ScaledRows from = scaled_rows(a.w, scale.data(), rows, a.outputs, a.taps, a.channels);
+  const int pieces = pieces_of(from.length());
+  launch(stream, kName, {.blocks = warp_blocks((rows + 1) / 2 * pieces)}, known_pairs, from,
+         a.row_exponents.as<int32_t>(), static_cast<const int32_t*>(nullptr), a.pairs_of_rows.as<uint32_t>(), pieces);
+}
+
+template <>
+void pair_affine_rows(Gpu& stream, const PairAffineRowsArgs& a) {
+  using namespace HWY_NAMESPACE;
+  constexpr const char* kName = "pair_affine_rows";
+  check_extents(kName, a.rows, a.positions, a.channels);
+  DeviceScratch<float> scale(stream, a.channels);
+  DeviceScratch<int32_t> most(stream, 1);
+  launch(stream, kName, {.blocks = 1, .threads = kOneBlock}, scales_of_channels, a.channel_exponents.as<int32_t>(),
+         a.channels, scale.data(), most.data());
+  ScaledRows from = scaled_rows(a.x, scale.data(), a.rows, a.rows, a.positions, a.channels);
+  from.a = a.a.as<float>(), from.b = a.b.as<float>(), from.relu = a.relu;
+  const int pieces = pieces_of(from.length());
+  launch(stream, kName, {.blocks = warp_blocks((a.rows + 1) / 2 * pieces)}, known_pairs, from,
+         a.row_exponents.as<int32_t>(), static_cast<const int32_t*>(most.data()), a.pairs_of_rows.as<uint32_t>(),
+         pieces);
 }
 
 }  // namespace elinvar

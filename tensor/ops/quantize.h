@@ -19,6 +19,8 @@ struct QuantizeArgs {
   In x, against;  // of as many exponents as x has channels, or rows for quantize_channels
   QuantizedOut to;
   int64_t rows, positions, channels;
+  In a = {}, b = {};  // of quantize_affine_rows, otherwise null
+  bool relu = false;
 };
 void quantize_rows(CpuStream&, const QuantizeArgs&);
 template <class B>
@@ -26,6 +28,15 @@ void quantize_rows(GpuStream<B>&, const QuantizeArgs&);
 void quantize_channels(CpuStream&, const QuantizeArgs&);
 template <class B>
 void quantize_channels(GpuStream<B>&, const QuantizeArgs&);
+
+struct QuantizeBothArgs {
+  In x, against_channels, against_rows;
+  QuantizedOut by_rows, by_channels;
+  int64_t rows, positions, channels;
+};
+void quantize_both(CpuStream&, const QuantizeBothArgs&);
+template <class B>
+void quantize_both(GpuStream<B>&, const QuantizeBothArgs&);
 
 // w (groups outputs, taps, channels), float32.
 struct QuantizeWeightArgs {
@@ -37,6 +48,16 @@ void quantize_weight(CpuStream&, const QuantizeWeightArgs&);
 template <class B>
 void quantize_weight(GpuStream<B>&, const QuantizeWeightArgs&);
 
+// w (groups outputs, taps, channels), with the exponents of its rows and of all channels.
+struct PairWeightRowsArgs {
+  In w, row_exponents, channel_exponents;
+  Out pairs_of_rows;
+  int64_t groups, outputs, taps, channels;  // outputs and channels of a group; outputs are even if there are groups
+};
+void pair_weight_rows(CpuStream&, const PairWeightRowsArgs&);
+template <class B>
+void pair_weight_rows(GpuStream<B>&, const PairWeightRowsArgs&);
+
 // Pairs of channels (rows, positions, pairs), of which `channels` exist, to pairs of rows.
 struct PairRowsArgs {
   In q;
@@ -46,6 +67,17 @@ struct PairRowsArgs {
 void pair_rows(CpuStream&, const PairRowsArgs&);
 template <class B>
 void pair_rows(GpuStream<B>&, const PairRowsArgs&);
+
+// x (rows, positions, channels), with the exponents of its rows and channels.
+struct PairAffineRowsArgs {
+  In x, a, b, row_exponents, channel_exponents;
+  Out pairs_of_rows;
+  int64_t rows, positions, channels;
+  bool relu;
+};
+void pair_affine_rows(CpuStream&, const PairAffineRowsArgs&);
+template <class B>
+void pair_affine_rows(GpuStream<B>&, const PairAffineRowsArgs&);
 
 // Returns the least e, but at least kLeastExponent, with m < 2^e for the magnitude m with these bits.
 constexpr int32_t exponent_of(int32_t magnitude) {

@@ -36,6 +36,17 @@ Var leaf(std::vector<float> values, bool requires_grad = true) {
   return Var(Tensor::from(values, shape), requires_grad);
 }
 
+// Returns 2 x with an origin that counts its calls, deferred or not.
+Var doubled(const Var& x, bool deferred, int& computed) {
+  const auto compute = [value = x.value(), &computed] {
+    ++computed;
+    return map(value, value, std::plus<float>());
+  };
+  const auto gradient = [](const Tensor& dy) { return std::vector<Tensor>{map(dy, dy, std::plus<float>())}; };
+  if (deferred) return record_deferred(x.shape(), x.dtype(), {.compute = compute}, {x}, gradient);
+  return record(compute(), {x}, gradient, {.compute = compute});
+}
+
 std::vector<float> grad_of(const Var& v) {
   const Tensor g = v.grad().to_contiguous();
   return {g.span<float>().begin(), g.span<float>().end()};
@@ -169,6 +180,33 @@ TEST(Autograd, ASweptGraphIsNotSweptAgain) {
   const NoGrad guard;
   Var constant = times(a, a);
   EXPECT_THROW(constant.mutable_value(), UsageError);
+}
+
+TEST(Autograd, ADeferredValueIsComputedOnceForAllCopiesWhenItIsAskedFor) {
+  const Var x = leaf({1, 2});
+  int computed = 0;
+  const Var y = doubled(x, true, computed), copy = y;
+  EXPECT_EQ(y.shape(), (Shape{2}));
+  EXPECT_EQ(y.dim(0), 2);
+  EXPECT_EQ(y.dtype(), DType::f32);
+  ASSERT_NE(y.origin(), nullptr);
+  EXPECT_EQ(computed, 0);
+  EXPECT_EQ(y.value().data<float>()[1], 4.0f);
+  EXPECT_TRUE(copy.value().shares_storage(y.value()));
+  EXPECT_EQ(computed, 1);
+  backward(total(times(y, copy)));
+  EXPECT_EQ(grad_of(x), (std::vector<float>{8, 16}));
+  EXPECT_EQ(computed, 1);
+}
+
+TEST(Autograd, AnOriginIsOfAValueWithAGradientOrOfADeferredOne) {
+  int computed = 0;
+  EXPECT_NE(doubled(leaf({1, 2}), false, computed).origin(), nullptr);
+  EXPECT_EQ(doubled(leaf({1, 2}, false), false, computed).origin(), nullptr);
+  const NoGrad none;
+  EXPECT_EQ(doubled(leaf({1, 2}), false, computed).origin(), nullptr);
+  EXPECT_EQ(doubled(leaf({1, 2}), true, computed).value().data<float>()[0], 2.0f);
+  EXPECT_EQ(leaf({1, 2}).origin(), nullptr);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // results and gradients with float64, and their bits over threads, instruction sets and layouts.
 #include "autograd/conv.h"
 #include "autograd/linear.h"
+#include "autograd/norm.h"
+#include "autograd/pointwise.h"
 #include "autograd/precision.h"
 #include "tests/ops/op_row.h"
 
@@ -42,6 +44,18 @@ Var matmul_of(const Vars& v) { return matmul(v[0], v[1]); }
 
 Var attention_of(const Vars& v) { return attention(v[0], v[1], v[2]); }
 
+// Products of values that are computed again for their gradients: x, gamma, beta and weights.
+Var normalised_conv(const Vars& v) {
+  const Var y = batch_norm(v[0], v[1], v[2], {.relu = true}).y;
+  return conv2d(y, v[3], {}, {.padding = {1, 1}}) + y;
+}
+Var normalised_block(const Vars& v) {
+  const Var y = batch_norm(conv2d(v[0], v[3]), v[1], v[2], {.relu = true, .residual = v[0]}).y;
+  return conv2d(y, v[3]);
+}
+Var perceptron(const Vars& v) { return linear(gelu(linear(layer_norm(v[0], v[1], v[2]), v[3])), v[4]); }
+Var gated(const Vars& v) { return linear(silu(linear(v[0], v[1])) * linear(v[0], v[2]), v[3]); }
+
 const OpRows exact_product_rows({
     exact_row("linear", {{{6, 5}}, {{4, 5}}}, {{{101, 73}}, {{37, 73}}}, linear_of),
     exact_row("linear_bias", {{{2, 3, 5}}, {{7, 5}}, {{7}}}, {{{3, 100, 1100}}, {{90, 1100}}, {{90}}}, linear_of),
@@ -51,6 +65,14 @@ const OpRows exact_product_rows({
     exact_row("matmul_batched", {{{2, 3, 4, 5}}, {{2, 3, 5, 6}}}, {{{3, 2, 33, 65}}, {{3, 2, 65, 50}}}, matmul_of),
     exact_row("matmul_broadcast", {{{3, 4, 5}}, {{5, 6}}}, {{{4, 33, 65}}, {{65, 50}}}, matmul_of),
     exact_row("matmul_broadcast_both", {{{3, 1, 4, 5}}, {{2, 5, 6}}}, {}, matmul_of),
+    exact_row("batch_norm_conv2d", {{{2, 5, 6, 3}}, {{3}}, {{3}}, {{3, 3, 3, 3}}},
+              {{{3, 33, 31, 20}}, {{20}}, {{20}}, {{20, 3, 3, 20}}}, normalised_conv),
+    exact_row("residual_block", {{{3, 4, 5, 6}}, {{6}}, {{6}}, {{6, 1, 1, 6}}},
+              {{{5, 20, 21, 20}}, {{20}}, {{20}}, {{20, 1, 1, 20}}}, normalised_block),
+    exact_row("perceptron", {{{6, 5}}, {{5}}, {{5}}, {{8, 5}}, {{5, 8}}},
+              {{{3, 70, 33}}, {{33}}, {{33}}, {{132, 33}}, {{33, 132}}}, perceptron),
+    exact_row("gated", {{{6, 5}}, {{8, 5}}, {{8, 5}}, {{5, 8}}}, {{{3, 70, 33}}, {{90, 33}}, {{90, 33}}, {{33, 90}}},
+              gated),
     exact_conv_row("conv2d", {{{2, 5, 6, 3}}, {{4, 3, 3, 3}}, {{4}}}, {{{3, 33, 31, 20}}, {{24, 3, 3, 20}}, {{24}}},
                    {.padding = {1, 1}}),
     exact_conv_row("conv2d_strided", {{{1, 7, 8, 2}}, {{3, 3, 3, 2}}}, {{{2, 31, 30, 17}}, {{41, 3, 3, 17}}},

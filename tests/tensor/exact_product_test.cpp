@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tensor/cuda/product_plan.h"
+#include "tensor/ops/batch_norm.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/matmul.h"
 #include "tests/support/bits.h"
@@ -69,8 +70,12 @@ TEST_P(ExactProducts, RoundEachFactorAsCpus) {
     EXPECT_TRUE(same_bits(here.channels.to(Device{}), expected.channels)) << what;
   };
   for (const Magnitudes values : kAllMagnitudes)
-    for (const auto& [r, p, c, groups] :
-         {std::array<int64_t, 4>{6, 9, 5, 3}, {3, 1, 1100, 1}, {1030, 1, 3, 1}, {2, 300, 66, 2}, {5, 5000, 1, 1}}) {
+    for (const auto& [r, p, c, groups] : {std::array<int64_t, 4>{6, 9, 5, 3},
+                                          {6, 9, 4, 3},
+                                          {3, 1, 1100, 1},
+                                          {1030, 1, 3, 1},
+                                          {2, 300, 66, 2},
+                                          {5, 5000, 1, 1}}) {
       SCOPED_TRACE(fmt::format("{} x {} x {}", r, p, c));
       Tensor x = random_factor({r, p, c}, 1, values);
       x.data<float>()[x.numel() - 2] *= 1000.0f;
@@ -81,9 +86,78 @@ TEST_P(ExactProducts, RoundEachFactorAsCpus) {
         const Quantized here = quantize_weight(sent(x), groups);
         expect_same("weight", here, w);
         expect_same("pairs of rows", pair_rows(here), pair_rows(w));
+        if (groups == 1 || (r / groups % 2 == 0 && c % 2 == 0))
+          expect_same("pairs of rows at once", pair_weight_rows(sent(x), groups, here.rows, here.channels),
+                      pair_rows(w));
         expect_same("channels", quantize_channels(sent(x), sent(against)), by_channels);
       });
     }
+}
+
+// What is read on the way, or together, is rounded as if it were in memory.
+TEST_P(ExactProducts, RoundFunctionsOfAFactorAndBothWaysAlike) {
+  const auto expect_same = [&](const char* what, const Quantized& here, const Quantized& expected) {
+    EXPECT_TRUE(same_bits(here.q.to(Device{}), expected.q)) << what;
+    EXPECT_TRUE(same_bits(here.rows.to(Device{}), expected.rows)) << what;
+    EXPECT_TRUE(same_bits(here.channels.to(Device{}), expected.channels)) << what;
+    EXPECT_EQ(here.pairs, expected.pairs) << what;
+  };
+  for (const Magnitudes values : kAllMagnitudes)
+    for (const auto& [r, p, c] : {std::array<int64_t, 3>{5, 9, 5}, {2, 1, 1100}, {1030, 1, 4}, {3, 400, 66}, {1, 0, 3}})
+      for (const bool relu : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} x {} x {}, relu {}", r, p, c, relu));
+        const Tensor x = random_factor({r, p, c}, 1, values), a = random_factor({c}, 2), b = random_factor({c}, 3);
+        Tensor y = x, against = Tensor::empty({c}, DType::i32), of_rows = Tensor::empty({r}, DType::i32);
+        if (x.numel() > 0) y = batch_norm_apply(x, {.mean = a, .inv = a, .a = a, .b = b}, {}, relu);
+        for (int64_t i = 0; i < c; ++i) against.data<int32_t>()[i] = static_cast<int32_t>(i * 7 % 5 - i / 60 * 101);
+        for (int64_t i = 0; i < r; ++i) of_rows.data<int32_t>()[i] = static_cast<int32_t>(i * 11 % 13 - i / 1000 * 50);
+        const Quantized rows = quantize_rows(y, against), pairs = pair_rows(rows), as_is = quantize_rows(x, against),
+                        channels = quantize_channels(x, of_rows);
+        everywhere([&] {
+          const Tensor here = sent(x), factors = sent(a), terms = sent(b);
+          expect_same("rows", quantize_affine_rows(here, factors, terms, relu, sent(against)), rows);
+          expect_same("pairs", pair_affine_rows(here, factors, terms, relu, sent(rows.rows), sent(rows.channels)),
+                      pairs);
+          const QuantizedBoth both = quantize_both(here, sent(against), sent(of_rows));
+          expect_same("both, rows", both.rows, as_is);
+          expect_same("both, channels", both.channels, channels);
+        });
+      }
+}
+
+// The bits of a mask are those of the result, and gradients that read them those of gradients that read it.
+TEST_P(ExactProducts, MasksOfBatchNormsAreBits) {
+  for (const auto& [rows, c] : {std::array<int64_t, 2>{70, 16}, {1, 1}, {129, 7}, {40, 133}, {3, 300}, {600, 12}}) {
+    SCOPED_TRACE(fmt::format("{} x {}", rows, c));
+    const Tensor x = random_factor({rows, c}, 1, Magnitudes::mixed), residual = random_factor({rows, c}, 2),
+                 dy = random_factor({rows, c}, 3);
+    Tensor with_nan = residual.clone();
+    with_nan.data<float>()[rows * c / 2] = std::nanf("");
+    const Tensor factor = random_factor({c}, 4);
+    everywhere([&] {
+      const Tensor f = sent(factor), at = sent(x);
+      const BatchNormFactors factors{f, f, f, f};
+      const BatchNormMasked y = batch_norm_apply_masked(at, factors, sent(with_nan));
+      EXPECT_TRUE(same_bits(y.y.to(Device{}), batch_norm_apply(at, factors, sent(with_nan), true).to(Device{})));
+      const Tensor bits = y.mask.to(Device{}), value = y.y.to(Device{});
+      ASSERT_EQ(bits.shape(), Shape{mask_bytes(rows * c)});
+      for (int64_t i = 0; i < 8 * bits.numel(); ++i)
+        ASSERT_EQ(bits.data<uint8_t>()[i / 8] >> (i % 8) & 1, i < rows * c && !(value.data<float>()[i] <= 0.0f)) << i;
+      for (const bool want_g : {false, true}) {
+        const BatchNormSums of_y = batch_norm_sums(sent(dy), at, y.y, factors, ReluMask::from_y, want_g),
+                            of_bits = batch_norm_sums(sent(dy), at, y.mask, factors, ReluMask::from_bits, want_g);
+        EXPECT_TRUE(same_bits(of_bits.sum_g.to(Device{}), of_y.sum_g.to(Device{})));
+        EXPECT_TRUE(same_bits(of_bits.sum_gx.to(Device{}), of_y.sum_gx.to(Device{})));
+        if (want_g) {
+          EXPECT_TRUE(same_bits(of_bits.g.to(Device{}), of_y.g.to(Device{})));
+        }
+        for (const BatchNormSums* sums : {&of_y, static_cast<const BatchNormSums*>(nullptr)})
+          EXPECT_TRUE(
+              same_bits(batch_norm_gradient(sent(dy), at, y.mask, factors, sums, ReluMask::from_bits).to(Device{}),
+                        batch_norm_gradient(sent(dy), at, y.y, factors, sums, ReluMask::from_y).to(Device{})));
+      }
+    });
+  }
 }
 
 // y = a b^T by int64 sums of what was rounded.
