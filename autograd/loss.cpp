@@ -6,10 +6,12 @@
 #include "tensor/base/check.h"
 #include "tensor/graph.h"
 #include "tensor/ops/cross_entropy.h"
+#include "tensor/ops/cross_entropy_shards.h"
 #include "tensor/ops/index.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/ops/reduce.h"
 #include "tensor/ops/row_sum.h"
+#include "tensor/ops/top1_correct.h"
 
 namespace elinvar {
 
@@ -60,6 +62,35 @@ Var cross_entropy(const Var& logits, const Targets& targets, const CrossEntropyO
   };
   const Tensor coefficients = derived({targets.own, targets.other, targets.share}, moved)[0];
   return own + sum(logits * Var(coefficients.to(logits.value().device())));
+}
+
+Var joined(const ShardedLogits& logits) { return gather_from_shards(logits.parts, -1, logits.shards); }
+
+LossAndTop1 cross_entropy(const ShardedLogits& logits, const Targets& targets, const CrossEntropyOptions& options) {
+  const auto& [parts, shards, classes] = logits;
+  const double smoothing = options.label_smoothing;
+  const int64_t ignored = options.ignore_index;
+  if (shards.count == 1)
+    return {cross_entropy(parts.at(0), targets, options), top1_correct(parts[0].value(), targets.own, ignored)};
+  check(!targets.other.defined(), "[cross_entropy] mixtures of targets need logits in one shard, got {}", shards.count);
+  std::vector<Tensor> values, terms;
+  std::vector<IndexShard> own;
+  for (const Var& part : parts) {
+    own.push_back(shard_of(classes, shards.own().begin + static_cast<int>(own.size()), shards.count));
+    values.push_back(part.value());
+    terms.push_back(cross_entropy_terms(part.value(), targets.own, smoothing, ignored, own.back()));
+  }
+  ShardedCrossEntropy all = cross_entropy_of_terms(shards.group->gather(std::move(terms), shards.count), targets.own,
+                                                   classes, smoothing, ignored);
+  const Tensor total = sum(all.result.loss);
+  all.result.loss = {};
+  Var loss = record(total, parts, [=, result = all.result](const Tensor& dy) mutable {
+    std::vector<Tensor> grads;
+    for (size_t i = 0; i < values.size(); ++i)
+      grads.push_back(cross_entropy_shard_backward(dy, std::move(values[i]), result, smoothing, ignored, own[i]));
+    return grads;
+  });
+  return {std::move(loss), std::move(all.top1)};
 }
 
 // d = x - target; the loss is the sum of d * d over all elements as one row (NUMERICS.md, rule 11, fma); dx = d * (2

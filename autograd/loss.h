@@ -2,7 +2,9 @@
 // Losses. They are *sums* over samples, not means, so that the gradients of virtual ranks can be added; the sum is
 // divided once by the count of the global batch, at the root of the reduction tree.
 #include <utility>
+#include <vector>
 
+#include "autograd/shards.h"
 #include "autograd/var.h"
 
 namespace elinvar {
@@ -29,6 +31,22 @@ struct Targets {
 // computed over all elements of the product of the logits and a matrix with c at own and -c at other. Logits must be
 // float32, or bfloat16 on a GPU. A row whose own or other target is ignored is not a mixture.
 Var cross_entropy(const Var& logits, const Targets& targets, const CrossEntropyOptions& options = {});
+
+// Logits (.., classes) in shards of the classes (NUMERICS.md, rules 25 and 26).
+struct ShardedLogits {
+  std::vector<Var> parts;  // of the shards that are computed here
+  Shards shards;
+  int64_t classes = 0;
+};
+Var joined(const ShardedLogits& logits);  // (.., classes)
+
+// The loss of sharded logits, which are not joined for it, and a Top1 for each target (tensor/ops/top1_correct.h).
+// Mixtures need a single shard.
+struct LossAndTop1 {
+  Var loss;
+  Tensor top1;
+};
+LossAndTop1 cross_entropy(const ShardedLogits& logits, const Targets& targets, const CrossEntropyOptions& options = {});
 
 // Sum of squared differences, ().
 Var mse_loss(const Var& x, const Var& target);

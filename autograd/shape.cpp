@@ -135,4 +135,10 @@ Var embedding(const Var& table, const Tensor& index) {
   });
 }
 
+Var embedding(const Var& table, const Tensor& index, const IndexShard& shard) {
+  return record(embedding_shard(table.value(), index, shard), {table}, [index, shard](const Tensor& dy) {
+    return std::vector<Tensor>{embedding_shard_backward(dy, index, shard)};
+  });
+}
+
 }  // namespace elinvar

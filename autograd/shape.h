@@ -1,6 +1,7 @@
 #pragma once
 // Changes shapes, and joins and selects parts.
 #include "autograd/var.h"
+#include "tensor/ops/index.h"
 
 namespace elinvar {
 
@@ -20,5 +21,7 @@ Var gather(const Var& x, int dim, const Tensor& index);
 // Returns the rows of `table` (V, C) at `index` (any shape): (index shape.., C). The gradient follows NUMERICS.md, rule
 // 16.
 Var embedding(const Var& table, const Tensor& index);
+// The same for a table that is one shard of the rows: rows of other shards are zeros.
+Var embedding(const Var& table, const Tensor& index, const IndexShard& shard);
 
 }  // namespace elinvar

@@ -1,5 +1,5 @@
 #pragma once
-// The reduction of one step within a group of GPUs: the sum over the tree of leaves (comm/reduction_tree.h), parts of
+// The reduction of one step within a group of GPUs: the sum over the tree of leaves (tensor/reduction_tree.h), parts of
 // which each member holds. No element passes through a host, and the sum has the same bits as one computed on hosts.
 //
 // Buckets are reduced from the last to the first, in the order in which backward passes make gradients, so that a
@@ -21,7 +21,7 @@
 
 #include "comm/buckets.h"
 #include "comm/gpu_group.h"
-#include "comm/reduction_tree.h"
+#include "tensor/reduction_tree.h"
 
 namespace elinvar {
 

@@ -4,6 +4,7 @@
 #include "tensor/base/registry.h"
 #include "tensor/base/spelling.h"
 #include "tensor/heap.h"
+#include "tensor/numerics.h"
 
 namespace elinvar {
 
@@ -65,6 +66,14 @@ std::unique_ptr<Network> build(const Spec& spec, const InputInfo& input, uint64_
     check_size(spec, outline->parameters);
   }
   return build_once(spec, input, seed, resolved);
+}
+
+int virtual_shards(Settings& settings, const std::vector<std::pair<std::string, int64_t>>& things) {
+  if (!settings.has("virtual_shards")) return 1;
+  const int64_t shards = settings.integer("virtual_shards", 1, 1, kMostShards);
+  for (const auto& [name, count] : things)
+    settings.require(shards <= count, "virtual_shards", "= {} is more than {} = {}", shards, name, count);
+  return static_cast<int>(shards);
 }
 
 void require_images(const Settings& settings, const InputInfo& input) {

@@ -1,7 +1,8 @@
 // GPT-2 (Radford et al., "Language models are unsupervised multitask learners"): learnt positions, layer norm before
 // attention and before the perceptron, tanh-form GELU, and a head that shares the embedding's weights.
 // Parameters are named as in Hugging Face's GPT2Model: wte, wpe, h.<i>.ln_1, h.<i>.attn.c_attn, h.<i>.attn.c_proj,
-// h.<i>.ln_2, h.<i>.mlp.c_fc, h.<i>.mlp.c_proj, ln_f; weights are (out, in), where theirs are (in, out).
+// h.<i>.ln_2, h.<i>.mlp.c_fc, h.<i>.mlp.c_proj, ln_f; weights are (out, in), where theirs are (in, out). Virtual shards
+// cut heads, hidden channels of the perceptron, and rows of the vocabulary.
 #include <cmath>
 #include <memory>
 
@@ -11,10 +12,10 @@
 #include "nn/attention_cache.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
-#include "nn/linear.h"
 #include "nn/network.h"
 #include "nn/norm.h"
 #include "nn/recompute.h"
+#include "nn/sharded_linear.h"
 
 namespace elinvar {
 
@@ -26,38 +27,48 @@ struct GptOptions {
   double dropout = 0.0;   // after the embeddings and at the end of each residual branch
   bool tied_head = true;  // otherwise a parameter lm_head.weight
   bool bias = true;       // of linear layers and layer norms
+  int shards = 1;         // virtual shards, at most `heads`
 };
 
 constexpr double kDeviation = 0.02;
 
-Linear projection(const Scope& scope, int64_t in, int64_t out, bool bias, double deviation) {
-  return {scope, in, out, {.bias = bias, .weight = init::normal(deviation), .bias_values = init::constant(0.0)}};
+LinearInit projection(const GptOptions& o, double deviation) {
+  return {.bias = o.bias, .weight = init::normal(deviation), .bias_values = init::constant(0.0)};
 }
 
 struct GptBlock {
   LayerNorm ln_1, ln_2;
-  Linear c_attn, attn_proj, c_fc, mlp_proj;
-  int64_t heads, layer;
+  std::vector<Linear> c_attn, c_fc;  // of each shard
+  RowLinear attn_proj, mlp_proj;
+  Cut heads;
+  int64_t layer;
   Dropout dropout;
 
-  GptBlock(const Scope& s, const GptOptions& o, int64_t place) : heads(o.heads), layer(place), dropout{o.dropout} {
+  GptBlock(const Scope& s, const GptOptions& o, int64_t place)
+      : heads{.shards = o.shards, .things = o.heads}, layer(place), dropout{o.dropout} {
     const double last = kDeviation / std::sqrt(2.0 * static_cast<double>(o.layers));
+    const Cut qkv{.shards = o.shards, .things = o.heads, .groups = 3};
+    const Cut hidden{.shards = o.shards, .things = 4 * o.channels};
     ln_1 = LayerNorm(s / "ln_1", o.channels, 1e-5, o.bias);
-    c_attn = projection(s / "attn" / "c_attn", o.channels, 3 * o.channels, o.bias, kDeviation);
-    attn_proj = projection(s / "attn" / "c_proj", o.channels, o.channels, o.bias, last);
+    c_attn = column_linear(s / "attn" / "c_attn", o.channels, 3 * o.channels, projection(o, kDeviation), qkv);
+    attn_proj = RowLinear(s / "attn" / "c_proj", o.channels, o.channels, projection(o, last), heads);
     ln_2 = LayerNorm(s / "ln_2", o.channels, 1e-5, o.bias);
-    c_fc = projection(s / "mlp" / "c_fc", o.channels, 4 * o.channels, o.bias, kDeviation);
-    mlp_proj = projection(s / "mlp" / "c_proj", 4 * o.channels, o.channels, o.bias, last);
+    c_fc = column_linear(s / "mlp" / "c_fc", o.channels, 4 * o.channels, projection(o, kDeviation), hidden);
+    mlp_proj = RowLinear(s / "mlp" / "c_proj", 4 * o.channels, o.channels, projection(o, last), hidden);
   }
 
-  Var attend(const Var& x, const Context& context) const {
-    const Var qkv = c_attn(x);
-    return attn_proj(context.cache ? context.cache->attend(layer, qkv, heads) : self_attention(qkv, heads));
+  Var attend(const Var& x, size_t s, const Context& context) const {
+    const int64_t count = heads.things_of(static_cast<int>(s)).count;
+    const Var qkv = c_attn[s](x);
+    if (!context.cache) return self_attention(qkv, count);
+    return context.cache->attend(layer * heads.shards + static_cast<int64_t>(s), qkv, count);
   }
 
   Residual operator()(Residual x, Context& context) const {
-    x += dropout(attend(ln_1(x), context), context);
-    x += dropout(mlp_proj(gelu_tanh(c_fc(ln_2(x)))), context);
+    const auto attention = [&](const Var& y, size_t s) { return attend(y, s, context); };
+    const auto perceptron = [&](const Var& y, size_t s) { return gelu_tanh(c_fc[s](y)); };
+    x += dropout(attn_proj(ln_1(x), context, attention), context);
+    x += dropout(mlp_proj(ln_2(x), context, perceptron), context);
     return x;
   }
 };
@@ -70,31 +81,31 @@ class Gpt : public Network {
     check(o.channels % o.heads == 0, "[gpt] channels = {} must be a multiple of heads = {}", o.channels, o.heads);
     const Scope scope(parameters, seed);
     const int64_t context = o.context ? o.context : input.sample[0];
-    wte_ = Embedding(scope / "wte", input.classes, o.channels, init::normal(kDeviation));
-    wpe_ = Embedding(scope / "wpe", context, o.channels, init::normal(kDeviation));
+    wte_ = Embedding(scope / "wte", input.classes, o.channels, init::normal(kDeviation), o.shards);
+    wpe_ = (scope / "wpe").parameter("weight", {context, o.channels}, init::normal(kDeviation));
     for (int64_t i = 0; i < o.layers; ++i) blocks_.emplace_back(scope / "h" / i, o, i);
     ln_f_ = LayerNorm(scope / "ln_f", o.channels, 1e-5, o.bias);
-    head_ =
-        o.tied_head ? wte_.weight : projection(scope / "lm_head", o.channels, input.classes, false, kDeviation).weight;
+    head_ = o.tied_head ? wte_
+                        : Embedding(scope / "lm_head", input.classes, o.channels, init::normal(kDeviation), o.shards);
   }
 
-  Var forward(const Tensor& input, Context& context) const override {
+  Var forward(const Tensor& input, Context& context) const override { return joined(sharded_logits(input, context)); }
+  ShardedLogits sharded_logits(const Tensor& input, Context& context) const override {
     const int64_t T = input.dim(1), first = context.cache ? context.cache->length() : 0;
-    check(first + T <= wpe_.weight.dim(0), "[gpt] a sequence of {} tokens exceeds the context of {}", first + T,
-          wpe_.weight.dim(0));
-    Residual x = dropout_(wte_(input) + slice(wpe_.weight, 0, first, first + T), context);
+    check(first + T <= wpe_.dim(0), "[gpt] a sequence of {} tokens exceeds the context of {}", first + T, wpe_.dim(0));
+    Residual x = dropout_(wte_(input, context) + slice(wpe_, 0, first, first + T), context);
     for (const GptBlock& block : blocks_) x = run_block(block, x, context);
     if (context.cache) x = context.cache->advance(x);
-    return linear(ln_f_(x), head_);
+    return head_.logits(ln_f_(x), context);
   }
   bool continues() const override { return true; }
 
  private:
-  Embedding wte_, wpe_;
+  Embedding wte_, head_;
+  Var wpe_;
   Dropout dropout_;
   std::vector<GptBlock> blocks_;
   LayerNorm ln_f_;
-  Var head_;
 };
 
 }  // namespace
@@ -103,22 +114,24 @@ std::vector<ModelKind> gpt_kinds() {
   std::vector<ModelKind> kinds;
   // Sizes are settings too, so that a configuration can start from a known network and change it.
   const auto add = [&](const std::string& name, int64_t layers, int64_t heads, int64_t channels, int64_t context) {
-    kinds.push_back({name, [=](Settings& s, const InputInfo& input, uint64_t seed) {
-                       require_tokens(s, input);
-                       const int64_t length = input.sample[0];
-                       const GptOptions options{.layers = s.integer("layers", layers, 1, kMostBlocks),
-                                                .heads = s.integer("heads", heads),
-                                                .channels = s.integer("channels", channels),
-                                                .context = s.integer("context", context ? context : length),
-                                                .dropout = s.real("dropout", 0.0, 0.0, 0.99),
-                                                .tied_head = s.boolean("tied_head", true),
-                                                .bias = s.boolean("bias", true)};
-                       s.require(options.channels % options.heads == 0, "heads", "= {} must divide channels = {}",
-                                 options.heads, options.channels);
-                       s.require(options.context >= length, "context", "= {} is less than the data's {} tokens",
-                                 options.context, length);
-                       return std::make_unique<Gpt>(options, input, seed);
-                     }});
+    kinds.push_back(
+        {name, [=](Settings& s, const InputInfo& input, uint64_t seed) {
+           require_tokens(s, input);
+           const int64_t length = input.sample[0];
+           GptOptions options{.layers = s.integer("layers", layers, 1, kMostBlocks),
+                              .heads = s.integer("heads", heads),
+                              .channels = s.integer("channels", channels),
+                              .context = s.integer("context", context ? context : length),
+                              .dropout = s.real("dropout", 0.0, 0.0, 0.99),
+                              .tied_head = s.boolean("tied_head", true),
+                              .bias = s.boolean("bias", true)};
+           s.require(options.channels % options.heads == 0, "heads", "= {} must divide channels = {}", options.heads,
+                     options.channels);
+           s.require(options.context >= length, "context", "= {} is less than the data's {} tokens", options.context,
+                     length);
+           options.shards = virtual_shards(s, {{"heads", options.heads}, {"the vocabulary", input.classes}});
+           return std::make_unique<Gpt>(options, input, seed);
+         }});
   };
   add("gpt", 4, 4, 128, 0);
   add("gpt2", 12, 12, 768, 1024);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/input_info.h"
@@ -41,6 +42,11 @@ auto with_place_of(const Settings& settings, F f) {
     settings.refuse("kind", fmt::format("= '{}': {}", settings.kind(), error.what()));
   }
 }
+
+// Reads the setting `virtual_shards` (NUMERICS.md, rules 24 to 27), by default 1. It must not exceed the number of any
+// of these things that are cut, given with their names. Records of older runs lack the setting, so a network has it
+// only if its configuration does.
+int virtual_shards(Settings& settings, const std::vector<std::pair<std::string, int64_t>>& things);
 
 // Check that the data are images (H, W, C), or sequences of tokens (T).
 void require_images(const Settings& settings, const InputInfo& input);

@@ -18,6 +18,7 @@ struct Flow {
   Shape shape;          // of one sample
   bool tokens = false;  // whether it is indices, which only an embedding can read
   int64_t classes = 0;  // what the network must predict
+  int shards = 1;       // virtual shards of layers that can be cut
 };
 
 struct LayerKind {
@@ -33,6 +34,9 @@ std::vector<LayerKind> branch_layers();     // residual, parallel, repeat
 
 // Builds the layers of list `name`, to run one after another; parameters are named <scope><i> or by the layer's `name`.
 Layer sequence(Settings& settings, const std::string& name, const Scope& scope, Flow& flow);
+
+// Throws UsageError if setting `name` of a layer that is cut is less than the number of virtual shards.
+void require_things(const Settings& settings, const Flow& flow, const char* name, int64_t things);
 
 // Throws UsageError for tokens, and for samples with other than `ndim` dimensions (0: any).
 void require_flow(const Settings& settings, const Flow& flow, int ndim, const char* what);

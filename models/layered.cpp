@@ -63,7 +63,7 @@ int64_t count_layers(const std::vector<Spec>& list) {
 class LayeredNetwork : public Network {
  public:
   LayeredNetwork(Settings& s, const InputInfo& input, uint64_t seed) {
-    Flow flow{input.sample, input.dtype == DType::i32, input.classes};
+    Flow flow{input.sample, input.dtype == DType::i32, input.classes, virtual_shards(s, {})};
     Shape expected = flow.tokens ? flow.shape : Shape{};
     expected.push_back(input.classes);
     s.require(s.has_list("layer"), "layer", "is missing: 'layers' needs a list of [[model.layer]]");
@@ -101,6 +101,10 @@ Layer sequence(Settings& settings, const std::string& name, const Scope& scope, 
     for (const Layer& layer : layers) y = layer(y, context);
     return y;
   };
+}
+
+void require_things(const Settings& settings, const Flow& flow, const char* name, int64_t things) {
+  settings.require(things >= flow.shards, name, "= {} is less than model.virtual_shards = {}", things, flow.shards);
 }
 
 void require_flow(const Settings& settings, const Flow& flow, int ndim, const char* what) {

@@ -4,7 +4,7 @@
 #include "models/weight_init.h"
 #include "nn/attention.h"
 #include "nn/embedding.h"
-#include "nn/linear.h"
+#include "nn/sharded_linear.h"
 
 namespace elinvar {
 
@@ -13,19 +13,24 @@ namespace {
 Layer build_linear(Settings& s, const Scope& scope, Flow& flow) {
   require_flow(s, flow, 0, "numbers");
   const int64_t out = s.integer("out", flow.classes);
-  const Linear layer(scope, flow.shape.back(), out,
-                     {.bias = s.boolean("bias", true), .weight = weight_init(s, init::fan_in_uniform())});
+  require_things(s, flow, "out", out);
+  const std::vector<Linear> layers =
+      column_linear(scope, flow.shape.back(), out,
+                    {.bias = s.boolean("bias", true), .weight = weight_init(s, init::fan_in_uniform())},
+                    {.shards = flow.shards, .things = out});
   flow.shape[flow.shape.ndim() - 1] = out;
-  return [layer](const Var& x, Context&) { return layer(x); };
+  return [layers](const Var& x, Context& context) { return joined_columns(layers, x, context); };
 }
 
 Layer build_embedding(Settings& s, const Scope& scope, Flow& flow) {
   s.require(flow.tokens, "kind", "= 'embedding' reads tokens, but gets numbers of shape {}", to_string(flow.shape));
   const int64_t channels = s.integer("channels", std::nullopt);
-  const Embedding layer(scope, flow.classes, channels, weight_init(s, init::normal(1.0)));
+  s.require(flow.classes >= flow.shards, "kind", "= 'embedding' has {} rows, less than model.virtual_shards = {}",
+            flow.classes, flow.shards);
+  const Embedding layer(scope, flow.classes, channels, weight_init(s, init::normal(1.0)), flow.shards);
   flow.shape.push_back(channels);
   flow.tokens = false;
-  return [layer](const Var& x, Context&) { return layer(x.value()); };
+  return [layer](const Var& x, Context& context) { return layer(x.value(), context); };
 }
 
 // Learnt positions, added.
@@ -45,18 +50,25 @@ Layer build_attention(Settings& s, const Scope& scope, Flow& flow) {
   s.require(heads % kv_heads == 0, "kv_heads", "= {} must divide heads = {}", kv_heads, heads);
   s.require(!rope || channels / heads % 2 == 0, "rotary", "needs heads of even size, not {}", channels / heads);
   const LinearInit linear_init{.bias = bias, .weight = weight_init(s, init::fan_in_uniform())};
+  require_things(s, flow, "kv_heads", kv_heads);
   const int64_t kv = channels / heads * kv_heads;
-  const Linear q(scope / "q", channels, channels, linear_init), k(scope / "k", channels, kv, linear_init),
-      v(scope / "v", channels, kv, linear_init), out(scope / "out", channels, channels, linear_init);
-  return [=](const Var& x, Context&) {
-    const std::vector<Var> qkv = linears(x, {q, k, v});
-    Var queries = split_heads(qkv[0], heads), keys = split_heads(qkv[1], kv_heads);
+  const Cut cut{.shards = flow.shards, .things = kv_heads};
+  const std::vector<Linear> q = column_linear(scope / "q", channels, channels, linear_init, cut),
+                            k = column_linear(scope / "k", channels, kv, linear_init, cut),
+                            v = column_linear(scope / "v", channels, kv, linear_init, cut);
+  const RowLinear out(scope / "out", channels, channels, linear_init, cut);
+  const auto attend = [=](const Var& x, size_t shard) {
+    const int64_t count = cut.things_of(static_cast<int>(shard)).count;
+    const std::vector<Var> qkv = linears(x, {q[shard], k[shard], v[shard]});
+    Var queries = split_heads(qkv[0], heads / kv_heads * count), keys = split_heads(qkv[1], count);
     if (rope) {
       queries = rotary(queries, {base});
       keys = rotary(keys, {base});
     }
-    return out(reshape(attention(queries, keys, split_heads(qkv[2], kv_heads), {.causal = causal}), x.shape()));
+    const Var seen = attention(queries, keys, split_heads(qkv[2], count), {.causal = causal});
+    return reshape(seen, qkv[0].shape());
   };
+  return [=](const Var& x, Context& context) { return out(x, context, attend); };
 }
 
 }  // namespace

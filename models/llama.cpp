@@ -3,6 +3,8 @@
 // There are no biases; with qkv_bias queries, keys and values have them, as in Qwen2. Parameters have the names of
 // Hugging Face's LlamaForCausalLM and Qwen2ForCausalLM: model.embed_tokens, model.norm, lm_head, and in
 // model.layers.<i>: input_layernorm, self_attn.{q,k,v,o}_proj, post_attention_layernorm, mlp.{gate,up,down}_proj.
+// Virtual shards cut heads of keys and values with their queries, hidden channels of the perceptron, and rows of the
+// vocabulary.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -13,10 +15,10 @@
 #include "nn/attention_cache.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
-#include "nn/linear.h"
 #include "nn/network.h"
 #include "nn/norm.h"
 #include "nn/recompute.h"
+#include "nn/sharded_linear.h"
 #include "tensor/ops/rotary.h"
 
 namespace elinvar {
@@ -32,53 +34,71 @@ struct LlamaOptions {
   double dropout = 0.0;  // at the end of each residual branch
   bool tied_head = false;
   bool qkv_bias = false;  // queries, keys and values have biases
+  int shards = 1;         // virtual shards, at most `kv_heads` and `hidden`
 };
 
 constexpr double kLlamaDeviation = 0.02;
 
-Linear projection(const Scope& scope, int64_t in, int64_t out, double deviation = kLlamaDeviation, bool bias = false) {
-  return {scope, in, out, {.bias = bias, .weight = init::normal(deviation), .bias_values = init::constant(0.0)}};
+LinearInit projection(double deviation, bool bias = false) {
+  return {.bias = bias, .weight = init::normal(deviation), .bias_values = init::constant(0.0)};
 }
 
 int64_t default_hidden(int64_t channels) { return (8 * channels / 3 + 63) / 64 * 64; }
 
 struct LlamaBlock {
   RmsNorm input_norm, post_norm;
-  Linear q, k, v, o, gate, up, down;
-  int64_t heads, kv_heads, layer;
+  std::vector<Linear> q, k, v, gate, up;  // of each shard
+  RowLinear o, down;
+  Cut kv_heads;
+  int64_t queries_of_head;  // heads of queries for each head of keys and values
+  int64_t layer;
   RotaryFrequencies rope;
   Dropout dropout;
 
   LlamaBlock(const Scope& s, const LlamaOptions& l, int64_t place)
-      : heads(l.heads), kv_heads(l.kv_heads), layer(place), rope(l.rope), dropout{l.dropout} {
+      : kv_heads{.shards = l.shards, .things = l.kv_heads},
+        queries_of_head(l.heads / l.kv_heads),
+        layer(place),
+        rope(l.rope),
+        dropout{l.dropout} {
     const int64_t c = l.channels, kv = c / l.heads * l.kv_heads;
     const double last = kLlamaDeviation / std::sqrt(2.0 * static_cast<double>(l.layers));
     const Scope attn = s / "self_attn", mlp = s / "mlp";
+    const LinearInit inner = projection(kLlamaDeviation, l.qkv_bias), gates = projection(kLlamaDeviation);
+    const Cut hidden{.shards = l.shards, .things = l.hidden};
     input_norm = RmsNorm(s / "input_layernorm", c, l.norm_eps);
-    q = projection(attn / "q_proj", c, c, kLlamaDeviation, l.qkv_bias);
-    k = projection(attn / "k_proj", c, kv, kLlamaDeviation, l.qkv_bias);
-    v = projection(attn / "v_proj", c, kv, kLlamaDeviation, l.qkv_bias);
-    o = projection(attn / "o_proj", c, c, last);
+    q = column_linear(attn / "q_proj", c, c, inner, kv_heads);
+    k = column_linear(attn / "k_proj", c, kv, inner, kv_heads);
+    v = column_linear(attn / "v_proj", c, kv, inner, kv_heads);
+    o = RowLinear(attn / "o_proj", c, c, projection(last), kv_heads);
     post_norm = RmsNorm(s / "post_attention_layernorm", c, l.norm_eps);
-    gate = projection(mlp / "gate_proj", c, l.hidden);
-    up = projection(mlp / "up_proj", c, l.hidden);
-    down = projection(mlp / "down_proj", l.hidden, c, last);
+    gate = column_linear(mlp / "gate_proj", c, l.hidden, gates, hidden);
+    up = column_linear(mlp / "up_proj", c, l.hidden, gates, hidden);
+    down = RowLinear(mlp / "down_proj", l.hidden, c, projection(last), hidden);
   }
 
-  Var attend(const Var& x, const Context& context) const {
+  Var attend(const Var& x, size_t s, const Context& context) const {
     const int64_t first = context.cache ? context.cache->length() : 0;
-    const std::vector<Var> qkv = linears(x, {q, k, v});
-    const Var queries = rotary(split_heads(qkv[0], heads), rope, first),
-              keys = rotary(split_heads(qkv[1], kv_heads), rope, first), values = split_heads(qkv[2], kv_heads);
+    const int64_t count = kv_heads.things_of(static_cast<int>(s)).count;
+    const std::vector<Var> qkv = linears(x, {q[s], k[s], v[s]});
+    const Var queries = rotary(split_heads(qkv[0], count * queries_of_head), rope, first),
+              keys = rotary(split_heads(qkv[1], count), rope, first), values = split_heads(qkv[2], count);
+    const int64_t place = layer * kv_heads.shards + static_cast<int64_t>(s);
     const Var seen =
-        context.cache ? context.cache->attend(layer, queries, keys, values) : attention(queries, keys, values);
-    return o(reshape(seen, x.shape()));
+        context.cache ? context.cache->attend(place, queries, keys, values) : attention(queries, keys, values);
+    return reshape(seen, qkv[0].shape());
+  }
+
+  Var gated(const Var& x, size_t s) const {
+    const std::vector<Var> hidden = linears(x, {gate[s], up[s]});
+    return silu(hidden[0]) * hidden[1];
   }
 
   Residual operator()(Residual x, Context& context) const {
-    x += dropout(attend(input_norm(x), context), context);
-    const std::vector<Var> hidden = linears(post_norm(x), {gate, up});
-    x += dropout(down(silu(hidden[0]) * hidden[1]), context);
+    const auto attention = [&](const Var& y, size_t s) { return attend(y, s, context); };
+    const auto perceptron = [&](const Var& y, size_t s) { return gated(y, s); };
+    x += dropout(o(input_norm(x), context, attention), context);
+    x += dropout(down(post_norm(x), context, perceptron), context);
     return x;
   }
 };
@@ -95,25 +115,27 @@ class Llama : public Network {
           2 * o.heads);
     check(o.heads % o.kv_heads == 0, "[llama] heads = {} must be a multiple of kv_heads = {}", o.heads, o.kv_heads);
     const Scope scope(parameters, seed), model = scope / "model";
-    embed_ = Embedding(model / "embed_tokens", input.classes, o.channels, init::normal(kLlamaDeviation));
+    embed_ = Embedding(model / "embed_tokens", input.classes, o.channels, init::normal(kLlamaDeviation), o.shards);
     for (int64_t i = 0; i < o.layers; ++i) blocks_.emplace_back(model / "layers" / i, o, i);
     norm_ = RmsNorm(model / "norm", o.channels, o.norm_eps);
-    head_ = o.tied_head ? embed_.weight : projection(scope / "lm_head", o.channels, input.classes).weight;
+    head_ = o.tied_head
+                ? embed_
+                : Embedding(scope / "lm_head", input.classes, o.channels, init::normal(kLlamaDeviation), o.shards);
   }
 
-  Var forward(const Tensor& input, Context& context) const override {
-    Residual x = embed_(input);
+  Var forward(const Tensor& input, Context& context) const override { return joined(sharded_logits(input, context)); }
+  ShardedLogits sharded_logits(const Tensor& input, Context& context) const override {
+    Residual x = embed_(input, context);
     for (const LlamaBlock& block : blocks_) x = run_block(block, x, context);
     if (context.cache) x = context.cache->advance(x);
-    return linear(norm_(x), head_);
+    return head_.logits(norm_(x), context);
   }
   bool continues() const override { return true; }
 
  private:
-  Embedding embed_;
+  Embedding embed_, head_;
   std::vector<LlamaBlock> blocks_;
   RmsNorm norm_;
-  Var head_;
 };
 
 }  // namespace
@@ -145,6 +167,8 @@ std::vector<ModelKind> llama_kinds() {
              s.require(o.heads % o.kv_heads == 0, "kv_heads", "= {} must divide heads = {}", o.kv_heads, o.heads);
              s.require(o.rope.low < o.rope.high, "rope_low_freq_factor",
                        "= {} must be less than rope_high_freq_factor = {}", o.rope.low, o.rope.high);
+             o.shards =
+                 virtual_shards(s, {{"kv_heads", o.kv_heads}, {"hidden", o.hidden}, {"the vocabulary", input.classes}});
              return std::make_unique<Llama>(o, input, seed);
            }}};
 }

@@ -10,7 +10,6 @@
 #include "tensor/base/file.h"
 #include "tensor/base/json.h"
 #include "tensor/base/spelling.h"
-#include "tensor/ops/copy.h"
 #include "tensor/safetensors.h"
 #include "tensor/state.h"
 
@@ -200,10 +199,10 @@ StateDict published_for_class(const Spec& model, const StateDict& network) {
 
 void load_published(const Spec& model, Network& network, const StateDict& weights,
                     std::span<const std::string> except) {
-  const StateDict own = network.parameters.state();
+  const StateDict own = network.parameters.whole_state();
   std::vector<std::string> missing, misshapen, left_over;
   std::set<std::string> used;
-  std::vector<std::pair<Tensor, Tensor>> copies;
+  StateDict loaded;
   for (const std::string& pattern : except) {
     if (std::ranges::any_of(own, [&](const auto& entry) { return name_matches(pattern, entry.first); })) continue;
     std::vector<std::string> names;
@@ -222,7 +221,10 @@ void load_published(const Spec& model, Network& network, const StateDict& weight
       if (found != weights.end()) break;
     }
     if (found != weights.end()) used.insert(found->first);
-    if (std::ranges::any_of(except, [&](const std::string& pattern) { return name_matches(pattern, name); })) continue;
+    if (std::ranges::any_of(except, [&](const std::string& pattern) { return name_matches(pattern, name); })) {
+      loaded.emplace(name, tensor.clone());
+      continue;
+    }
     const Tensor there = to_published(model, name, tensor);
     if (found == weights.end()) {
       missing.push_back(fmt::format("'{}' {}{}", name, to_string(there.shape()), hint_of(name)));
@@ -231,7 +233,7 @@ void load_published(const Spec& model, Network& network, const StateDict& weight
                                       to_string(found->second.shape()), name_of(there.dtype()),
                                       to_string(there.shape()), name == "lm_head.weight" ? "" : hint_of(name)));
     } else {
-      copies.emplace_back(from_published(model, name, found->second), tensor);
+      loaded.emplace(name, from_published(model, name, found->second).to_contiguous());
     }
   }
   for (const auto& [name, tensor] : weights) {
@@ -247,8 +249,7 @@ void load_published(const Spec& model, Network& network, const StateDict& weight
   if (!left_over.empty()) complaint += fmt::format("\n  not of this network: {}", listed(left_over));
   if (!complaint.empty())
     fail("[weights] these are not the weights of a network of kind '{}' with these settings:{}", model.kind, complaint);
-  // Writes only after everything is known to fit.
-  for (auto& [from, to] : copies) copy(from.to_contiguous(), to);
+  network.parameters.load_whole(loaded);
 }
 
 }  // namespace elinvar

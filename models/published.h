@@ -27,8 +27,8 @@ namespace elinvar {
 // an index. Converts float16, bfloat16 and float64 to float32. Throws Failure.
 StateDict read_published(const std::filesystem::path& path);
 
-// Returns the parameters and buffers of a network of this kind in the published layout, under this engine's names. Adds
-// zero biases to a VGG, because torchvision's has biases.
+// Returns the parameters and buffers of a network of this kind (Parameters::whole_state) in the published layout, under
+// this engine's names. Adds zero biases to a VGG, because torchvision's has biases.
 StateDict published(const Spec& model, const StateDict& network);
 
 // Returns the same under the names of the class that published_config() chooses, with all tensors that strict loading

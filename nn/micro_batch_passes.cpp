@@ -43,10 +43,11 @@ void run_passes(const MicroBatchTask& task, bool early, const std::function<void
   ForwardPass pass;
   {
     const Activity activity("forward");
-    const Var logits = task.network.forward(task.input, context);
-    loss = cross_entropy(logits, task.target, task.options);  // checks shapes and ranges of the targets
+    const ShardedLogits logits = task.network.sharded_logits(task.input, context);
+    LossAndTop1 scored = cross_entropy(logits, task.target, task.options);  // checks shapes and ranges of the targets
+    loss = std::move(scored.loss);
     pass.loss = loss.value();
-    pass.top1 = top1_correct(logits.value(), task.target.own, task.options.ignore_index);
+    pass.top1 = std::move(scored.top1);
   }
   pass.statistics = std::move(context.statistics);
   pass.batch_statistics = batch_statistics_of(pass.statistics);

@@ -3,7 +3,9 @@
 #include <memory>
 #include <vector>
 
+#include "autograd/loss.h"
 #include "autograd/norm.h"
+#include "autograd/shards.h"
 #include "autograd/var.h"
 #include "nn/parameters.h"
 #include "tensor/philox.h"
@@ -26,6 +28,9 @@ struct Context {
   std::vector<Statistic> statistics = {};  // in the order in which batch norms ran
   bool recompute = false;                  // blocks keep only their input and run again for the gradient; same bits
   AttentionCache* cache = nullptr;         // for the tokens before the input (nn/attention_cache.h); may be null
+  ShardGroup* group = &all_shards_here();  // which virtual shards are computed here, and who adds them up
+
+  Shards shards(int count) const { return {count, group}; }
 };
 
 class Network {
@@ -34,6 +39,10 @@ class Network {
   // Images (N, H, W, C) float32 -> logits (N, classes); tokens (B, T) int32 -> logits (B, T, vocabulary).
   // With context.cache, tokens (B, T) that follow those in the cache -> logits (B, 1, vocabulary) for the last one.
   virtual Var forward(const Tensor& input, Context& context) const = 0;
+  // The same logits in shards of the classes, if the network computes them so; otherwise in one.
+  virtual ShardedLogits sharded_logits(const Tensor& input, Context& context) const {
+    return {{forward(input, context)}};
+  }
   // Whether the network supports context.cache.
   virtual bool continues() const { return false; }
 

@@ -1,5 +1,6 @@
 #include "nn/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -43,6 +44,7 @@ struct Slots {
 struct Update {
   std::vector<Tensor> p, g;
   std::vector<bool> decay;
+  std::vector<std::pair<size_t, size_t>> wholes;  // parameters [first, second) are the shards of one tensor
 
   Update(Parameters& parameters, std::span<const Tensor> gradients) {
     check(gradients.size() == parameters.list.size(), "[optimizer] {} parameters but {} gradients",
@@ -58,6 +60,7 @@ struct Update {
       check(p[i].contiguous(), "[optimizer] parameter {} must be contiguous", parameter.name);
       g.push_back(gradient.to_contiguous());
       decay.push_back(parameter.decay);
+      if (parameter.shard == 0) wholes.emplace_back(i, i + static_cast<size_t>(parameter.cut.shards));
     }
   }
 };
@@ -111,16 +114,24 @@ class Sgd final : public Optimizer {
     std::vector<double> ratios(u.p.size(), 1.0);
     if (!layerwise_) return ratios;
     std::vector<Tensor> measured;  // p and g alternating
-    for (size_t i = 0; i < u.p.size(); ++i)
-      if (u.decay[i]) measured.insert(measured.end(), {u.p[i], u.g[i]});
-    const std::vector<double> found = norms(measured);
+    std::vector<int64_t> counts;
+    for (const auto& [begin, end] : u.wholes) {
+      if (!u.decay[begin]) continue;
+      for (const std::vector<Tensor>* tensors : {&u.p, &u.g}) {
+        for (size_t i = begin; i < end; ++i) measured.push_back((*tensors)[i]);
+        counts.push_back(static_cast<int64_t>(end - begin));
+      }
+    }
+    const std::vector<double> found = norms(measured, counts);
     size_t at = 0;
-    for (size_t i = 0; i < u.p.size(); ++i) {
-      if (!u.decay[i]) continue;
+    for (const auto& [begin, end] : u.wholes) {
+      if (!u.decay[begin]) continue;
       const double p_norm = found[at], g_norm = found[at + 1] * gradient_scale;
       at += 2;
       if (p_norm > 0.0 && g_norm > 0.0)
-        ratios[i] = config_.trust * p_norm / (g_norm + decay_of(u, i) * p_norm + config_.eps);
+        std::fill(ratios.begin() + static_cast<std::ptrdiff_t>(begin),
+                  ratios.begin() + static_cast<std::ptrdiff_t>(end),
+                  config_.trust * p_norm / (g_norm + decay_of(u, begin) * p_norm + config_.eps));
     }
     return ratios;
   }
@@ -204,15 +215,16 @@ class Lamb final : public Moments {
     }
     const Tensor sums = lamb_moments(u.g, u.p, m_.tensors, v_.tensors, constants).to(Device{});
     const double* at = sums.data<double>();
-    for (size_t i = 0; i < u.p.size(); ++i) {
-      LambArgs& a = constants[i];
+    for (const auto& [begin, end] : u.wholes) {
       double p_sum = 0.0, u_sum = 0.0;
-      for (int64_t s = segments_of(a.n); s > 0; --s, at += 2) {
-        p_sum += at[0];
-        u_sum += at[1];
-      }
-      const bool trusted = u.decay[i] && p_sum > 0.0 && u_sum > 0.0;
-      a.step_size = scaled_by_trust(lr, trusted ? std::sqrt(p_sum) / std::sqrt(u_sum) : 1.0);
+      for (size_t i = begin; i < end; ++i)
+        for (int64_t s = segments_of(constants[i].n); s > 0; --s, at += 2) {
+          p_sum += at[0];
+          u_sum += at[1];
+        }
+      const bool trusted = u.decay[begin] && p_sum > 0.0 && u_sum > 0.0;
+      for (size_t i = begin; i < end; ++i)
+        constants[i].step_size = scaled_by_trust(lr, trusted ? std::sqrt(p_sum) / std::sqrt(u_sum) : 1.0);
     }
     lamb_apply(u.p, m_.tensors, v_.tensors, constants);
   }

@@ -24,6 +24,22 @@ uint64_t stream_key(uint64_t seed, std::string_view name) {
   return r.v[0] | uint64_t{r.v[1]} << 32;
 }
 
+// Copies tensors into those of the same names, once all are known to fit.
+void check_and_copy(StateDict own, const StateDict& from) {
+  std::vector<std::string> known;
+  for (const auto& [name, tensor] : own) known.push_back(name);
+  for (const auto& [name, tensor] : from)
+    check(own.count(name) == 1, "[load] the network has no tensor '{}'{}", name, spelling_hint(name, known));
+  for (const auto& [name, tensor] : own) {
+    const auto it = from.find(name);
+    check(it != from.end(), "[load] tensor '{}' {} is missing in what is loaded", name, to_string(tensor.shape()));
+    check(it->second.shape() == tensor.shape() && it->second.dtype() == tensor.dtype(),
+          "[load] tensor '{}': {} {} expected, got {} {}", name, name_of(tensor.dtype()), to_string(tensor.shape()),
+          name_of(it->second.dtype()), to_string(it->second.shape()));
+  }
+  for (auto& [name, tensor] : own) copy(from.at(name), tensor);
+}
+
 }  // namespace
 
 // Greedy matching: on a mismatch only the last asterisk takes one more character. Earlier asterisks never need to be
@@ -46,6 +62,8 @@ bool name_matches(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
+std::string Parameter::whole_name() const { return cut.shards == 1 ? name : name.substr(0, name.rfind('@')); }
+
 int64_t Parameters::count() const {
   int64_t n = 0;
   for (const Parameter& p : list) n += p.var.value().numel();
@@ -64,21 +82,26 @@ void Parameters::move_to(Device device) {
   for (const std::shared_ptr<Buffer>& buffer : buffers) buffer->value = buffer->value.to(device);
 }
 
-void Parameters::load(const StateDict& from) {
-  StateDict own = state();
-  std::vector<std::string> known;
-  for (const auto& [name, tensor] : own) known.push_back(name);
-  for (const auto& [name, tensor] : from)
-    check(own.count(name) == 1, "[load] the network has no tensor '{}'{}", name, spelling_hint(name, known));
-  for (const auto& [name, tensor] : own) {
-    const auto it = from.find(name);
-    check(it != from.end(), "[load] tensor '{}' {} is missing in what is loaded", name, to_string(tensor.shape()));
-    check(it->second.shape() == tensor.shape() && it->second.dtype() == tensor.dtype(),
-          "[load] tensor '{}': {} {} expected, got {} {}", name, name_of(tensor.dtype()), to_string(tensor.shape()),
-          name_of(it->second.dtype()), to_string(it->second.shape()));
+StateDict Parameters::whole_state() const {
+  StateDict state;
+  std::vector<Tensor> shards;
+  for (const Parameter& p : list) {
+    shards.push_back(p.var.value());
+    if (p.shard + 1 < p.cut.shards) continue;
+    state[p.whole_name()] = p.cut.shards == 1 ? shards[0] : p.cut.joined(shards);
+    shards.clear();
   }
-  // Writes only after all tensors are known to fit.
-  for (auto& [name, tensor] : own) copy(from.at(name), tensor);
+  for (const auto& b : buffers) state[b->name] = b->value;
+  return state;
+}
+
+void Parameters::load(const StateDict& from) { check_and_copy(state(), from); }
+
+void Parameters::load_whole(const StateDict& from) {
+  StateDict whole = whole_state();
+  check_and_copy(whole, from);
+  for (Parameter& p : list)
+    if (p.cut.shards > 1) copy(p.cut.part_of(whole.at(p.whole_name()), p.shard), p.var.mutable_value());
 }
 
 void exempt_from_decay(Parameters& parameters, std::span<const std::string> entries) {
@@ -86,12 +109,12 @@ void exempt_from_decay(Parameters& parameters, std::span<const std::string> entr
   for (const std::string& entry : entries) {
     bool found = false;
     for (Parameter& p : parameters.list) {
-      if (entry == "vectors" ? p.var.ndim() >= 2 : !name_matches(entry, p.name)) continue;
+      if (entry == "vectors" ? p.var.ndim() >= 2 : !name_matches(entry, p.whole_name())) continue;
       p.decay = false;
       found = true;
     }
     std::vector<std::string> names = {"vectors"};
-    for (const Parameter& p : parameters.list) names.push_back(p.name);
+    for (const Parameter& p : parameters.list) names.push_back(p.whole_name());
     const std::string nearest = found ? "" : nearest_spelling(entry, names);
     check_setting(found, "optimizer.exempt", "names '{}', which no parameter is called{}", entry,
                   nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
@@ -112,13 +135,33 @@ std::string Scope::new_name(const std::string& name, const Shape& shape) const {
   return full;
 }
 
+Tensor Scope::initial(const std::string& full, const Shape& shape, const Initializer& init) const {
+  if (outline) return Tensor::scalar(0).expand(shape);
+  Tensor values = Tensor::empty(shape);
+  init(values, stream_key(seed_, full));
+  return values;
+}
+
 Var Scope::parameter(const std::string& name, const Shape& shape, const Initializer& init) const {
   std::string full = new_name(name, shape);
-  Tensor values = outline ? Tensor::scalar(0).expand(shape) : Tensor::empty(shape);
-  if (!outline) init(values, stream_key(seed_, full));
-  Var var(std::move(values), true);
+  Var var(initial(full, shape, init), true);
   parameters_->list.push_back({std::move(full), var});
   return var;
+}
+
+std::vector<Var> Scope::shards(const std::string& name, const Shape& shape, const Initializer& init,
+                               const Cut& cut) const {
+  if (cut.shards == 1) return {parameter(name, shape, init)};
+  const std::string full = new_name(name, shape);
+  const Tensor whole = initial(full, shape, init);
+  std::vector<Var> parts;
+  for (int s = 0; s < cut.shards; ++s) {
+    const Shape part = cut.shape_of(shape, s);
+    parts.emplace_back(outline ? Tensor::scalar(0).expand(part) : cut.part_of(whole, s).clone(), true);
+    parameters_->list.push_back(
+        {.name = new_name(fmt::format("{}@{}", name, s), part), .var = parts.back(), .cut = cut, .shard = s});
+  }
+  return parts;
 }
 
 std::shared_ptr<Buffer> Scope::buffer(const std::string& name, const Shape& shape, double value) const {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "autograd/var.h"
+#include "nn/cut.h"
 #include "tensor/base/check.h"
 #include "tensor/state.h"
 
@@ -26,6 +27,10 @@ struct Parameter {
   std::string name;
   Var var;
   bool decay = true;  // false: exempt from weight decay
+  Cut cut = {};       // of which this is `shard`; names of shards end in "@<shard>"
+  int shard = 0;
+
+  std::string whole_name() const;  // without the shard
 };
 
 // State that is not a parameter, such as a batch norm's running statistics. Only the update writes it, no forward pass.
@@ -35,7 +40,7 @@ struct Buffer {
 };
 
 struct Parameters {
-  std::vector<Parameter> list;  // in order of creation: the order of every reduction
+  std::vector<Parameter> list;  // in order of creation: the order of every reduction. Shards of one tensor are adjacent
   std::vector<std::shared_ptr<Buffer>> buffers;
   std::unordered_set<std::string> names;  // of parameters and buffers
 
@@ -43,12 +48,16 @@ struct Parameters {
   // Returns views of the tensors by name; writing through them changes the network.
   StateDict state() const;
   void load(const StateDict& state);  // copies; names, shapes and dtypes must match exactly
-  void move_to(Device device);        // call it before an optimiser or anything else keeps the tensors
+  // Returns the same as state(), with cut parameters joined: copies of these, views of the others.
+  StateDict whole_state() const;
+  void load_whole(const StateDict& state);  // copies, and cuts
+  void move_to(Device device);              // call it before an optimiser or anything else keeps the tensors
 };
 
 // Exempts parameters from weight decay, and no others. An entry is
 //   "vectors"   every parameter with fewer than two dimensions: biases and the gains of norms
-//   a pattern   for full names, with '*' for any run of characters: "wpe.weight", "*.bias", "h.*.ln_*"
+//   a pattern   for full names, with '*' for any run of characters: "wpe.weight", "*.bias", "h.*.ln_*"; a cut parameter
+//               has the name of the whole
 // Throws SettingError with the key optimizer.exempt (tensor/base/setting.h) for an entry that matches nothing.
 void exempt_from_decay(Parameters& parameters, std::span<const std::string> entries);
 
@@ -87,10 +96,14 @@ class Scope {
 
   // Throws ParameterError if the name exists already: two layers would share it by mistake.
   Var parameter(const std::string& name, const Shape& shape, const Initializer& init) const;
+  // Creates the shards of a parameter whose whole has this shape and these initial values. If there is only one, this
+  // is parameter().
+  std::vector<Var> shards(const std::string& name, const Shape& shape, const Initializer& init, const Cut& cut) const;
   std::shared_ptr<Buffer> buffer(const std::string& name, const Shape& shape, double value) const;
 
  private:
   std::string new_name(const std::string& name, const Shape& shape) const;
+  Tensor initial(const std::string& full, const Shape& shape, const Initializer& init) const;
   Parameters* parameters_;
   uint64_t seed_;
   std::string prefix_;

@@ -16,8 +16,8 @@ Stream run_block(const Block& block, const Stream& x, Context& context) {
   if (!context.training || !context.recompute) return block(x, context);
   const Rng start = context.rng;
   return recompute(
-      [&block, start, first = &context](const Var& input) mutable {
-        Context own{.training = true, .rng = start, .statistics = {}};
+      [&block, start, group = context.group, first = &context](const Var& input) mutable {
+        Context own{.training = true, .rng = start, .statistics = {}, .group = group};
         Var y = block(input, own);
         if (Context* outer = std::exchange(first, nullptr)) {  // the second run reports nothing
           outer->rng = own.rng;

@@ -4,7 +4,7 @@
 //
 // A virtual rank contributes for each batch norm two tensors, its batch mean and its unbiased variance
 //   term_mean = mean    term_var = var * (n / (n - 1))       n rows as an element; n - 1 is at least 1
-// Terms are added over virtual ranks by the tree of the gradients (rule 18, comm/reduction_tree.h), so they
+// Terms are added over virtual ranks by the tree of the gradients (rule 18, tensor/reduction_tree.h), so they
 // travel with them. Then
 //   s = sum / n    running = fma(momentum, s, (1 - momentum) * running)
 // where n is the number of virtual ranks that had samples: in a short batch, perhaps not all. momentum and 1 - momentum

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/reduction_tree.h"
+#include "tensor/reduction_tree.h"
 #include "elastic/audit/audit.h"
 
 namespace elinvar {

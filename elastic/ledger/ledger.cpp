@@ -85,11 +85,12 @@ bool names_rank_gradient(const LedgerOptions& options, int64_t step, int vrank, 
 
 std::string LedgerHeader::text() const {
   return sealed(fmt::format(
-      R"({{"ledger":{},"numerics_version":{},"numerics":"{}",{}"scaling":"{}","virtual_ranks":{},"config":"{}",)"
+      R"({{"ledger":{},"numerics_version":{},"numerics":"{}",{}"scaling":"{}","virtual_ranks":{},{}"config":"{}",)"
       R"("data":"{}","leaves":"{}","tensors_every":{}}})",
       kLedgerVersion, numerics_version, numerics,
       kind.empty() ? "" : fmt::format(R"("kind":{},)", Json(kind).dump(-1, ' ', true)), scaling, virtual_ranks,
-      config.hex(), data.hex(), name_of(options.leaves), options.tensors_every));
+      virtual_shards == 1 ? "" : fmt::format(R"("virtual_shards":{},)", virtual_shards), config.hex(), data.hex(),
+      name_of(options.leaves), options.tensors_every));
 }
 
 LedgerHeader LedgerHeader::parse(const std::string& text) {
@@ -103,6 +104,7 @@ LedgerHeader LedgerHeader::parse(const std::string& text) {
     header.kind = json.value("kind", "");
     header.scaling = json.at("scaling").get<std::string>();
     header.virtual_ranks = json.at("virtual_ranks").get<int>();
+    header.virtual_shards = json.value("virtual_shards", int64_t{1});
     header.config = Digest::parse(json.at("config").get<std::string>());
     header.data = Digest::parse(json.at("data").get<std::string>());
     header.options.leaves = leaves_from(json.at("leaves").get<std::string>());

@@ -42,6 +42,7 @@ struct LedgerHeader {
   std::string numerics = "portable", scaling = "exact";
   std::string kind = {};  // the kind of GPU, if the bits depend on it
   int virtual_ranks = 1;
+  int64_t virtual_shards = 1;     // of the network
   Digest config = {}, data = {};  // digests of everything that determines the run's bits
   LedgerOptions options = {};
 

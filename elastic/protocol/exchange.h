@@ -1,6 +1,6 @@
 #pragma once
 // The reduction of one step in one generation, without the network: it says what to send, takes received messages, and
-// knows when the sum is complete. The tree is that of comm/reduction_tree.h, whichever member holds which rank
+// knows when the sum is complete. The tree is that of tensor/reduction_tree.h, whichever member holds which rank
 // gradients, so the bits do not depend on the membership.
 //
 // Member b mod n, the owner of bucket b, completes it. Every member that holds rank gradients sends the owner their
@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "comm/buckets.h"
-#include "comm/reduction_tree.h"
+#include "tensor/reduction_tree.h"
 #include "elastic/audit/sum_audit.h"
 #include "elastic/protocol/group_exchange.h"
 #include "elastic/protocol/trailer_exchange.h"

@@ -1,6 +1,6 @@
 #pragma once
 // The rank gradients of one step that a member has computed: their facts, and their tensors, which are reduced as they
-// arrive (comm/reduction_tree.h). They survive a fence: the subtree roots are sent again in the next generation.
+// arrive (tensor/reduction_tree.h). They survive a fence: the subtree roots are sent again in the next generation.
 //
 // One rank gradient at a time may be open: its tensors arrive one by one while its backward pass runs, so that a bucket
 // can be sent before the rank gradient is complete.
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/buckets.h"
-#include "comm/reduction_tree.h"
+#include "tensor/reduction_tree.h"
 #include "elastic/step/step.h"
 
 namespace elinvar {

@@ -57,7 +57,7 @@ template <class T>
 void gradients(const CrossEntropyBackwardArgs& a, int64_t begin, int64_t end) {
   using V = Vec<T>;
   const int64_t n = a.classes;
-  const double q = a.smoothing / static_cast<double>(n);
+  const double q = a.smoothing / static_cast<double>(a.whole);
   const T q_elsewhere = static_cast<T>(q), q_target = static_cast<T>((1.0 - a.smoothing) + q);
   const V dy = V::set(*a.dy.as<T>());
   for (int64_t row = begin; row < end; ++row) {
@@ -70,9 +70,11 @@ void gradients(const CrossEntropyBackwardArgs& a, int64_t begin, int64_t end) {
     }
     const V m = V::set(a.m.as<T>()[row]), r = V::set(a.r.as<T>()[row]);
     const auto gradient = [&](V v, T without) { return (exp(v - m) * r - V::set(without)) * dy; };
-    const T at_target = of_one<T>(s[target], [&](V v) { return gradient(v, q_target); });
+    const int64_t at = target - a.first;
+    const bool here = at >= 0 && at < n;
+    const T at_target = here ? of_one<T>(s[at], [&](V v) { return gradient(v, q_target); }) : T{0};
     for (int64_t i = 0; i < n; i += V::kLanes) gradient(V::load(s + i, n - i), q_elsewhere).store(ds + i, n - i);
-    ds[target] = at_target;
+    if (here) ds[at] = at_target;
   }
 }
 
@@ -128,8 +130,8 @@ CrossEntropyResult cross_entropy_of(const Tensor& logits, const Tensor& targets,
   return y;
 }
 
-Tensor cross_entropy_backward_of(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved, double smoothing,
-                                 int64_t ignored) {
+Tensor cross_entropy_shard_backward_of(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved,
+                                       double smoothing, int64_t ignored, const IndexShard& shard) {
   check_activation("cross_entropy_backward", logits);
   check(dy.numel() == 1, "[cross_entropy_backward] one element expected as gradient, shape is {}",
         to_string(dy.shape()));
@@ -137,6 +139,9 @@ Tensor cross_entropy_backward_of(const Tensor& dy, Tensor logits, const CrossEnt
   check(logits.ndim() >= 1 && logits.dim(-1) > 0,
         "[cross_entropy_backward] a last dimension of classes expected, shape is {}", to_string(logits.shape()));
   const int64_t classes = logits.dim(-1), rows = logits.numel() / classes;
+  check(classes == shard.count && shard.first >= 0 && shard.first + classes <= shard.whole,
+        "[cross_entropy_backward] logits of shape {} are no shard of {} classes from {} on", to_string(logits.shape()),
+        shard.whole, shard.first);
   const Tensor m = operand("cross_entropy_backward", "m", saved.m, {rows}, logits),
                r = operand("cross_entropy_backward", "r", saved.r, {rows}, logits);
   check(saved.targets.defined() && saved.targets.dtype() == DType::i64 && saved.targets.numel() == rows &&
@@ -144,20 +149,29 @@ Tensor cross_entropy_backward_of(const Tensor& dy, Tensor logits, const CrossEnt
         "[cross_entropy_backward] the targets must be those that were saved: int64, one of each of {} rows", rows);
   Tensor targets = saved.targets.to_contiguous();
   // A GPU's kernel only compares them, so they need no check.
-  if (logits.device() == Device{}) targets = checked_index("cross_entropy_backward", targets, classes, ignored);
+  if (logits.device() == Device{}) targets = checked_index("cross_entropy_backward", targets, shard.whole, ignored);
   logits = logits.to_contiguous();
   const In x = in(logits);
   Tensor dx = onto(std::move(logits));
   on(dx.device(), [&](auto& stream) {
     cross_entropy_backward(stream, CrossEntropyBackwardArgs{in(scale), x, in(targets), in(m), in(r), out(dx), rows,
-                                                            classes, ignored, smoothing});
+                                                            shard.first, classes, shard.whole, ignored, smoothing});
   });
   return dx;
+}
+
+Tensor cross_entropy_backward_of(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved, double smoothing,
+                                 int64_t ignored) {
+  const int64_t classes = logits.ndim() >= 1 ? logits.dim(-1) : 0;
+  return cross_entropy_shard_backward_of(dy, std::move(logits), saved, smoothing, ignored, {0, classes, classes});
 }
 
 const Op kCrossEntropy("cross_entropy(logits, targets, smoothing, ignored)", cross_entropy_of);
 const Op kCrossEntropyBackward("cross_entropy_backward(dy, logits, saved, smoothing, ignored) -> dlogits",
                                cross_entropy_backward_of);
+const Op kCrossEntropyShardBackward(
+    "cross_entropy_shard_backward(dy, logits, saved, smoothing, ignored, shard) -> dlogits",
+    cross_entropy_shard_backward_of);
 
 }  // namespace
 
@@ -168,6 +182,11 @@ CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, do
 Tensor cross_entropy_backward(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved, double smoothing,
                               int64_t ignored) {
   return kCrossEntropyBackward(dy, std::move(logits), saved, smoothing, ignored);
+}
+
+Tensor cross_entropy_shard_backward(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved, double smoothing,
+                                    int64_t ignored, const IndexShard& shard) {
+  return kCrossEntropyShardBackward(dy, std::move(logits), saved, smoothing, ignored, shard);
 }
 
 }  // namespace elinvar

@@ -51,7 +51,7 @@ __global__ void gradients(CrossEntropyBackwardArgs a, int64_t pieces, float q_el
   for (int k = 0; k < kOfThread; ++k) {
     const int64_t i = first + k * kThreads + threadIdx.x;
     if (i >= n) break;
-    const V q{i == target ? q_target : q_elsewhere};
+    const V q{i == target - a.first ? q_target : q_elsewhere};
     ds[i] = stored<T>(target == a.ignored ? 0.0f : ((exp(V{s[i]} - m) * r - q) * dy).v);
   }
 }
@@ -71,7 +71,7 @@ void cross_entropy(Gpu& stream, const CrossEntropyArgs& a) {
 template <>
 void cross_entropy_backward(Gpu& stream, const CrossEntropyBackwardArgs& a) {
   using namespace HWY_NAMESPACE;
-  const double q = a.smoothing / static_cast<double>(a.classes);
+  const double q = a.smoothing / static_cast<double>(a.whole);
   const int64_t pieces = (a.classes + kOfBlock - 1) / kOfBlock;
   visit_activation(a.logits.dtype, [&](auto zero) {
     launch(stream, "cross_entropy_backward", {.blocks = a.rows * pieces, .threads = kThreads},

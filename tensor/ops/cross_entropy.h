@@ -9,8 +9,10 @@
 // has a NaN loss and a gradient of NaNs.
 //
 // The forward pass reads the logits once and writes only three numbers per row; the gradient reads them once more, so a
-// vocabulary of 50,000 costs two passes of reading and one of writing.
+// vocabulary of 50,000 costs two passes of reading and one of writing. cross_entropy_shards.h has the loss of logits
+// whose classes are cut into shards.
 #include "tensor/fields.h"
+#include "tensor/ops/index.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -29,7 +31,8 @@ void cross_entropy(GpuStream<B>&, const CrossEntropyArgs&);
 struct CrossEntropyBackwardArgs {
   In dy, logits, targets, m, r;  // dy is one element
   Out dlogits;                   // may be the logits themselves
-  int64_t rows, classes, ignored;
+  // The logits are those of `classes` classes from `first` on, of `whole` in all, among which the targets are.
+  int64_t rows, first, classes, whole, ignored;
   double smoothing;
 };
 void cross_entropy_backward(CpuStream&, const CrossEntropyBackwardArgs&);
@@ -48,5 +51,8 @@ CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& targets, do
 // in and the only handle on their elements.
 Tensor cross_entropy_backward(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved, double smoothing,
                               int64_t ignored);
+// The same for logits of one shard of the classes; targets, m and r are those of all classes.
+Tensor cross_entropy_shard_backward(const Tensor& dy, Tensor logits, const CrossEntropyResult& saved, double smoothing,
+                                    int64_t ignored, const IndexShard& shard);
 
 }  // namespace elinvar

@@ -52,8 +52,11 @@ void embedding(CpuStream& stream, const EmbeddingArgs& a) {
   const int64_t bytes = a.cols * size_of(a.table.dtype);
   const int64_t* index = a.index.as<int64_t>();
   stream.parallel_for(a.picks, 32768 / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
-    for (int64_t i = b; i < e; ++i)
-      std::memcpy(a.y.as<char>() + i * bytes, a.table.as<char>() + index[i] * bytes, static_cast<size_t>(bytes));
+    for (int64_t i = b; i < e; ++i) {
+      char* y = a.y.as<char>() + i * bytes;
+      if (index[i] < a.rows) std::memcpy(y, a.table.as<char>() + index[i] * bytes, static_cast<size_t>(bytes));
+      else std::memset(y, 0, static_cast<size_t>(bytes));
+    }
   });
 }
 
@@ -77,24 +80,38 @@ void embedding_backward(CpuStream& stream, const EmbeddingBackwardArgs& a) {
 
 namespace {
 
-Tensor embedding_of(const Tensor& input, const Tensor& index) {
-  check_float("embedding", input);
-  check(input.ndim() == 2, "[embedding] the table must be (rows, columns), its shape is {}", to_string(input.shape()));
-  const Tensor table = input.to_contiguous(),
-               picks = checked_index("embedding", index, table.dim(0)).to(table.device());
-  Shape shape = index.shape();
+void check_table(const Tensor& table) {
+  check_float("embedding", table);
+  check(table.ndim() == 2, "[embedding] the table must be (rows, columns), its shape is {}", to_string(table.shape()));
+}
+
+// Looks up checked indices, of which those outside the table equal its rows.
+Tensor rows_at(const Tensor& input, const Tensor& checked, Shape shape) {
+  const Tensor table = input.to_contiguous(), picks = checked.to(table.device());
   shape.push_back(table.dim(1));
   Tensor y = Tensor::empty(shape, table.dtype(), table.device());
   on(table.device(), [&](auto& stream) {
-    embedding(stream, EmbeddingArgs{in(table), in(picks), out(y), picks.numel(), table.dim(1)});
+    embedding(stream, EmbeddingArgs{in(table), in(picks), out(y), picks.numel(), table.dim(0), table.dim(1)});
   });
   return y;
 }
 
-Tensor embedding_backward_of(const Tensor& gradient, const Tensor& index, int64_t rows) {
-  check_float("embedding_backward", gradient);
+Tensor embedding_of(const Tensor& table, const Tensor& index) {
+  check_table(table);
+  return rows_at(table, checked_index("embedding", index, table.dim(0)), index.shape());
+}
+
+Tensor embedding_shard_of(const Tensor& table, const Tensor& index, const IndexShard& shard) {
+  check_table(table);
+  check(table.dim(0) == shard.count, "[embedding] a shard of {} rows has a table of shape {}", shard.count,
+        to_string(table.shape()));
+  return rows_at(table, shard_index("embedding", index, shard), index.shape());
+}
+
+// Adds up rows of `gradient`, in the order of their positions in `index`.
+Tensor gradient_of_rows(const Tensor& gradient, const Tensor& index, const Occurrences& all, int64_t rows) {
   const Tensor dy = gradient.to_contiguous();
-  const Occurrences found = occurrences(checked_index("embedding_backward", index, rows), rows).to(dy.device());
+  const Occurrences found = all.to(dy.device());
   const int64_t cols = dy.dim(-1), picks = index.numel();
   check(dy.numel() == picks * cols, "[embedding_backward] a gradient of shape {} does not fit indices of shape {}",
         to_string(dy.shape()), to_string(index.shape()));
@@ -106,8 +123,22 @@ Tensor embedding_backward_of(const Tensor& gradient, const Tensor& index, int64_
   return dtable;
 }
 
+Tensor embedding_backward_of(const Tensor& dy, const Tensor& index, int64_t rows) {
+  check_float("embedding_backward", dy);
+  return gradient_of_rows(dy, index, occurrences(checked_index("embedding_backward", index, rows), rows), rows);
+}
+
+// Positions in other shards are the occurrences of one more row, which is not computed.
+Tensor embedding_shard_backward_of(const Tensor& dy, const Tensor& index, const IndexShard& shard) {
+  check_float("embedding_backward", dy);
+  const Tensor relative = shard_index("embedding_backward", index, shard);
+  return gradient_of_rows(dy, index, occurrences(relative, shard.count + 1), shard.count);
+}
+
 const Op kEmbedding("embedding(table, index) -> y", embedding_of);
 const Op kEmbeddingBackward("embedding_backward(dy, index, rows) -> dtable", embedding_backward_of);
+const Op kEmbeddingShard("embedding_shard(table, index, shard) -> y", embedding_shard_of);
+const Op kEmbeddingShardBackward("embedding_shard_backward(dy, index, shard) -> dtable", embedding_shard_backward_of);
 
 }  // namespace
 
@@ -115,6 +146,14 @@ Tensor embedding(const Tensor& table, const Tensor& index) { return kEmbedding(t
 
 Tensor embedding_backward(const Tensor& dy, const Tensor& index, int64_t rows) {
   return kEmbeddingBackward(dy, index, rows);
+}
+
+Tensor embedding_shard(const Tensor& table, const Tensor& index, const IndexShard& shard) {
+  return kEmbeddingShard(table, index, shard);
+}
+
+Tensor embedding_shard_backward(const Tensor& dy, const Tensor& index, const IndexShard& shard) {
+  return kEmbeddingShardBackward(dy, index, shard);
 }
 
 }  // namespace elinvar

@@ -9,7 +9,7 @@ namespace {
 __global__ void pick_rows(EmbeddingArgs a) {
   for (int64_t i = thread_of_grid(); i < a.picks * a.cols; i += grid_stride()) {
     const int64_t row = a.index.as<int64_t>()[i / a.cols];
-    a.y.as<float>()[i] = a.table.as<float>()[row * a.cols + i % a.cols];
+    a.y.as<float>()[i] = row < a.rows ? a.table.as<float>()[row * a.cols + i % a.cols] : 0.0f;
   }
 }
 

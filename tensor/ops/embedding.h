@@ -1,16 +1,17 @@
 #pragma once
 // Looks up rows of a table by index, and computes the gradient of the table.
+#include "tensor/ops/index.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
 namespace elinvar {
 
-// y[i, :] = table[index[i], :]
+// y[i, :] = table[index[i], :], or zeros if index[i] is `rows`: the row is in another shard
 struct EmbeddingArgs {
   In table;  // (rows, cols)
   In index;  // (picks) int64
   Out y;     // (picks, cols)
-  int64_t picks, cols;
+  int64_t picks, rows, cols;
 };
 void embedding(CpuStream&, const EmbeddingArgs&);
 template <class B>
@@ -31,5 +32,9 @@ void embedding_backward(GpuStream<B>&, const EmbeddingBackwardArgs&);
 Tensor embedding(const Tensor& table, const Tensor& index);
 // dy (index shape.., C) -> (rows, C)
 Tensor embedding_backward(const Tensor& dy, const Tensor& index, int64_t rows);
+
+// The same for a table that is one shard of the rows; `index` counts all of them. Rows of other shards are zeros in y.
+Tensor embedding_shard(const Tensor& table, const Tensor& index, const IndexShard& shard);
+Tensor embedding_shard_backward(const Tensor& dy, const Tensor& index, const IndexShard& shard);
 
 }  // namespace elinvar

@@ -78,26 +78,32 @@ double square_sum_of(std::span<const Tensor> tensors) {
   return sum;
 }
 
-std::vector<double> norms_of(std::span<const Tensor> tensors) {
+std::vector<double> norms_of(std::span<const Tensor> tensors, const std::vector<int64_t>& counts) {
   const Tensor partial = sums_of_segments(tensors);
   const double* at = partial.data<double>();
+  const std::vector<int64_t> runs = counts.empty() ? std::vector<int64_t>(tensors.size(), 1) : counts;
   std::vector<double> found;
-  for (const Tensor& x : tensors) {
+  auto tensor = tensors.begin();
+  for (const int64_t count : runs) {
+    check(count <= tensors.end() - tensor, "[norms] runs of more than {} tensors", tensors.size());
     double sum = 0.0;
-    for (int64_t s = segments_of(x.numel()); s > 0; --s) sum += *at++;
+    for (const auto end = tensor + count; tensor != end; ++tensor)
+      for (int64_t s = segments_of(tensor->numel()); s > 0; --s) sum += *at++;
     found.push_back(std::sqrt(sum));
   }
   return found;
 }
 
 const Op kSquareSum("square_sum(tensors) -> sum", square_sum_of);
-const Op kNorms("norms(tensors) -> norms", norms_of);
+const Op kNorms("norms(tensors, counts) -> norms", norms_of);
 
 }  // namespace
 
 double square_sum(std::span<const Tensor> tensors) { return kSquareSum(tensors); }
 double global_norm(std::span<const Tensor> tensors) { return std::sqrt(square_sum(tensors)); }
-std::vector<double> norms(std::span<const Tensor> tensors) { return kNorms(tensors); }
+std::vector<double> norms(std::span<const Tensor> tensors, const std::vector<int64_t>& counts) {
+  return kNorms(tensors, counts);
+}
 
 }  // namespace elinvar
 #endif

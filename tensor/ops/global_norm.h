@@ -23,7 +23,8 @@ void square_sums(GpuStream<B>&, std::span<const SquareSumsArgs>);
 
 // Tensors must be float32 or float64 and on one device.
 double square_sum(std::span<const Tensor> tensors);
-double global_norm(std::span<const Tensor> tensors);         // its square root
-std::vector<double> norms(std::span<const Tensor> tensors);  // global_norm of each tensor alone
+double global_norm(std::span<const Tensor> tensors);  // its square root
+// Returns the global_norm of each tensor alone or, with `counts`, of each run of so many.
+std::vector<double> norms(std::span<const Tensor> tensors, const std::vector<int64_t>& counts = {});
 
 }  // namespace elinvar

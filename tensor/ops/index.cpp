@@ -19,6 +19,16 @@ Tensor checked(const char* op, const Tensor& index, int64_t limit, std::optional
   return checked;
 }
 
+Tensor relative(const char* op, const Tensor& index, const IndexShard& shard) {
+  const Tensor positions = checked(op, index, shard.whole, {});
+  Tensor result = Tensor::empty(positions.shape(), DType::i64);
+  for (int64_t i = 0; i < positions.numel(); ++i) {
+    const int64_t at = positions.data<int64_t>()[i] - shard.first;
+    result.data<int64_t>()[i] = at >= 0 && at < shard.count ? at : shard.count;
+  }
+  return result;
+}
+
 std::vector<Tensor> sorted(const Tensor& index, int64_t limit) {
   const int64_t n = index.numel();
   Occurrences found{Tensor::empty({n}, DType::i64), Tensor::zeros({limit + 1}, DType::i64)};
@@ -36,6 +46,12 @@ std::vector<Tensor> sorted(const Tensor& index, int64_t limit) {
 
 Tensor checked_index(const char* op, const Tensor& index, int64_t limit, std::optional<int64_t> ignored) {
   return derived({index}, [=](auto from) { return std::vector{checked(op, from[0], limit, ignored)}; })[0];
+}
+
+Tensor shard_index(const char* op, const Tensor& index, const IndexShard& shard) {
+  check(shard.first >= 0 && shard.count > 0 && shard.first + shard.count <= shard.whole,
+        "[{}] rows [{}, {}) are no shard of {}", op, shard.first, shard.first + shard.count, shard.whole);
+  return derived({index}, [=](auto from) { return std::vector{relative(op, from[0], shard)}; })[0];
 }
 
 Occurrences occurrences(const Tensor& index, int64_t limit) {

@@ -71,6 +71,11 @@ TEST(Ledger, TheHeaderRoundTripsAndIsOfOneRun) {
       .numerics = "portable", .scaling = "adaptive", .virtual_ranks = 7, .config = {1, 2}, .data = {3, 4}};
   header.options = {.leaves = LedgerOptions::Leaves::sample, .tensors_every = 5};
   EXPECT_EQ(LedgerHeader::parse(header.text()).text(), header.text());
+  EXPECT_EQ(header.text().find("virtual_shards"), std::string::npos) << "ledgers of older runs have no such key";
+  LedgerHeader sharded = header;
+  sharded.virtual_shards = 4;
+  EXPECT_EQ(LedgerHeader::parse(sharded.text()).virtual_shards, 4);
+  EXPECT_EQ(LedgerHeader::parse(sharded.text()).text(), sharded.text());
   EXPECT_NE(test::message_of<Failure>([&] {
               LedgerHeader::parse(sealed(R"({"ledger":3})"));
             }).find("its version is 3, and this program reads 2"),

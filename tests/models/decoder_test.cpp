@@ -35,6 +35,20 @@ std::unique_ptr<Network> llama(int64_t context) {
       "llama", {{"layers", int64_t{2}}, {"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"channels", int64_t{64}}},
       context);
 }
+std::unique_ptr<Network> gpt_in_shards(int64_t context) {
+  return network_of(
+      "gpt", {{"layers", int64_t{2}}, {"heads", int64_t{3}}, {"channels", int64_t{48}}, {"virtual_shards", int64_t{2}}},
+      context);
+}
+std::unique_ptr<Network> llama_in_shards(int64_t context) {
+  return network_of("llama",
+                    {{"layers", int64_t{2}},
+                     {"heads", int64_t{4}},
+                     {"kv_heads", int64_t{2}},
+                     {"channels", int64_t{64}},
+                     {"virtual_shards", int64_t{2}}},
+                    context);
+}
 
 std::vector<int32_t> text(int64_t tokens) {
   std::vector<int32_t> all;
@@ -107,7 +121,7 @@ TEST_P(Decoding, SeveralTextsAtOnceHaveTheBitsOfEach) {
   EXPECT_TRUE(same_bits(logits.select(0, 0).select(0, 0), logits_of_all(*network, tokens).select(0, 7)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, Decoding, testing::Values(gpt, llama));
+INSTANTIATE_TEST_SUITE_P(Networks, Decoding, testing::Values(gpt, llama, gpt_in_shards, llama_in_shards));
 
 TEST(Decoder, ANetworkWithoutACacheIsComputedWhole) {
   Spec spec{.kind = "layers"};

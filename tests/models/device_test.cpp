@@ -111,6 +111,24 @@ TEST(Device, ALlamaHasTheSameBits) {
                          {.kind = "lamb", .lr = 3e-3, .weight_decay = 0.1});
 }
 
+TEST(Device, NetworksInVirtualShardsHaveTheSameBits) {
+  const Tensor input = labels({2, 12}, 40).to(DType::i32), target = labels({2, 12}, 40);
+  expect_same_everywhere(spec("gpt", {{"layers", int64_t{2}},
+                                      {"heads", int64_t{4}},
+                                      {"channels", int64_t{32}},
+                                      {"dropout", 0.1},
+                                      {"virtual_shards", int64_t{4}}}),
+                         kDeviceTokens, input, target, {.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1});
+  for (const char* optimizer : {"lamb", "lars"})
+    expect_same_everywhere(spec("llama", {{"layers", int64_t{1}},
+                                          {"heads", int64_t{6}},
+                                          {"kv_heads", int64_t{3}},
+                                          {"channels", int64_t{48}},
+                                          {"hidden", int64_t{40}},
+                                          {"virtual_shards", int64_t{3}}}),
+                           kDeviceTokens, input, target, {.kind = optimizer, .lr = 3e-3, .weight_decay = 0.1});
+}
+
 TEST(Device, OperandsOfTwoDevicesAreRefused) {
   for (const Device device : other_devices()) {
     const Tensor a = Tensor::zeros({2}), b = a.to(device);

@@ -49,6 +49,8 @@ std::vector<GraphCase> cases() {
   gpt_of_one["layers"] = int64_t{1};
   llama["kv_heads"] = int64_t{1};
   llama["hidden"] = int64_t{48};
+  std::map<std::string, Value> in_shards = gpt;
+  in_shards["virtual_shards"] = int64_t{2};
   const std::map<std::string, Value> resnet{{"blocks", List{1, 1}}, {"widths", List{8, 16}}};
   return {{.name = "ResNet", .kind = "resnet", .settings = resnet},
           {.name = "ResNetMixed",
@@ -60,6 +62,7 @@ std::vector<GraphCase> cases() {
           {.name = "Gpt", .kind = "gpt", .settings = gpt},
           {.name = "GptRecomputed", .kind = "gpt", .settings = gpt, .recompute = true, .loss = {.ignore_index = 3}},
           {.name = "Llama", .kind = "llama", .settings = llama},
+          {.name = "GptInShards", .kind = "gpt", .settings = in_shards, .loss = {.label_smoothing = 0.1}},
           {.name = "GptBf16", .kind = "gpt", .settings = gpt_of_one, .precision = Precision::bf16},
           {.name = "ResNetTf32", .kind = "resnet", .settings = resnet, .precision = Precision::tf32}};
 }

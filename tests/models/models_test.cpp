@@ -94,6 +94,15 @@ TEST(Models, ErrorsNamePlaceKeyAndNearestSpelling) {
             "m.toml:1: model.kind = 'vgg11' takes images of at least 32 x 32 pixels, got 31 x 40");
   EXPECT_EQ(error_of(spec("llama", {{"kv_heads", at(6, int64_t{3})}}), kFewTokens),
             "m.toml:6: model.kv_heads = 3 must divide heads = 4");
+  EXPECT_EQ(error_of(spec("gpt", {{"virtual_shards", at(7, int64_t{5})}}), kFewTokens),
+            "m.toml:7: model.virtual_shards = 5 is more than heads = 4");
+  EXPECT_EQ(
+      error_of(spec("llama", {{"kv_heads", at(6, int64_t{2})}, {"virtual_shards", at(7, int64_t{3})}}), kFewTokens),
+      "m.toml:7: model.virtual_shards = 3 is more than kv_heads = 2");
+  EXPECT_EQ(error_of(spec("gpt", {{"virtual_shards", at(7, int64_t{0})}}), kFewTokens),
+            "m.toml:7: model.virtual_shards must lie between 1 and 64, got 0");
+  EXPECT_EQ(error_of(spec("resnet18", {{"virtual_shards", at(7, int64_t{2})}}), kCifar),
+            "m.toml:7: model.virtual_shards is no setting of 'resnet18'; valid are stem, shortcut, zero_init_residual");
   Spec nowhere = spec("resnet51");
   nowhere.place.clear();
   EXPECT_EQ(error_of(nowhere, kCifar), "model.kind does not know 'resnet51'; did you mean 'resnet50'?");
@@ -132,6 +141,12 @@ Spec declared_transformer() {
                  spec("linear", {{"name", at(0, std::string("head"))}, {"bias", at(0, false)}})}}});
 }
 
+Spec declared_transformer_in_shards() {
+  Spec sharded = declared_transformer();
+  sharded.settings["virtual_shards"] = at(5, int64_t{2});
+  return sharded;
+}
+
 TEST(LayeredNetwork, BuildsWithNamesByPlace) {
   const auto network = build(declared_resnet(), kCifar, 1);
   const StateDict state = network->parameters.state();
@@ -141,6 +156,26 @@ TEST(LayeredNetwork, BuildsWithNamesByPlace) {
   const StateDict transformer = build(declared_transformer(), kFewTokens, 1)->parameters.state();
   EXPECT_EQ(transformer.at("2.1.0.layer.1.k.weight").shape(), Shape({16, 32}));
   EXPECT_EQ(transformer.at("head.weight").shape(), Shape({50, 32}));
+}
+
+TEST(LayeredNetwork, ShardsCutLinearAttentionAndEmbedding) {
+  Spec sharded = declared_transformer_in_shards();
+  const auto whole = build(declared_transformer(), kFewTokens, 1), cut = build(sharded, kFewTokens, 1);
+  EXPECT_EQ(digest(cut->parameters.whole_state()), digest(whole->parameters.state()));
+  const StateDict state = cut->parameters.state();
+  EXPECT_EQ(state.at("0.weight@1").shape(), Shape({25, 32}));
+  EXPECT_EQ(state.at("2.1.0.layer.1.k.weight@0").shape(), Shape({8, 32}));
+  EXPECT_EQ(state.at("2.1.0.layer.1.out.weight@1").shape(), Shape({32, 16}));
+  EXPECT_EQ(state.at("2.1.0.layer.1.out.bias").shape(), Shape({32}));
+  EXPECT_EQ(state.at("head.weight@0").shape(), Shape({25, 32}));
+  const Tensor input = Tensor::from(std::vector<int32_t>{3, 1, 4, 1, 5, 9}, {1, 6});
+  const NoGrad constant;
+  Context context;
+  const Tensor a = whole->forward(input, context).value(), b = cut->forward(input, context).value();
+  for (int64_t i = 0; i < a.numel(); ++i) EXPECT_NEAR(a.data<float>()[i], b.data<float>()[i], 1e-5);
+  sharded.settings["virtual_shards"] = at(5, int64_t{3});
+  EXPECT_EQ(error_of(sharded, kFewTokens),
+            "model.layer.layer.layer.kv_heads = 2 is less than model.virtual_shards = 3");
 }
 
 TEST(LayeredNetwork, WeightsMayBeginOrthogonal) {
@@ -233,8 +268,10 @@ std::vector<MicroBatchCase> micro_batch_cases() {
       {spec("vgg11"), {.sample = {32, 32, 3}, .classes = 10}},
       {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"dropout", at(0, 0.1)}}), kFewTokens},
       {spec("llama", {{"layers", integer(2)}, {"channels", integer(32)}, {"kv_heads", integer(2)}}), kFewTokens},
+      {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"virtual_shards", integer(3)}}), kFewTokens},
       {declared_resnet(), small},
-      {declared_transformer(), kFewTokens}};
+      {declared_transformer(), kFewTokens},
+      {declared_transformer_in_shards(), kFewTokens}};
 }
 
 TEST(RankGradient, IsAPureFunctionForAnyThreads) {

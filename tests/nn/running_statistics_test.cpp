@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "comm/reduction_tree.h"
+#include "tensor/reduction_tree.h"
 #include "tensor/base/check.h"
 
 namespace elinvar {

@@ -3,7 +3,8 @@
 
 #include "tests/ops/op_inputs.h"
 #include "autograd/loss.h"
-#include "tensor/ops/cross_entropy.h"
+#include "autograd/shape.h"
+#include "tensor/ops/cross_entropy_shards.h"
 #include "tensor/ops/top1_correct.h"
 #include "tests/ops/op_row.h"
 
@@ -43,6 +44,16 @@ Tensor top1_oracle(const Tensors& t, int64_t ignored) {
 
 // Rounds to integers, so that few values differ.
 Tensor coarse(const Tensor& x) { return x.to(DType::i32).to(x.dtype()); }
+
+// The logits in `count` shards.
+ShardedLogits in_shards(const Var& logits, int count) {
+  ShardedLogits all{.parts = {}, .shards = {.count = count}, .classes = logits.dim(-1)};
+  for (int s = 0; s < count; ++s) {
+    const auto [first, classes, whole] = shard_of(logits.dim(-1), s, count);
+    all.parts.push_back(slice(logits, -1, first, first + classes));
+  }
+  return all;
+}
 
 // Two rows of three logits, with saved values as a file may hold them.
 void backward_of(const Tensor& targets, const Tensor& m) {
@@ -99,6 +110,52 @@ const OpRows loss_rows({
      .inputs = {{{40, 5}}, {{40}, Kind::index, 5}},
      .op = [](const Vars& v) { return cross_entropy(v[0], v[1].value(), {.label_smoothing = 0.2, .ignore_index = 2}); },
      .oracle = [](const Tensors& t) { return cross_entropy_oracle(t, 0.2, 2); }},
+    {.name = "cross_entropy/shards",
+     .inputs = {{{3, 7, 19}}, {{3, 7}, Kind::index, 19}},
+     .op = [](const Vars& v) { return cross_entropy(in_shards(v[0], 4), v[1].value()).loss; },
+     .oracle = [](const Tensors& t) { return cross_entropy_oracle(t, 0.0, -100); },
+     .large = {{{70, 5003}}, {{70}, Kind::index, 5003}},
+     .errors = {{[] {
+                   cross_entropy(in_shards(zeros({2, 3}), 2), Tensor::zeros({3}, DType::i32));
+                 },
+                 "[cross_entropy] logits (2, 1) need targets of shape (2,), got (3,)"},
+                {[] {
+                   cross_entropy(in_shards(zeros({2, 3}), 2), Tensor::full({2}, 3, DType::i32));
+                 },
+                 "[cross_entropy] index 3 at position 0 of shape (2,) is outside [0, 3)"},
+                {[] {
+                   cross_entropy(in_shards(zeros({2, 3}), 2), Tensor::zeros({2}, DType::i32), {.label_smoothing = 2});
+                 },
+                 "[cross_entropy] label smoothing must be in [0, 1], got 2"},
+                {[] {
+                   cross_entropy_terms(Tensor::zeros({2, 3}), Tensor::zeros({2}, DType::i32), 0, -100, {2, 3, 4});
+                 },
+                 "[cross_entropy] logits of shape (2, 3) are no shard of 3 of the 4 classes from 2 on"},
+                {[] {
+                   cross_entropy_of_terms({Tensor::zeros({5, 3})}, Tensor::zeros({2}, DType::i32), 4, 0, -100);
+                 },
+                 "[cross_entropy] numbers of shape (5, 2) expected, got (5, 3)"},
+                {[] { cross_entropy_of_terms({}, Tensor::zeros({2}, DType::i32), 4, 0, -100); },
+                 "[cross_entropy] 1 to 64 shards expected, got 0"}}},
+    {.name = "cross_entropy/shards_ignored_smoothing",
+     .inputs = {{{40, 5}}, {{40}, Kind::index, 5}},
+     .op =
+         [](const Vars& v) {
+           return cross_entropy(in_shards(v[0], 3), v[1].value(), {.label_smoothing = 0.2, .ignore_index = 2}).loss;
+         },
+     .oracle = [](const Tensors& t) { return cross_entropy_oracle(t, 0.2, 2); },
+     .large = {{{301, 1000}}, {{301}, Kind::index, 1000}}},
+    {.name = "hits/shards",
+     .inputs = {{{60, 7}}, {{60}, Kind::index, 7}},
+     .op =
+         [](const Vars& v) {
+           return Var(cross_entropy(in_shards(coarse(v[0].value()), 3), v[1].value(), {.ignore_index = 2}).top1);
+         },
+     .oracle =
+         [](const Tensors& t) {
+           return top1_oracle({coarse(t[0]), t[1]}, 2);
+         },
+     .differentiable = false},
     {.name = "hits",
      .inputs = {{{3, 7, 5}}, {{3, 7}, Kind::index, 5}},
      .op = [](const Vars& v) { return Var(top1_correct(v[0].value(), v[1].value(), 2)); },

@@ -1,5 +1,7 @@
 #include "autograd/pointwise.h"
 #include "autograd/shape.h"
+#include "autograd/shards.h"
+#include "tensor/ops/concat.h"
 #include "tests/ops/op_row.h"
 
 namespace elinvar::test {
@@ -38,6 +40,15 @@ Tensor embedding_oracle(const Tensors& t) {
   for (int64_t i = 0; i < y.numel(); ++i)
     y.data<double>()[i] = t[0].data<double>()[t[1].data<int64_t>()[i / cols] * cols + i % cols];
   return y;
+}
+
+Var embedding_in_shards(const Var& table, const Tensor& index, int count) {
+  std::vector<Var> values;
+  for (int s = 0; s < count; ++s) {
+    const IndexShard shard = shard_of(table.dim(0), s, count);
+    values.push_back(embedding(slice(table, 0, shard.first, shard.first + shard.count), index, shard));
+  }
+  return reduce_from_shards(std::move(values), {.count = count});
 }
 
 const OpRows shape_rows({
@@ -220,6 +231,51 @@ const OpRows shape_rows({
                  "[embedding] indices must be int32 or int64, got float32"},
                 {[] { embedding(Var(Tensor::zeros({4})), Tensor::zeros({2}, DType::i32)); },
                  "[embedding] the table must be (rows, columns)"}}},
+    {.name = "embedding/shards",
+     .inputs = {{{11, 19}}, {{4, 40}, Kind::index, 7}},
+     .op = [](const Vars& v) { return embedding_in_shards(v[0], v[1].value(), 3); },
+     .oracle = embedding_oracle,
+     .large = {{{65, 200}}, {{3, 3001}, Kind::index, 60}},
+     .errors = {{[] {
+                   embedding(Var(Tensor::zeros({4, 3})), Tensor::full({2}, 9, DType::i32), {2, 4, 9});
+                 },
+                 "[embedding] index 9 at position 0 of shape (2,) is outside [0, 9)"},
+                {[] {
+                   embedding(Var(Tensor::zeros({4, 3})), Tensor::zeros({2}, DType::i32), {2, 3, 9});
+                 },
+                 "[embedding] a shard of 3 rows has a table of shape (4, 3)"},
+                {[] {
+                   embedding(Var(Tensor::zeros({4, 3})), Tensor::zeros({2}, DType::i32), {6, 4, 9});
+                 },
+                 "[embedding] rows [6, 10) are no shard of 9"}}},
+    {.name = "shards",
+     .inputs = {{{5, 7, 6}}, {{5, 7, 6}}, {{5, 7, 6}}, {{5, 7, 6}}},
+     .op =
+         [](const Vars& v) {
+           const Shards shards{.count = 3};
+           std::vector<Var> values = copy_to_shards(v[0], shards);
+           for (size_t s = 0; s < values.size(); ++s) values[s] = values[s] * v[s + 1];
+           return reduce_from_shards(std::move(values), shards);
+         },
+     .oracle =
+         [](const Tensors& t) {
+           Tensor y = Tensor::empty(t[0].shape(), DType::f64);
+           for (int64_t i = 0; i < y.numel(); ++i)
+             y.data<double>()[i] =
+                 t[0].data<double>()[i] * (t[1].data<double>()[i] + t[2].data<double>()[i] + t[3].data<double>()[i]);
+           return y;
+         },
+     .errors = {{[] { reduce_from_shards({Tensor::zeros({2})}, {.count = 2}); }, "[shards] 2 values expected, got 1"}}},
+    {.name = "shards/gathered",
+     .inputs = {{{5, 7, 6}}, {{5, 3, 6}}},
+     .op =
+         [](const Vars& v) {
+           return gather_from_shards({v[0], v[1]}, 1, {.count = 2});
+         },
+     .oracle =
+         [](const Tensors& t) {
+           return concat(std::vector<Tensor>{t[0], t[1]}, 1);
+         }},
 });
 
 }  // namespace

@@ -151,11 +151,9 @@ TEST(Documents, TheTableOfTensorNamesEveryHeader) {
 
 TEST(Documents, NumericsGivesTheConstantsOfTheCode) {
   const std::string text = text_of(kRoot / "tensor/NUMERICS.md");
-  const std::map<std::string, int64_t> constants = {{"kChunk", kChunk},
-                                                    {"kGroup", kGroup},
-                                                    {"kRowLanes", kRowLanes},
-                                                    {"kRowSegment", kRowSegment},
-                                                    {"kColumnLeaf", kColumnLeaf}};
+  const std::map<std::string, int64_t> constants = {{"kChunk", kChunk},           {"kGroup", kGroup},
+                                                    {"kRowLanes", kRowLanes},     {"kRowSegment", kRowSegment},
+                                                    {"kColumnLeaf", kColumnLeaf}, {"kMostShards", kMostShards}};
   for (const auto& [name, value] : constants)
     EXPECT_NE(text.find("`" + name + "` (" + std::to_string(value) + ")"), std::string::npos)
         << name << " is " << value;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <functional>
 
-#include "comm/reduction_tree.h"
+#include "tensor/reduction_tree.h"
 #include "tensor/base/check.h"
 #include "tools/bench/memory.h"
 #include "tools/bench/models.h"

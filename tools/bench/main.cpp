@@ -9,6 +9,7 @@
 #include "tensor/base/reason.h"
 #include "tensor/base/threads.h"
 #include "tensor/isa.h"
+#include "tensor/numerics.h"
 #include "tensor/stream.h"
 #include "tools/bench/audit.h"
 #include "tools/bench/data.h"
@@ -36,6 +37,7 @@ struct Options {
   int64_t batch = 0;
   bool recompute = false;
   Precision precision = Precision::portable;
+  std::vector<int> shards;
 };
 
 int finish(const Options& o, const bench::Report& report) {
@@ -76,6 +78,11 @@ int run(int argc, char** argv) {
   models
       ->add_option("--precision,--numerics", o.precision, "of products: portable or exact; on a GPU also bf16 or tf32")
       ->transform(CLI::CheckedTransformer(precisions).description(""));
+  models
+      ->add_option("--virtual-shards", o.shards,
+                   "numbers of virtual shards, as 1,2,4: steps of a network in each of them, in turn")
+      ->delimiter(',')
+      ->check(CLI::Range(1, kMostShards));
   auto* growth = app.add_subcommand("growth", "how the time of a step grows with the work");
   growth->add_option("tables", o.names, "the tables (default: all)")->check(CLI::IsMember(bench::growth_names()));
   auto* ledger = app.add_subcommand("ledger", "what the ledger costs beside a step");
@@ -136,10 +143,11 @@ int run(int argc, char** argv) {
   if (!o.json.empty()) report.write_to(o.json);
   if (ops->parsed()) bench::run_ops({}, o.filter, o.repeat, report);
   if (transport->parsed()) bench::run_transport(o.repeat, report);
+  const bench::TrainerOptions training{.recompute = o.recompute, .precision = o.precision};
   if (models->parsed())
     for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
-      bench::run_model(name, o.batch, {.recompute = o.recompute, .precision = o.precision}, o.warm_up, o.repeat,
-                       report);
+      if (o.shards.empty()) bench::run_model(name, o.batch, training, o.warm_up, o.repeat, report);
+      else bench::run_in_shards(name, o.batch, training, o.shards, o.warm_up, o.repeat, report);
   if (growth->parsed())
     for (const std::string& name : o.names.empty() ? bench::growth_names() : o.names)
       bench::run_growth(name, o.warm_up, o.repeat, report);

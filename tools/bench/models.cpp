@@ -1,6 +1,7 @@
 #include "tools/bench/models.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "tensor/base/check.h"
 #include "tools/bench/memory.h"
@@ -57,6 +58,29 @@ void run_model(const std::string& name, int64_t batch, const TrainerOptions& opt
   });
   report.add(options.graphs ? name + ", graphs" : name, seconds, trainer.gflop(), 0.0, trainer.items(), trainer.unit(),
              memory.figures());
+}
+
+void run_in_shards(const std::string& name, int64_t batch, const TrainerOptions& options,
+                   const std::vector<int>& shards, int warm_up, int repeat, Report& report) {
+  const ModelCase& model = model_case(name);
+  std::vector<std::unique_ptr<Trainer>> trainers;
+  for (const int count : shards) {
+    TrainerOptions own = options;
+    own.shards = count;
+    trainers.push_back(std::make_unique<Trainer>(model, batch == 0 ? model.batch : batch, own));
+  }
+  std::vector<std::vector<double>> times(shards.size()), longer(shards.size());
+  for (int round = 0; round < warm_up + repeat; ++round) {
+    std::vector<double> seconds;
+    for (const auto& trainer : trainers) seconds.push_back(seconds_of([&] { trainer->step(); }));
+    for (size_t i = 0; round >= warm_up && i < seconds.size(); ++i) {
+      times[i].push_back(seconds[i]);
+      longer[i].push_back(100 * (seconds[i] / seconds[0] - 1));
+    }
+  }
+  for (size_t i = 0; i < shards.size(); ++i)
+    report.add(fmt::format("{}, {} shards", name, shards[i]), median(times[i]), trainers[i]->gflop(), 0.0,
+               trainers[i]->items(), trainers[i]->unit(), {{"longer_percent", rounded(median(longer[i]))}});
 }
 
 }  // namespace elinvar::bench

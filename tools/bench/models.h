@@ -12,4 +12,9 @@ const ModelCase& model_case(const std::string& name);
 void run_model(const std::string& name, int64_t batch, const TrainerOptions& options, int warm_up, int repeat,
                Report& report);
 
+// The same for networks in each of these numbers of virtual shards, which take their steps in turn. Each row tells how
+// many per cent longer its steps are than the first one's, as the median over the rounds.
+void run_in_shards(const std::string& name, int64_t batch, const TrainerOptions& options,
+                   const std::vector<int>& shards, int warm_up, int repeat, Report& report);
+
 }  // namespace elinvar::bench

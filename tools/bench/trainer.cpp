@@ -27,6 +27,11 @@ Tensor random_target(const ModelCase& c, int64_t batch) {
   return y;
 }
 
+Spec in_shards(Spec spec, int shards) {
+  if (shards > 1) spec.settings["virtual_shards"] = {int64_t{shards}};
+  return spec;
+}
+
 std::unique_ptr<Network> on_device(std::unique_ptr<Network> network, Device device) {
   network->parameters.move_to(device);
   return network;
@@ -56,7 +61,7 @@ Trainer::Trainer(const ModelCase& model, int64_t batch, const TrainerOptions& op
       config_(model.is_text() ? OptimizerConfig{.kind = "adamw", .lr = 3e-4, .weight_decay = 0.01}
                               : OptimizerConfig{.kind = "sgd", .lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4}),
       network_(on_device(
-          build(model.spec,
+          build(in_shards(model.spec, options.shards),
                 {.sample = model.sample, .classes = model.classes, .dtype = model.is_text() ? DType::i32 : DType::f32},
                 0),
           options.device)),

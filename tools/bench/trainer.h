@@ -32,6 +32,7 @@ struct TrainerOptions {
   Device device = {};
   Precision precision = Precision::portable;
   bool graphs = false;  // record gradients as graphs: nn/micro_batch_graphs.h
+  int shards = 1;       // virtual shards of the network
 };
 
 // The network of a case with random data and an optimiser.

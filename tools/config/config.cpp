@@ -236,12 +236,19 @@ bool names_a_folder(const std::string& name) {
          std::ranges::none_of(name, control) && is_utf8(name);
 }
 
+// Returns the network's settings. A single virtual shard is left out, as older runs do not have this one.
+Spec model_of(const Config& config) {
+  Spec model = config.model;
+  if (config.virtual_shards() == 1) model.settings.erase("virtual_shards");
+  return model;
+}
+
 // Returns all settings by key, except these.
 std::map<std::string, std::string> settings_without(const Config& config, const std::vector<std::string>& keys) {
   std::map<std::string, std::string> all;
   for (const Section& section : sections_of(config))
     for (const auto& [key, value] : section.entries) all[section.name + "." + key] = value;
-  all["model"] = model_spec_to_toml(config.model);
+  all["model"] = model_spec_to_toml(model_of(config));
   for (const std::string& key : keys) all.erase(key);
   return all;
 }
@@ -250,6 +257,12 @@ std::map<std::string, std::string> settings_without(const Config& config, const 
 
 LedgerOptions Config::ledger_options() const {
   return {.leaves = leaves_from(ledger.leaves), .tensors_every = ledger.tensors_every};
+}
+
+int64_t Config::virtual_shards() const {
+  const auto found = model.settings.find("virtual_shards");
+  const auto* shards = found == model.settings.end() ? nullptr : std::get_if<int64_t>(&found->second.value);
+  return shards == nullptr ? 1 : *shards;
 }
 
 int default_virtual_ranks(int64_t batch_size) { return static_cast<int>(std::clamp<int64_t>(batch_size / 8, 1, 4)); }
@@ -356,7 +369,7 @@ std::vector<std::string> differences(const Config& before, const Config& now) {
     auto all = settings_without(config, kFree);
     all.erase("model");
     all["model.kind"] = TableWriter::text(config.model.kind);
-    for (const auto& [key, value] : entries_of(config.model)) all["model." + key] = value;
+    for (const auto& [key, value] : entries_of(model_of(config))) all["model." + key] = value;
     return all;
   };
   constexpr size_t kLongest = 60;  // a longer value, as of a list of layers, says nothing in a message

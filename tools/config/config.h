@@ -88,6 +88,7 @@ struct Config {
   bool fast() const { return run.numerics == "fast"; }
   bool exact() const { return run.numerics == "exact"; }
   LedgerOptions ledger_options() const;
+  int64_t virtual_shards() const;  // of the network
 };
 
 // Returns one virtual rank for each 8 samples of a batch, from 1 to 4. More let more workers share the work, but batch

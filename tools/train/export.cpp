@@ -36,7 +36,7 @@ std::string tokenizer_config(const Vocabulary& vocabulary, int64_t context) {
 
 void add_folder(const TrainingSetup& setup, const fs::path& folder, NewFiles& files) {
   const Spec& model = setup.config.model;
-  const StateDict network = setup.network->parameters.state();
+  const StateDict network = setup.network->parameters.whole_state();
   const Vocabulary* vocabulary = setup.data->vocabulary();
   PublishedFacts facts{.class_names = setup.data->class_names()};
   if (vocabulary) facts.end_of_text = vocabulary->end_of_text();
@@ -66,7 +66,7 @@ int export_weights(const ExportOptions& command) {
   const int64_t step = setup.load_network(directory);
   NewFiles files;
   if (is_folder) add_folder(setup, out, files);
-  else files.add_tensors(out, published(setup.config.model, setup.network->parameters.state()), kMetadata);
+  else files.add_tensors(out, published(setup.config.model, setup.network->parameters.whole_state()), kMetadata);
   files.commit();
   fmt::print("{}: {} parameters after step {}\n", command.out, setup.network->parameters.count(), step);
   return 0;

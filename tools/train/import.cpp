@@ -28,7 +28,7 @@ int import_weights(const ImportOptions& command) {
   check(!fs::exists(directory) || fs::is_empty(directory), "{} is not empty; choose another run directory",
         directory.string());
   TrainingSetup setup(read_config(command.config, command.overrides));
-  check_published_settings(setup.config.model, setup.network->parameters.state(), command.weights);
+  check_published_settings(setup.config.model, setup.network->parameters.whole_state(), command.weights);
   load_published(setup.config.model, *setup.network, read_published(command.weights), command.except);
   if (setup.average) setup.average->parameters.load(setup.network->parameters.state());
   const StateDict state = whole_state(setup.state(), 0, std::nullopt);

@@ -288,6 +288,7 @@ void JobProcess::open(const WorkerInfo& about) {
                              .scaling = resolved.run.scaling,
                              .kind = resolved.fast() ? kind_of_gpu(*about.environment) : "",
                              .virtual_ranks = resolved.run.virtual_ranks,
+                             .virtual_shards = resolved.virtual_shards(),
                              .config = digest(resolved),
                              .data = about.data,
                              .options = ledger},

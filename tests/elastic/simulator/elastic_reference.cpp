@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "comm/reduction_tree.h"
+#include "tensor/reduction_tree.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/state.h"
 

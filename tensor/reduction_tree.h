@@ -1,8 +1,8 @@
 #pragma once
-// The fixed binary tree over virtual ranks that combines rank gradients (NUMERICS.md, rule 18). A range of n > 1 leaves
-// is split at the largest power of two below n; a node is the element-wise sum left + right, rounded once; an absent
-// leaf (a virtual rank without samples in a short batch) passes its sibling through unchanged. The tree depends only on
-// the number of virtual ranks, so any worker may compute any part of it.
+// The fixed binary tree that adds up rank gradients over virtual ranks (NUMERICS.md, rule 18) and values over virtual
+// shards (rule 24). A range of n > 1 leaves is split at the largest power of two below n; a node is the element-wise
+// sum left + right, rounded once; an absent leaf (a virtual rank without samples in a short batch) passes its sibling
+// through unchanged. The tree depends only on the number of leaves, so any worker may compute any part of it.
 //
 // The tree has a level by level form, which is computed here: node `index` at `level` covers the leaves [index <<
 // level, (index + 1) << level), cut off at n, and its children are nodes 2 index and 2 index + 1 of the level below. If
@@ -68,6 +68,10 @@ class TreeReducer {
   size_t missing_ = 0;                      // of an open leaf's values
   std::vector<Tensor> used_;                // tensors that were added into others
 };
+
+// Returns the root of the tree over these leaves, all present; a single leaf is returned as it is. Adds in place where
+// TreeReducer does.
+Tensor tree_sum(std::vector<Tensor> leaves);
 
 // Whether [begin, end) is a node of the tree over `leaves` leaves.
 bool is_node(int begin, int end, int leaves);

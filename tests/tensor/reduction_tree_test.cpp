@@ -1,4 +1,4 @@
-#include "comm/reduction_tree.h"
+#include "tensor/reduction_tree.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "comm/reduction_tree.h"
+#include "tensor/reduction_tree.h"
 
 #include <algorithm>
 #include <bit>
@@ -112,6 +112,16 @@ std::vector<Tensor> TreeReducer::take_root() {
   std::vector<Tensor> root = std::move(stack_[0].values);
   stack_.clear();
   return root;
+}
+
+Tensor tree_sum(std::vector<Tensor> leaves) {
+  TreeReducer reducer(static_cast<int>(leaves.size()));
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    std::vector<Tensor> leaf(1);
+    leaf[0] = std::move(leaves[i]);
+    reducer.add(static_cast<int>(i), std::move(leaf));
+  }
+  return std::move(reducer.take_root()[0]);
 }
 
 }  // namespace elinvar

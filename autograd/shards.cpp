@@ -1,0 +1,97 @@
+#include "autograd/shards.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "tensor/base/check.h"
+#include "tensor/ops/concat.h"
+#include "tensor/reduction_tree.h"
+
+namespace elinvar {
+namespace {
+
+class AllShardsHere : public ShardGroup {
+ public:
+  ShardRange own(int count) const override { return {0, count}; }
+  Tensor sum(std::vector<Tensor> values, int) override { return tree_sum(std::move(values)); }
+  std::vector<Tensor> gather(std::vector<Tensor> values, int) override { return values; }
+};
+
+void check_values(size_t values, const Shards& shards) {
+  check(static_cast<int>(values) == shards.own().size(), "[shards] {} values expected, got {}", shards.own().size(),
+        values);
+}
+
+// Sums are float32; the sum of bfloat16 values is rounded once.
+Tensor sum_of_shards(std::vector<Tensor> values, const Shards& shards) {
+  const DType type = values.at(0).dtype();
+  if (type == DType::bf16)
+    for (Tensor& value : values) value = value.to(DType::f32);
+  return shards.group->sum(std::move(values), shards.count).to(type);
+}
+
+}  // namespace
+
+ShardGroup& all_shards_here() {
+  static AllShardsHere group;
+  return group;
+}
+
+// The copies' gradients are kept, and summed when the sweep reaches the node between them and x. For that node one of
+// them counts as its gradient.
+std::vector<Var> copy_to_shards(const Var& x, const Shards& shards) {
+  if (shards.count == 1) return {x};
+  const auto size = static_cast<size_t>(shards.own().size());
+  const auto gradients = std::make_shared<std::vector<Tensor>>(size);
+  const Var source = record(x.value(), {x}, [gradients, shards](Tensor any) {
+    std::vector<Tensor> all = std::move(*gradients);
+    for (Tensor& gradient : all)
+      if (!gradient.defined()) gradient = Tensor::zeros(any.shape(), any.dtype(), any.device());
+    any = {};  // the sum may be made in place
+    return std::vector<Tensor>{sum_of_shards(std::move(all), shards)};
+  });
+  std::vector<Var> copies;
+  for (size_t i = 0; i < size; ++i)
+    copies.push_back(record(x.value(), {source}, [gradients, i](const Tensor& dy) {
+      const bool first = std::ranges::none_of(*gradients, &Tensor::defined);
+      (*gradients)[i] = dy;
+      return std::vector<Tensor>{first ? dy : Tensor{}};
+    }));
+  return copies;
+}
+
+Var reduce_from_shards(std::vector<Var> values, const Shards& shards) {
+  check_values(values.size(), shards);
+  if (shards.count == 1) return values[0];
+  std::vector<Tensor> parts;
+  for (Var& value : values) {
+    parts.push_back(value.value());
+    value = Var(value.node());  // without the tensor, so that the sum may be made in place
+  }
+  const size_t size = values.size();
+  return record(sum_of_shards(std::move(parts), shards), std::move(values),
+                [size](const Tensor& dy) { return std::vector<Tensor>(size, dy); });
+}
+
+Var gather_from_shards(const std::vector<Var>& values, int dim, const Shards& shards) {
+  check_values(values.size(), shards);
+  if (shards.count == 1) return values[0];
+  std::vector<Tensor> parts;
+  for (const Var& value : values) parts.push_back(value.value());
+  parts = shards.group->gather(std::move(parts), shards.count);
+  int64_t begin = 0;
+  for (int s = 0; s < shards.own().begin; ++s) begin += parts[static_cast<size_t>(s)].dim(dim);
+  std::vector<int64_t> extents;
+  for (const Var& value : values) extents.push_back(value.dim(dim));
+  return record(concat(parts, dim), values, [begin, extents, dim](const Tensor& dy) {
+    std::vector<Tensor> grads;
+    for (int64_t at = begin; const int64_t extent : extents) {
+      grads.push_back(dy.slice(dim, at, at + extent));
+      at += extent;
+    }
+    return grads;
+  });
+}
+
+}  // namespace elinvar

@@ -1,0 +1,57 @@
+#pragma once
+// Virtual shards (NUMERICS.md, rule 24). A branch of a network consists of V functions of one input, each with tensors
+// of its own; the branch's value is the sum of theirs, added up in the tree of rule 18. copy_to_shards() and
+// reduce_from_shards() are the f and g of Megatron-LM (Shoeybi et al., arXiv:1909.08053) with that tree:
+//
+//   std::vector<Var> inputs = copy_to_shards(x, shards), values;
+//   for (size_t i = 0; i < inputs.size(); ++i) values.push_back(linear(act(linear(inputs[i], a[i])), b[i]));
+//   const Var y = reduce_from_shards(std::move(values), shards);
+//
+// V is part of the result, but the ShardGroup is not: it decides which shards are computed here, and how the values of
+// all of them are combined.
+#include <vector>
+
+#include "autograd/var.h"
+
+namespace elinvar {
+
+// The shards that a process computes: [begin, end).
+struct ShardRange {
+  int begin = 0, end = 1;
+  int size() const { return end - begin; }
+};
+
+// Combines the values of all shards of one micro-batch. Values are in the order of their shards; those passed are the
+// ones that own() tells for `count` shards. All processes of a group call the same functions in the same order and get
+// the same results.
+class ShardGroup {
+ public:
+  virtual ~ShardGroup() = default;
+  virtual ShardRange own(int count) const = 0;
+  // Returns the sum over all shards by the tree of rule 18 (tensor/reduction_tree.h). May add in place.
+  virtual Tensor sum(std::vector<Tensor> values, int count) = 0;
+  // Returns the values of all shards, whose shapes may differ.
+  virtual std::vector<Tensor> gather(std::vector<Tensor> values, int count) = 0;
+};
+
+// The group of a process that computes all shards.
+ShardGroup& all_shards_here();
+
+// The shards of a branch.
+struct Shards {
+  int count = 1;
+  ShardGroup* group = &all_shards_here();
+
+  ShardRange own() const { return count == 1 ? ShardRange{} : group->own(count); }
+};
+
+// Returns x once for each shard that is computed here. The gradient of x is the sum of the gradients of all shards.
+std::vector<Var> copy_to_shards(const Var& x, const Shards& shards);
+
+// Returns the sum of the values of all shards, of which `values` are those that are computed here.
+Var reduce_from_shards(std::vector<Var> values, const Shards& shards);
+
+// Returns the values of all shards, joined along `dim`.
+Var gather_from_shards(const std::vector<Var>& values, int dim, const Shards& shards);
+
+}  // namespace elinvar

@@ -1,0 +1,66 @@
+#pragma once
+// Linear layers whose parameters are cut into virtual shards (NUMERICS.md, rules 24 and 25). With one shard they are
+// those of nn/linear.h, op by op.
+//
+//   std::vector<Linear> up = column_linear(scope / "up", channels, hidden, init, Cut{.shards = V, .things = hidden});
+//   RowLinear down(scope / "down", hidden, channels, init, Cut{.shards = V, .things = hidden});
+//   Var y = down(x, context, [&](const Var& x, size_t s) { return relu(up[s](x)); });
+#include <vector>
+
+#include "autograd/pointwise.h"
+#include "autograd/shards.h"
+#include "nn/linear.h"
+#include "nn/network.h"
+
+namespace elinvar {
+
+// Creates a linear layer in shards of its outputs: W (out, in) and b (out) are cut by rows.
+inline std::vector<Linear> column_linear(const Scope& scope, int64_t in, int64_t out, const LinearInit& init,
+                                         const Cut& cut) {
+  std::vector<Linear> layers(static_cast<size_t>(cut.shards));
+  const std::vector<Var> weights = scope.shards("weight", {out, in}, init.weight, cut);
+  for (size_t s = 0; s < layers.size(); ++s) layers[s].weight = weights[s];
+  if (!init.bias) return layers;
+  const std::vector<Var> biases = scope.shards("bias", {out}, bias_init(init, in), cut);
+  for (size_t s = 0; s < layers.size(); ++s) layers[s].bias = biases[s];
+  return layers;
+}
+
+// Applies such a layer alone, and joins the outputs of all shards: x (.., in) -> (.., out).
+inline Var joined_columns(const std::vector<Linear>& layers, const Var& x, const Context& context) {
+  const Shards shards = context.shards(static_cast<int>(layers.size()));
+  std::vector<Var> values = copy_to_shards(x, shards);
+  auto s = static_cast<size_t>(shards.own().begin);
+  for (Var& value : values) value = layers[s++](value);
+  return gather_from_shards(values, -1, shards);
+}
+
+// A linear layer in shards of its inputs, the end of a branch: W (out, in) is cut by columns, and b is added once to
+// the sum of all shards.
+struct RowLinear {
+  std::vector<Var> weights;
+  Var bias;
+
+  RowLinear() = default;
+  RowLinear(const Scope& scope, int64_t in, int64_t out, const LinearInit& init, const Cut& cut)
+      : weights(scope.shards("weight", {out, in}, init.weight, cut.along(1))) {
+    if (init.bias) bias = scope.parameter("bias", {out}, bias_init(init, in));
+  }
+
+  // branch(x, s) returns the input of shard s, (.., in_s), from the input of the branch -> (.., out).
+  template <class Branch>
+  Var operator()(const Var& x, const Context& context, Branch branch) const {
+    if (weights.size() == 1) return linear(branch(x, size_t{0}), weights[0], bias);
+    const Shards shards = context.shards(static_cast<int>(weights.size()));
+    std::vector<Var> values = copy_to_shards(x, shards);
+    auto s = static_cast<size_t>(shards.own().begin);
+    for (Var& value : values) {
+      value = linear(branch(value, s), weights[s]);
+      ++s;
+    }
+    const Var y = reduce_from_shards(std::move(values), shards);
+    return bias.defined() ? y + bias : y;
+  }
+};
+
+}  // namespace elinvar

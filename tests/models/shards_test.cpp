@@ -1,0 +1,248 @@
+// Networks in virtual shards (NUMERICS.md, rules 24 to 27): the same function as without shards, and the same bits
+// whoever computes which shards.
+#include "autograd/shards.h"
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <thread>
+
+#include "models/build.h"
+#include "nn/clip.h"
+#include "nn/micro_batch.h"
+#include "nn/optimizer.h"
+#include "tensor/isa.h"
+#include "tensor/reduction_tree.h"
+#include "tensor/stream.h"
+#include "tests/models/hashed_inputs.h"
+#include "tests/support/bits.h"
+
+namespace elinvar {
+namespace {
+
+using test::same_bits;
+using SettingsOf = std::map<std::string, Value>;
+
+const InputInfo kSequences{.sample = {12}, .classes = 53, .dtype = DType::i32};
+
+std::unique_ptr<Network> network_in(int shards, const std::string& kind, SettingsOf settings) {
+  if (shards > 0) settings["virtual_shards"] = int64_t{shards};
+  return build(elinvar::spec(kind, std::move(settings)), kSequences, 1);
+}
+
+SettingsOf eight_heads(const std::string& kind, int64_t layers) {
+  SettingsOf settings = {{"layers", layers}, {"heads", int64_t{8}}, {"channels", int64_t{64}}, {"dropout", 0.1}};
+  if (kind == "llama")
+    settings["heads"] = int64_t{16}, settings["kv_heads"] = int64_t{8}, settings["hidden"] = int64_t{45};
+  return settings;
+}
+
+Tensor some_input() { return integers<int32_t>("input", {3, 12}, 53); }
+Tensor some_target() {
+  Tensor target = integers<int64_t>("target", {3, 12}, 53);
+  target.data<int64_t>()[5] = -100;
+  return target;
+}
+
+const LossOptions kSmoothed{.label_smoothing = 0.1};
+
+MicroBatchResult gradient_of(Network& network, bool recompute = false) {
+  return micro_batch_gradient(network, some_input(), some_target(), kSmoothed, {.seed = 1}, recompute);
+}
+
+StateDict gradients_of_wholes(const Network& network, const std::vector<Tensor>& gradients) {
+  Parameters holder;
+  for (const Parameter& p : network.parameters.list) {
+    holder.list.push_back(p);
+    holder.list.back().var = Var(gradients[holder.list.size() - 1]);
+  }
+  return holder.whole_state();
+}
+
+double largest_difference(const Tensor& a, const Tensor& b) {
+  double worst = 0, largest = 1e-30;
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    worst = std::max(worst, std::abs(double{a.data<float>()[i]} - b.data<float>()[i]));
+    largest = std::max(largest, std::abs(double{b.data<float>()[i]}));
+  }
+  return worst / largest;
+}
+
+class ShardedNetworks : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(, ShardedNetworks, testing::Values("gpt", "llama"),
+                         [](const auto& kind) { return kind.param; });
+
+TEST_P(ShardedNetworks, HaveTheInitialValuesAndNearlyTheGradientsOfTheWhole) {
+  const auto whole = network_in(0, GetParam(), eight_heads(GetParam(), 2));
+  const MicroBatchResult expected = gradient_of(*whole);
+  const StateDict wanted = gradients_of_wholes(*whole, expected.gradients);
+  for (const int shards : {1, 2, 3, 5, 8}) {
+    SCOPED_TRACE(shards);
+    const auto network = network_in(shards, GetParam(), eight_heads(GetParam(), 2));
+    EXPECT_EQ(digest(network->parameters.whole_state()), digest(whole->parameters.state()));
+    const MicroBatchResult found = gradient_of(*network);
+    EXPECT_NEAR(found.loss_sum, expected.loss_sum, 1e-6 * expected.loss_sum);
+    EXPECT_EQ(found.count, expected.count);
+    EXPECT_EQ(found.correct, expected.correct);
+    const StateDict gradients = gradients_of_wholes(*network, found.gradients);
+    ASSERT_EQ(gradients.size(), wanted.size());
+    for (const auto& [name, gradient] : gradients) {
+      // Adding a constant to all keys of a head changes no softmax, so the gradient of their bias is noise.
+      const bool noise = name.ends_with("c_attn.bias");
+      EXPECT_LE(largest_difference(gradient, wanted.at(name)), noise ? 1e-4 : 1e-5) << name;
+      EXPECT_TRUE(shards > 1 || same_bits(gradient, wanted.at(name))) << name;
+    }
+  }
+}
+
+TEST_P(ShardedNetworks, RecomputeTheSameBits) {
+  const auto network = network_in(3, GetParam(), eight_heads(GetParam(), 2));
+  const MicroBatchResult once = gradient_of(*network), twice = gradient_of(*network, /*recompute=*/true);
+  EXPECT_EQ(once.loss_sum, twice.loss_sum);
+  for (size_t i = 0; i < once.gradients.size(); ++i) EXPECT_TRUE(same_bits(once.gradients[i], twice.gradients[i]));
+}
+
+// What threads that stand for processes send each other: the roots of the maximal nodes that each has reduced.
+struct Post {
+  explicit Post(size_t members) : sent(members), barrier(static_cast<std::ptrdiff_t>(members)) {}
+  std::vector<std::vector<Subtree>> sent;
+  std::barrier<> barrier;
+};
+
+class PostedShards : public ShardGroup {
+ public:
+  PostedShards(Post& post, size_t member, ShardRange range) : post_(post), member_(member), range_(range) {}
+
+  ShardRange own(int) const override { return range_; }
+  Tensor sum(std::vector<Tensor> values, int count) override {
+    TreeReducer own(count);
+    for (int s = range_.begin; s < range_.end; ++s)
+      own.add(s, {std::move(values[static_cast<size_t>(s - range_.begin)])});
+    TreeReducer all(count);
+    for (Subtree& subtree : exchange(own.subtrees())) all.add(std::move(subtree));
+    return all.take_root()[0];
+  }
+  std::vector<Tensor> gather(std::vector<Tensor> values, int) override {
+    std::vector<Subtree> leaves;
+    for (Tensor& value : values) leaves.push_back({0, 0, {std::move(value)}});
+    std::vector<Tensor> all;
+    for (Subtree& leaf : exchange(leaves)) all.push_back(std::move(leaf.values[0]));
+    return all;
+  }
+
+ private:
+  std::vector<Subtree> exchange(const std::vector<Subtree>& own) {
+    post_.sent[member_] = own;
+    post_.barrier.arrive_and_wait();
+    std::vector<Subtree> all;
+    for (const std::vector<Subtree>& of_member : post_.sent)
+      for (const Subtree& subtree : of_member) all.push_back({subtree.begin, subtree.end, {subtree.values[0].clone()}});
+    post_.barrier.arrive_and_wait();
+    return all;
+  }
+
+  Post& post_;
+  size_t member_;
+  ShardRange range_;
+};
+
+struct LossAndGradients {
+  Tensor loss;
+  std::vector<Tensor> gradients;  // undefined for shards of others
+};
+
+LossAndGradients computed_with(Network& network, ShardGroup& group) {
+  Context context{.training = true, .rng = {.seed = 1}, .statistics = {}, .group = &group};
+  const Var loss = cross_entropy(network.sharded_logits(some_input(), context), some_target(), kSmoothed).loss;
+  backward(loss);
+  LossAndGradients result{loss.value(), {}};
+  for (const Parameter& p : network.parameters.list) result.gradients.push_back(p.var.grad());
+  return result;
+}
+
+// Cuts the shards before each s whose bit s - 1 is set.
+std::vector<ShardRange> ranges_of(int shards, unsigned cuts) {
+  std::vector<ShardRange> ranges;
+  int begin = 0;
+  for (int s = 1; s <= shards; ++s)
+    if (s == shards || (cuts >> (s - 1) & 1u)) ranges.push_back({std::exchange(begin, s), s});
+  return ranges;
+}
+
+TEST_P(ShardedNetworks, HaveTheSameBitsWhoeverComputesWhichShards) {
+  for (const int shards : {2, 3, 5, 8}) {
+    const auto make = [&] { return network_in(shards, GetParam(), eight_heads(GetParam(), 1)); };
+    const LossAndGradients expected = computed_with(*make(), all_shards_here());
+    for (unsigned cuts = 0; cuts < 1u << (shards - 1); ++cuts) {
+      const std::vector<ShardRange> ranges = ranges_of(shards, cuts);
+      Post post(ranges.size());
+      std::vector<LossAndGradients> found(ranges.size());
+      {
+        std::vector<std::jthread> threads;
+        for (size_t m = 0; m < ranges.size(); ++m)
+          threads.emplace_back([&, m] {
+            CpuStream stream(1);
+            const StreamScope scope(stream);
+            PostedShards group(post, m, ranges[m]);
+            found[m] = computed_with(*make(), group);
+          });
+      }
+      const std::vector<Parameter> parameters = make()->parameters.list;
+      for (size_t m = 0; m < ranges.size(); ++m) {
+        EXPECT_TRUE(same_bits(found[m].loss, expected.loss)) << shards << " shards, cuts " << cuts;
+        for (size_t i = 0; i < parameters.size(); ++i) {
+          const Parameter& p = parameters[i];
+          const bool own = p.cut.shards == 1 || (p.shard >= ranges[m].begin && p.shard < ranges[m].end);
+          ASSERT_EQ(found[m].gradients[i].defined(), own) << p.name;
+          EXPECT_TRUE(!own || same_bits(found[m].gradients[i], expected.gradients[i]))
+              << p.name << ", " << shards << " shards, cuts " << cuts;
+        }
+      }
+    }
+  }
+}
+
+// Trains for four steps and returns the digest of the parameters.
+std::string trained(Network& network, const OptimizerConfig& config) {
+  Parameters& parameters = network.parameters;
+  exempt_from_decay(parameters, std::vector<std::string>{"vectors"});
+  const auto optimizer = make_optimizer(config, parameters);
+  for (int64_t step = 0; step < 4; ++step) {
+    const MicroBatchResult result = micro_batch_gradient(network, some_input(), some_target(), kSmoothed,
+                                                         {.seed = 1, .step = static_cast<uint32_t>(step)});
+    optimizer->step(parameters, result.gradients, config.lr, step,
+                    clip_by_global_norm(result.gradients, config.clip_norm).scale);
+  }
+  return digest(parameters.state()).hex();
+}
+
+void expect_trained(const std::string& expected, int shards, const std::string& kind, const SettingsOf& settings,
+                    const OptimizerConfig& config) {
+  const Isa before = current_isa();
+  for (const Isa isa : available_isas())
+    for (const int threads : {1, 3}) {
+      set_isa(isa);
+      CpuStream stream(threads);
+      const StreamScope scope(stream);
+      EXPECT_EQ(trained(*network_in(shards, kind, settings), config), expected) << name_of(isa) << ", " << threads;
+    }
+  set_isa(before);
+}
+
+TEST(ShardedTraining, OfAGptHasKnownBits) {
+  const SettingsOf settings = {
+      {"layers", int64_t{2}}, {"heads", int64_t{6}}, {"channels", int64_t{48}}, {"dropout", 0.1}};
+  expect_trained("8886a1344c7e258aa10224abb492a3cf", 4, "gpt", settings,
+                 {.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1, .clip_norm = 1.0});
+}
+
+TEST(ShardedTraining, OfALlamaHasKnownBits) {
+  const SettingsOf settings = {{"layers", int64_t{2}},    {"heads", int64_t{8}},   {"kv_heads", int64_t{4}},
+                               {"channels", int64_t{48}}, {"hidden", int64_t{50}}, {"tied_head", true},
+                               {"qkv_bias", true}};
+  expect_trained("eb12e81be779a495eaa007658a6e4ff6", 3, "llama", settings,
+                 {.kind = "lamb", .lr = 3e-3, .weight_decay = 0.1, .clip_norm = 1.0});
+}
+
+}  // namespace
+}  // namespace elinvar
