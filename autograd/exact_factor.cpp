@@ -46,8 +46,9 @@ Quantized ExactFactor::of_channels() const {
 }
 
 Quantized ExactFactor::of_rows() const {
-  if (!origin_.x.defined()) return pair_rows(of_channels());
-  return pair_affine_rows(origin_.x.reshape(shape_), origin_.a, origin_.b, origin_.relu, kept_->rows, kept_->channels);
+  if (!origin_.compute) return pair_rows(*kept_);
+  const Tensor x = (origin_.x.defined() ? origin_.x : origin_.compute()).reshape(shape_);
+  return pair_affine_rows(x, origin_.a, origin_.b, origin_.relu, kept_->rows, kept_->channels);
 }
 
 QuantizedBoth rounded_gradient(const Tensor& dy, bool of_x, const Tensor& weight_rows, bool of_w,

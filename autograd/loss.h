@@ -35,7 +35,7 @@ Var cross_entropy(const Var& logits, const Targets& targets, const CrossEntropyO
 // Logits (.., classes) in shards of the classes (NUMERICS.md, rules 25 and 26).
 struct ShardedLogits {
   std::vector<Var> parts;  // of the shards that are computed here
-  Shards shards;
+  Shards shards = {};
   int64_t classes = 0;
 };
 Var joined(const ShardedLogits& logits);  // (.., classes)

@@ -41,7 +41,7 @@ class Network {
   virtual Var forward(const Tensor& input, Context& context) const = 0;
   // The same logits in shards of the classes, if the network computes them so; otherwise in one.
   virtual ShardedLogits sharded_logits(const Tensor& input, Context& context) const {
-    return {{forward(input, context)}};
+    return {.parts = {forward(input, context)}};
   }
   // Whether the network supports context.cache.
   virtual bool continues() const { return false; }

@@ -61,7 +61,8 @@ Quantized quantize_rows(const Tensor& x, const Tensor& against);
 // memory.
 Quantized quantize_affine_rows(const Tensor& x, const Tensor& a, const Tensor& b, bool relu, const Tensor& against);
 
-// pair_rows() of the result of quantize_affine_rows that had these exponents, from the same x, a and b.
+// pair_rows() of the result of quantize_affine_rows that had these exponents, from the same x, a and b, in one pass; of
+// quantize_rows if a and b are undefined.
 Quantized pair_affine_rows(const Tensor& x, const Tensor& a, const Tensor& b, bool relu, const Tensor& rows,
                            const Tensor& channels);
 

@@ -443,7 +443,7 @@ void pair_affine_rows(CpuStream& stream, const PairAffineRowsArgs& a) {
   const Relative relative(In{against.data(), DType::i32}, channels);
   const std::vector<float> scale = repeated(relative.scale, positions), factors = repeated(a.a, channels, positions),
                            terms = repeated(a.b, channels, positions);
-  const AffineOf of{factors.data(), terms.data(), a.relu};
+  const AffineOf of{a.a.data ? factors.data() : nullptr, terms.data(), a.relu};
   int32_t* const to = a.pairs_of_rows.as<int32_t>();
   const int64_t step = std::ssize(scale), row = positions * channels, pieces = step ? (row + step - 1) / step : 0;
   stream.parallel_for((a.rows + 1) / 2 * pieces, kPiece / (step + 1) + 1, [&](int64_t begin, int64_t end) {
@@ -535,14 +535,19 @@ Quantized pair_affine_rows_of(const Tensor& given, const Tensor& given_a, const 
   constexpr const char* kName = "pair_affine_rows";
   const Tensor x = check_rows(kName, given);
   const int64_t rows = x.dim(0), positions = x.dim(1), channels = x.dim(2);
-  const Tensor a = operand(kName, "a", given_a, {channels}, x), b = operand(kName, "b", given_b, {channels}, x);
+  check(given_a.defined() == given_b.defined(), "[{}] both a and b, or neither, expected", kName);
+  const auto factor = [&](const char* name, const Tensor& t) {
+    return t.defined() ? operand(kName, name, t, {channels}, x) : t;
+  };
+  const Tensor a = factor("a", given_a), b = factor("b", given_b);
+  const auto in_if_given = [](const Tensor& t) { return t.defined() ? in(t) : In{}; };
   Quantized y{.q = Tensor::empty({(rows + 1) / 2, positions, channels}, DType::i32, x.device()),
               .rows = check_against(kName, row_exponents, rows, x),
               .channels = check_against(kName, channel_exponents, channels, x),
               .pairs = Pairs::rows};
   on(x.device(), [&](auto& stream) {
-    pair_affine_rows(stream, PairAffineRowsArgs{in(x), in(a), in(b), in(y.rows), in(y.channels), elinvar::out(y.q),
-                                                rows, positions, channels, relu});
+    pair_affine_rows(stream, PairAffineRowsArgs{in(x), in_if_given(a), in_if_given(b), in(y.rows), in(y.channels),
+                                                elinvar::out(y.q), rows, positions, channels, relu});
   });
   return y;
 }

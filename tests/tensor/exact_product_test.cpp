@@ -118,6 +118,8 @@ TEST_P(ExactProducts, RoundFunctionsOfAFactorAndBothWaysAlike) {
           expect_same("rows", quantize_affine_rows(here, factors, terms, relu, sent(against)), rows);
           expect_same("pairs", pair_affine_rows(here, factors, terms, relu, sent(rows.rows), sent(rows.channels)),
                       pairs);
+          expect_same("pairs of x itself",
+                      pair_affine_rows(here, {}, {}, false, sent(as_is.rows), sent(as_is.channels)), pair_rows(as_is));
           const QuantizedBoth both = quantize_both(here, sent(against), sent(of_rows));
           expect_same("both, rows", both.rows, as_is);
           expect_same("both, channels", both.channels, channels);

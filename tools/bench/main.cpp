@@ -145,9 +145,10 @@ int run(int argc, char** argv) {
   if (transport->parsed()) bench::run_transport(o.repeat, report);
   const bench::TrainerOptions training{.recompute = o.recompute, .precision = o.precision};
   if (models->parsed())
-    for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
+    for (const std::string& name : o.names.empty() ? bench::model_names() : o.names) {
       if (o.shards.empty()) bench::run_model(name, o.batch, training, o.warm_up, o.repeat, report);
       else bench::run_in_shards(name, o.batch, training, o.shards, o.warm_up, o.repeat, report);
+    }
   if (growth->parsed())
     for (const std::string& name : o.names.empty() ? bench::growth_names() : o.names)
       bench::run_growth(name, o.warm_up, o.repeat, report);
