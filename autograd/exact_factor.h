@@ -9,7 +9,7 @@
 namespace elinvar {
 
 // What is kept of x between the passes: its origin, from which it is rounded again, or else the rounded numbers.
-// Several products of one x keep the same numbers if their weights' exponents are equal.
+// On CPUs, several products of one x keep the same numbers if their weights' exponents are equal.
 class ExactFactor {
  public:
   // Rounds x, seen as `shape` (rows, positions, channels), against the exponents of a weight's channels. `rounded`

@@ -52,12 +52,14 @@ std::vector<Var> copy_to_shards(const Var& x, const Shards& shards) {
     return std::vector<Tensor>{sum_of_shards(std::move(all), shards)};
   });
   std::vector<Var> copies;
-  for (size_t i = 0; i < size; ++i)
+  for (size_t i = 0; i < size; ++i) {
     copies.push_back(record(x.value(), {source}, [gradients, i](const Tensor& dy) {
       const bool first = std::ranges::none_of(*gradients, &Tensor::defined);
       (*gradients)[i] = dy;
       return std::vector<Tensor>{first ? dy : Tensor{}};
     }));
+    copies.back().share_rounded(source);
+  }
   return copies;
 }
 

@@ -26,7 +26,7 @@ struct Var::Node {
   uint64_t id = 0;   // order of creation
   std::vector<std::shared_ptr<Node>> inputs;
   Backward backward;
-  std::weak_ptr<const Quantized> rounded;
+  std::shared_ptr<std::weak_ptr<const Quantized>> rounded;  // made when it is needed
 
   // A graph that was never swept is destroyed here one node at a time: recursive destructors would need as much stack
   // as the graph is deep.
@@ -106,7 +106,12 @@ void Var::clear_grad() {
 }
 std::weak_ptr<const Quantized>* Var::rounded() const {
   check(defined(), "[autograd] the variable is undefined");
-  return node_->leaf ? nullptr : &node_->rounded;
+  if (node_->leaf) return nullptr;
+  if (!node_->rounded) node_->rounded = std::make_shared<std::weak_ptr<const Quantized>>();
+  return node_->rounded.get();
+}
+void Var::share_rounded(const Var& equal) {
+  if (equal.rounded()) node_->rounded = equal.node_->rounded;
 }
 bool Var::requires_grad() const { return defined() && node_->requires_grad; }
 

@@ -69,7 +69,7 @@ Quantized pair_affine_rows(const Tensor& x, const Tensor& a, const Tensor& b, bo
 // Rounds each channel of x (R, P, C) for sums over rows and positions; `against` (R). Pairs are of rows.
 Quantized quantize_channels(const Tensor& x, const Tensor& against);
 
-// quantize_rows(x, against_channels) and quantize_channels(x, against_rows), which read x together.
+// quantize_rows(x, against_channels) and quantize_channels(x, against_rows), which CPUs compute in one pass over x.
 struct QuantizedBoth {
   Quantized rows, channels;
   ELINVAR_FIELDS(rows, channels)

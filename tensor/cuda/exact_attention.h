@@ -21,6 +21,7 @@ using Rows = MatrixOperand<true, uint32_t>;
 using RowPairs = MatrixOperand<false, uint32_t>;
 using ScoreSums = ExactSums<kSide, kOthers, true, true>;
 using ResultSums = ExactSums<kSide, kSide, true, false>;
+static_assert(kChunk <= ScoreSums::kShortSum && kSide <= ResultSums::kShortSum && kMostKeys <= ResultSums::kMostTerms);
 
 // Tiles in shared memory: a factor that is kept, or weights; rows of others; the same in pairs of rows. Functions take
 // the index of a tile's first word in dynamic_shared(), as copies do.
@@ -148,10 +149,10 @@ __device__ void add_product(Sums& sums, int a, int b) {
   sums.add(words + a, words + b);
 }
 
-// out = rows kept, with exponents of_row(r), times rows [j0, j0 + kOthers) of y. All threads of a block call it. It
-// awaits earlier copies, and ends with a barrier.
+// out = rows kept, with exponents row_exponent(r), times rows [j0, j0 + kOthers) of y. All threads of a block call it.
+// It awaits earlier copies, and ends with a barrier.
 template <int kWidth, class Exponent>
-__device__ void score(int kept, Exponent of_row, const ExactHead& y, int j0, int size, int tiles,
+__device__ void score(int kept, Exponent row_exponent, const ExactHead& y, int j0, int size, int tiles,
                       Numbers<ScoreSums>& out) {
   const int pairs = (size + 1) / 2;
   // Numbers of rows that do not exist are those of others.
@@ -165,10 +166,11 @@ __device__ void score(int kept, Exponent of_row, const ExactHead& y, int j0, int
     add_product(sums, kept + step * kWordsOf<Factor>, tiles + step % 2 * kWordsOf<Others>);
   }
   __syncthreads();
-  int32_t of_column[ScoreSums::kColumns];
+  int32_t column_exponents[ScoreSums::kColumns];
 #pragma unroll
-  for (int c = 0; c < ScoreSums::kColumns; ++c) of_column[c] = y.exponent(j0 + ScoreSums::column(c));
-  each<ScoreSums>([&](int r, int c) { out[r][c] = scaled(sums.short_sum(r, c), of_row(r) + of_column[c]); });
+  for (int c = 0; c < ScoreSums::kColumns; ++c) column_exponents[c] = y.exponent(j0 + ScoreSums::column(c));
+  each<ScoreSums>(
+      [&](int r, int c) { out[r][c] = scaled(sums.short_sum(r, c), row_exponent(r) + column_exponents[c]); });
 }
 
 // Begins to copy rows [first, first + kOthers) of y, of which y_rows exist, in pairs: columns from c0 on.
@@ -231,6 +233,15 @@ inline bool heads_in_fours(const AttentionShape& s, std::initializer_list<Quanti
 // The grid of a kernel whose blocks share a Shared and the channels of so many sets of rows.
 template <class Shared>
 Grid grid_of(int64_t heads, int64_t rows, int64_t size, int sets) {
+#ifdef __CUDACC__
+  int device = 0, most = 0;
+  check_launch("exact attention", cudaGetDevice(&device));
+  check_launch("exact attention", cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  const auto largest = (most - static_cast<int>(sizeof(Shared))) / (sets * static_cast<int>(sizeof(Factor))) * 32;
+  if (size > largest)
+    throw UsageError("[exact_attention] this GPU takes heads of at most " + std::to_string(largest) +
+                     " elements, got " + std::to_string(size) + "; use --device cpu, or portable numerics");
+#endif
   return {.blocks = blocks_of(heads, rows, size),
           .threads = kThreads,
           .shared = sizeof(Shared) + static_cast<size_t>(sets * steps_of(size)) * sizeof(Factor)};

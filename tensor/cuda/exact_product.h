@@ -78,12 +78,14 @@ class ExactSums {
   __device__ static int row(int r) { return row() + 16 * (r / 2) + 8 * (r % 2) + lane_group(); }
   __device__ static int column(int c) { return col() + 8 * (c / 2) + 2 * lane_in_group() + c % 2; }
 
-  // A sum of at most 66,000 terms: that of the products of lower bytes is below 2^32.
+  // A sum of at most kMostTerms: that of the products of lower bytes is below 2^32.
+  static constexpr int64_t kMostTerms = 66000;
   __device__ int64_t sum(int r, int c) const {
     return int64_t{at(high_, r, c)} * (1 << 16) + int64_t{at(middle_, r, c)} * (1 << 8) +
            static_cast<uint32_t>(at(low_, r, c));
   }
-  // A sum of at most 512 terms, rounded to float32: a multiple of 2^12 that float32 holds, plus the rest.
+  // A sum of at most kShortSum terms, rounded to float32: a multiple of 2^12 that float32 holds, plus the rest.
+  static constexpr int64_t kShortSum = 512;
   __device__ float short_sum(int r, int c) const {
     const int32_t low = at(low_, r, c), middle = at(middle_, r, c) + (low >> 8);
     return std::fma(static_cast<float>(at(high_, r, c) * (1 << 4) + (middle >> 4)), 4096.0f,

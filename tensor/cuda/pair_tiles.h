@@ -67,7 +67,7 @@ class PairCopier {
   }
 
   // Begins to copy the tile that starts `by` steps after the last one, at first after k, to the word `to` of
-  // dynamic_shared(). Of its steps `steps` exist; others are zero.
+  // dynamic_shared(). Steps from `steps` on do not exist and become zero.
   __device__ void copy(int to, int by, int steps) {
     operand_.advance(line_, place_, by);
 #pragma unroll

@@ -1,7 +1,7 @@
 #pragma once
 // How a product is cut for a GPU: into tiles of C, one per block, and, if these are few or k is long, into slices of k
-// that are reduced afterwards. No choice shows in a result (NUMERICS.md, rule 8): a slice is a chunk, a group or all of
-// k.
+// that are reduced afterwards. No choice shows in a result: a slice of a portable product is a chunk, a group or all of
+// k (NUMERICS.md, rule 8), and sums of exact products are integers (rule E4).
 #include <algorithm>
 #include <cstdint>
 #include <iterator>

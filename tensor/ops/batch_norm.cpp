@@ -72,8 +72,7 @@ void batch_norm_forward_rows(const BatchNormForwardPass& f, int64_t begin, int64
   visit_element(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool residual = f.residual.data != nullptr;
-    if (f.mask.data && residual) forward_rows<T, true, true, true>(f, begin, end);
-    else if (f.mask.data) forward_rows<T, false, true, true>(f, begin, end);
+    if (f.mask.data) forward_rows<T, true, true, true>(f, begin, end);
     else if (residual && f.relu) forward_rows<T, true, true>(f, begin, end);
     else if (residual) forward_rows<T, true, false>(f, begin, end);
     else if (f.relu) forward_rows<T, false, true>(f, begin, end);

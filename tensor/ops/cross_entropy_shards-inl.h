@@ -39,6 +39,7 @@ HWY_INLINE void losses_of_rows(const ShardLossesArgs& a, int64_t row, int64_t co
     found = select(top == zero, found, one);
   }
   V sums[kMostShards];
+  sums[0] = zero;
   V first = two, passed = zero;  // whether the target is the lowest of the largest classes, and its shard has passed
   for (int64_t s = 0; s < a.shards; ++s) {
     const V largest = term(s, ShardTerm::max), top = term(s, ShardTerm::top);

@@ -89,8 +89,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     for (int c = 0; c < ScoreSums::kColumns; ++c) against[c] = v.exponent(j0 + ScoreSums::column(c));
     each<ScoreSums>([&](int r, int c) {
       const QueryRow& row = shared.rows[row_of(r)];
-      const float weight = j0 + ScoreSums::column(c) < visible(r) ? exp(V{x[r][c]} * scale - V{row.m}).v : 0.0f;
-      f(r, c, weight, weight * relative_scale(against[c], row.most));
+      const bool sees = j0 + ScoreSums::column(c) < visible(r);
+      const float weight = sees ? exp(V{x[r][c]} * scale - V{row.m}).v : 0.0f;
+      f(r, c, weight, sees ? weight * relative_scale(against[c], row.most) : 0.0f);
     });
   };
 

@@ -20,7 +20,7 @@ struct ExactScratch {
 
 // What is known of a query. It is in shared memory, because products take the registers.
 struct GradientRow {
-  int32_t of_q, of_d_o, most;  // exponents of the query, of its gradient, and the largest of the keys that it sees
+  int32_t of_q, of_d_o, most;  // exponents of the query, of the gradient of its output, and the largest of its keys
   int32_t of_scores;           // the exponent of the gradients of its scores
 };
 
@@ -82,10 +82,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 #pragma unroll
     for (int c = 0; c < ScoreSums::kColumns; ++c) against[c] = k.exponent(j0 + ScoreSums::column(c));
     each<ScoreSums>([&](int r, int c) {
-      const float ds = j0 + ScoreSums::column(c) < visible(r)
-                           ? score_gradient(p(r, c), V{x[r][c]}, scale, shared.stats[row_of(r)])
-                           : 0.0f;
-      f(r, c, ds * relative_scale(against[c], shared.rows[row_of(r)].most));
+      const bool sees = j0 + ScoreSums::column(c) < visible(r);
+      const float ds = sees ? score_gradient(p(r, c), V{x[r][c]}, scale, shared.stats[row_of(r)]) : 0.0f;
+      f(r, c, sees ? ds * relative_scale(against[c], shared.rows[row_of(r)].most) : 0.0f);
     });
   };
   int32_t largest[kRows] = {};
@@ -151,8 +150,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   keep_rows<kWidth>(k, at.first, size, kKeptK);
   keep_rows<kWidth>(v, at.first, size, kept_v);
 
-  for (int shared_by = 0; shared_by < heads; ++shared_by) {
-    const int64_t h = at.h * heads + shared_by;
+  for (int head_of_group = 0; head_of_group < heads; ++head_of_group) {
+    const int64_t h = at.h * heads + head_of_group;
     __syncthreads();
     if (threadIdx.x == 0) {
       shared.q = ExactHead(a.q, at.b, h, tq);
@@ -164,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     each<ResultSums>([&](int r, int c) { dk[r][c] = dv[r][c] = 0.0f; });
     for (int i0 = first; i0 < tq; i0 += kSide) {
       const auto sees = [&](int r, int i) { return i < tq && at.first + row_of(r) < seen_by(s, i); };
-      const auto mine = [&](int half, int r, int c) -> float& {
+      const auto score_at = [&](int half, int r, int c) -> float& {
         return shared.scores[half][r * ScoreSums::kColumns + c][threadIdx.x];
       };
       // Rounds the scores of each key against the rows of the queries, and adds the product with these rows to `to`.
@@ -179,8 +178,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         int32_t largest[kRows] = {};
 #pragma unroll 1
         for (int half = 0; half < kHalves; ++half)
-          each<ScoreSums>(
-              [&](int r, int c) { largest[r] = larger(largest[r], magnitude(mine(half, r, c) * relative(half, c))); });
+          each<ScoreSums>([&](int r, int c) {
+            largest[r] = larger(largest[r], magnitude(score_at(half, r, c) * relative(half, c)));
+          });
         across_row(largest, shared.halves, larger);
 #pragma unroll
         for (int r = 0; r < kRows; ++r) largest[r] = exponent_of(largest[r]);
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 #pragma unroll 1
         for (int half = 0; half < kHalves; ++half) {
           store_factor(kWeights + half * kWordsOf<Factor>, [&](int r, int c) {
-            return quantized(mine(half, r, c) * relative(half, c) * integer_scale(largest[r]));
+            return quantized(score_at(half, r, c) * relative(half, c) * integer_scale(largest[r]));
           });
         }
         await_copies();
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
             kKeptK, [&](int r) { return shared.of_k[row_of(r)]; }, q, j0, size, kOthersAt, x);
         each<ScoreSums>([&](int r, int c) {
           const int column = ScoreSums::column(c);
-          mine(half, r, c) =
+          score_at(half, r, c) =
               sees(r, j0 + column) ? probability(V{x[r][c]}, scale, shared.stats[half * kOthers + column]) : 0.0f;
         });
       }
@@ -225,9 +225,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
             kept_v, [&](int r) { return shared.of_v[row_of(r)]; }, d_o, j0, size, kOthersAt, x);
         each<ScoreSums>([&](int r, int c) {
           const int column = ScoreSums::column(c);
-          float& pair = mine(half, r, c);
-          pair = sees(r, j0 + column) ? score_gradient(pair, V{x[r][c]}, scale, shared.stats[half * kOthers + column])
-                                      : 0.0f;
+          float& at_query = score_at(half, r, c);
+          at_query = sees(r, j0 + column)
+                         ? score_gradient(at_query, V{x[r][c]}, scale, shared.stats[half * kOthers + column])
+                         : 0.0f;
         });
       }
       add(q, scratch.queries.of(at.b, h), dk);
@@ -235,7 +236,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     // The sums of heads that share keys are added from left to right.
     const auto add_to = [&](const HeadsView& all, const Numbers<ResultSums>& sums) {
       each_place(all, at.b, at.h, at.first, tk, at.column, size,
-                 [&](int r, int c, float& to) { to = (shared_by == 0 ? 0.0f : to) + sums[r][c]; });
+                 [&](int r, int c, float& to) { to = (head_of_group == 0 ? 0.0f : to) + sums[r][c]; });
     };
     add_to(a.dk, dk);
     add_to(a.dv, dv);
@@ -251,6 +252,7 @@ template <>
 void exact_attention_backward(Gpu& stream, const ExactAttentionBackwardArgs& a) {
   using namespace HWY_NAMESPACE;
   const AttentionShape& s = a.s;
+  check_keys(s);
   const int64_t queries = s.batch * s.heads * s.tq;
   const DeviceScratch<float> dots(stream, queries);
   launch(stream, "exact_attention_query_dots", {.blocks = warp_blocks(queries)}, query_dots, s, a.d_o_values, a.o,

@@ -30,8 +30,8 @@ struct LinesOfBoth {
   const float *x, *y;
   int64_t lines, channels;
   const float *scale, *times;  // of each channel, for rows and for channels
-  float x_times, y_times;      // of the rows, for rows
-  float x_scale, y_scale;      // and for channels
+  float x_times, y_times;      // factors that turn the two rows into integers when rows are rounded
+  float x_scale, y_scale;      // scales of the two rows when channels are rounded
   int16_t *x_row, *y_row;
   int32_t* pairs;
 };
@@ -185,6 +185,17 @@ std::vector<float> repeated(const std::vector<float>& scale, int64_t positions) 
 std::vector<float> repeated(const In& of_channels, int64_t channels, int64_t positions) {
   const auto* begin = of_channels.as<float>();
   return begin ? repeated(std::vector<float>(begin, begin + channels), positions) : std::vector<float>();
+}
+
+// The scales of the channels of a weight's groups, repeated(), from the exponents of all channels.
+std::vector<std::vector<float>> group_scales(const int32_t* exponents, int64_t groups, int64_t channels, int64_t taps) {
+  std::vector<std::vector<float>> scales;
+  for (int64_t g = 0; g < groups; ++g, exponents += channels) {
+    std::vector<float> scale(static_cast<size_t>(channels));
+    std::transform(exponents, exponents + channels, scale.begin(), [](int32_t e) { return power_of_two(-e); });
+    scales.push_back(repeated(scale, taps));
+  }
+  return scales;
 }
 
 // most = max(most, here)
@@ -383,17 +394,9 @@ void quantize_weight(CpuStream& stream, const QuantizeWeightArgs& a) {
   for (const int32_t m : most)
     if (is_balanced(m)) top = std::max(top, balance_exponent(m));
   auto* const e = a.to.channels.as<int32_t>();
-  std::vector<std::vector<float>> scales;
-  for (int64_t g = 0; g < groups; ++g) {
-    std::vector<float> scale;
-    for (int64_t i = g * channels; i < (g + 1) * channels; ++i) {
-      e[i] = balance_of(most[static_cast<size_t>(i)], top);
-      scale.push_back(power_of_two(-e[i]));
-    }
-    scales.push_back(repeated(scale, taps));
-  }
-  quantize_with(stream, QuantizeArgs{a.w, {}, a.to, groups * outputs, taps, channels}, scales,
-                std::max<int64_t>(outputs, 1), 0);
+  std::transform(most.begin(), most.end(), e, [top](int32_t m) { return balance_of(m, top); });
+  quantize_with(stream, QuantizeArgs{a.w, {}, a.to, groups * outputs, taps, channels},
+                group_scales(e, groups, channels, taps), std::max<int64_t>(outputs, 1), 0);
 }
 
 void pair_rows(CpuStream& stream, const PairRowsArgs& a) {
@@ -415,12 +418,7 @@ void pair_weight_rows(CpuStream& stream, const PairWeightRowsArgs& a) {
   const auto* from = a.w.as<float>();
   const auto *exponents = a.row_exponents.as<int32_t>(), *of_channels = a.channel_exponents.as<int32_t>();
   int32_t* const to = a.pairs_of_rows.as<int32_t>();
-  std::vector<std::vector<float>> scales;
-  for (int64_t g = 0; g < a.groups; ++g) {
-    std::vector<float> scale;
-    for (int64_t c = g * a.channels; c < (g + 1) * a.channels; ++c) scale.push_back(power_of_two(-of_channels[c]));
-    scales.push_back(repeated(scale, a.taps));
-  }
+  const std::vector<std::vector<float>> scales = group_scales(of_channels, a.groups, a.channels, a.taps);
   const int64_t step = std::ssize(scales.front()), pieces = step ? (row + step - 1) / step : 0;
   stream.parallel_for((rows + 1) / 2 * pieces, kPiece / (step + 1) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

@@ -6,11 +6,10 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-// Magnitudes are compared as bits, which orders NaN above infinity. Maxima of integers have one value in whatever order
-// they are taken: those of pieces go to scratch memory.
+// Maxima of integers have one value in whatever order they are taken: those of pieces go to scratch memory.
 constexpr int kPiece = 4096;   // elements of a row, or pairs, that a warp takes
-constexpr int kLines = 256;    // of positions, that a block takes for a maximum of channels
-constexpr int kThreads = 256;  // of these blocks, 32 channels wide
+constexpr int kLines = 256;    // lines of which a block finds the maxima of 32 channels
+constexpr int kThreads = 256;  // threads of such a block
 
 // Returns the largest x of a block of kOneBlock threads to all of them, through shared memory.
 constexpr int kOneBlock = 1024;
@@ -37,16 +36,18 @@ struct Piece {
 };
 int pieces_of(int64_t length) { return static_cast<int>(std::max<int64_t>((length + kPiece - 1) / kPiece, 1)); }
 
-// The scales of what is rounded against exponents, and `negated`, the exponents with the other sign. One block.
+// The scales of what is rounded against exponents, and the largest of these. `negated` gets the exponents with the
+// other sign; if it is null, `against` has them with the other sign. One block.
 __global__ void relative_scales(const int32_t* against, int64_t n, int32_t* negated, float* scale, int32_t* most) {
   __shared__ int32_t of_warps[kOneBlock / 32];
+  const int32_t sign = negated ? 1 : -1;
   int32_t here = INT32_MIN;
-  for (int64_t i = threadIdx.x; i < n; i += kOneBlock) here = larger(here, against[i]);
+  for (int64_t i = threadIdx.x; i < n; i += kOneBlock) here = larger(here, sign * against[i]);
   here = n == 0 ? 0 : block_largest(here, of_warps);
   if (threadIdx.x == 0) *most = here;
   for (int64_t i = threadIdx.x; i < n; i += kOneBlock) {
-    negated[i] = -against[i];
-    scale[i] = relative_scale(against[i], here);
+    if (negated) negated[i] = -against[i];
+    scale[i] = relative_scale(sign * against[i], here);
   }
 }
 
@@ -207,16 +208,6 @@ __global__ void interleaved_rows(PairRowsArgs a, int pieces) {
     const int p = i / channels, at = p * width + (i - p * channels);
     a.pairs_of_rows.as<uint32_t>()[piece.line * length + i] = pair_of(first[at], both ? second[at] : 0);
   }
-}
-
-// The scales of channels with these exponents, and the largest that they were rounded against. One block.
-__global__ void scales_of_channels(const int32_t* exponents, int64_t n, float* scale, int32_t* most) {
-  __shared__ int32_t of_warps[kOneBlock / 32];
-  int32_t here = INT32_MIN;
-  for (int64_t i = threadIdx.x; i < n; i += kOneBlock) here = larger(here, -exponents[i]);
-  here = n == 0 ? 0 : block_largest(here, of_warps);
-  if (threadIdx.x == 0) *most = here;
-  for (int64_t i = threadIdx.x; i < n; i += kOneBlock) scale[i] = relative_scale(-exponents[i], here);
 }
 
 __global__ void weight_scales(const int32_t* exponents, int64_t n, float* scale) {
@@ -384,16 +375,13 @@ void pair_affine_rows(Gpu& stream, const PairAffineRowsArgs& a) {
   using namespace HWY_NAMESPACE;
   constexpr const char* kName = "pair_affine_rows";
   check_extents(kName, a.rows, a.positions, a.channels);
-  DeviceScratch<float> scale(stream, a.channels);
-  DeviceScratch<int32_t> most(stream, 1);
-  launch(stream, kName, {.blocks = 1, .threads = kOneBlock}, scales_of_channels, a.channel_exponents.as<int32_t>(),
-         a.channels, scale.data(), most.data());
-  ScaledRows from = scaled_rows(a.x, scale.data(), a.rows, a.rows, a.positions, a.channels);
+  const Relative relative(stream, kName, a.channel_exponents, a.channels, Out{});
+  ScaledRows from = scaled_rows(a.x, relative.scale.data(), a.rows, a.rows, a.positions, a.channels);
   from.a = a.a.as<float>(), from.b = a.b.as<float>(), from.relu = a.relu;
   const int pieces = pieces_of(from.length());
   launch(stream, kName, {.blocks = warp_blocks((a.rows + 1) / 2 * pieces)}, known_pairs, from,
-         a.row_exponents.as<int32_t>(), static_cast<const int32_t*>(most.data()), a.pairs_of_rows.as<uint32_t>(),
-         pieces);
+         a.row_exponents.as<int32_t>(), static_cast<const int32_t*>(relative.most.data()),
+         a.pairs_of_rows.as<uint32_t>(), pieces);
 }
 
 }  // namespace elinvar

@@ -16,10 +16,10 @@ struct QuantizedOut {
 
 // x (rows, positions, channels), float32.
 struct QuantizeArgs {
-  In x, against;  // of as many exponents as x has channels, or rows for quantize_channels
+  In x, against;  // one exponent for each channel; in quantize_channels, for each row
   QuantizedOut to;
   int64_t rows, positions, channels;
-  In a = {}, b = {};  // of quantize_affine_rows, otherwise null
+  In a = {}, b = {};  // null except for quantize_affine_rows
   bool relu = false;
 };
 void quantize_rows(CpuStream&, const QuantizeArgs&);

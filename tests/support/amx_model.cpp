@@ -40,6 +40,7 @@ struct Tiles {
     invariant(shapes.palette == 1 && shapes.start_row == 0, "the tiles of palette 1");
     for (int t = 0; t < 16; ++t)
       invariant(shapes.rows[t] <= (t < 8 ? 16 : 0) && shapes.bytes[t] <= (t < 8 ? 64 : 0), "tiles of 16 x 64 bytes");
+    invariant(!registers.configured, "tiles that were released");
     registers = {.configured = true, .shapes = shapes, .bytes = {}};
   }
   static void release() { registers.configured = false; }

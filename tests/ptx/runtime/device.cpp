@@ -76,6 +76,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrMultiProcessorCount:
       *value = number("ELINVAR_PTX_MULTIPROCESSORS", 132);
       break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = 227 << 10;  // as on sm_90
+      break;
     case cudaDevAttrComputeCapabilityMajor:  // for all PTX, so that tests reach all kernels
       *value = 9;
       break;
