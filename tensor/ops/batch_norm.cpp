@@ -182,6 +182,11 @@ BatchNormFactors batch_norm_gradient_operands(const char* op, const Tensor& dy, 
   return {factor(f.mean), factor(f.inv), factor(f.a), factor(f.b)};
 }
 
+Tensor relu_mask_operand(const Tensor& y, ReluMask mask) {
+  if (mask == ReluMask::from_y) return y.to_contiguous();
+  return mask == ReluMask::from_bits ? y : Tensor{};
+}
+
 void batch_norm_apply(CpuStream& stream, const BatchNormApplyArgs& args) {
   visit_float(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -280,12 +285,6 @@ BatchNormMasked apply_masked_of(const Tensor& x, const BatchNormFactors& f, cons
   return {std::move(y), std::move(mask)};
 }
 
-// What a kernel reads of y.
-Tensor mask_operand(const Tensor& y, ReluMask mask) {
-  if (mask == ReluMask::from_y) return y.to_contiguous();
-  return mask == ReluMask::from_bits ? y : Tensor{};
-}
-
 Tensor gradient_of(Tensor dy, const Tensor& input, const Tensor& result, const BatchNormFactors& factors,
                    const BatchNormSums* sums, ReluMask mask) {
   constexpr const char* kName = "batch_norm_gradient";
@@ -296,7 +295,7 @@ Tensor gradient_of(Tensor dy, const Tensor& input, const Tensor& result, const B
     sum_g = operand(kName, "the sum of g", sums->sum_g, {channels}, input);
     sum_gx = operand(kName, "the sum of g x", sums->sum_gx, {channels}, input);
   }
-  const Tensor x = input.to_contiguous(), y = mask_operand(result, mask);
+  const Tensor x = input.to_contiguous(), y = relu_mask_operand(result, mask);
   dy = dy.to_contiguous();
   const In g = in(dy);
   Tensor dx = onto(std::move(dy));

@@ -100,6 +100,7 @@ int64_t batch_norm_channels(const char* op, const Tensor& x);
 // factors in the form that kernels read.
 BatchNormFactors batch_norm_gradient_operands(const char* op, const Tensor& dy, const Tensor& x, const Tensor& y,
                                               const BatchNormFactors& factors, ReluMask mask);
+Tensor relu_mask_operand(const Tensor& y, ReluMask mask);  // what kernels read of y
 
 BatchStatistics batch_statistics(const Tensor& x);
 // mean, var, gamma and beta have the shape (C).

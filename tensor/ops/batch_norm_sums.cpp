@@ -249,9 +249,7 @@ BatchNormSums sums_of(Tensor dy, const Tensor& input, const Tensor& result, cons
                       ReluMask mask, bool want_g) {
   const BatchNormFactors f = batch_norm_gradient_operands("batch_norm_sums", dy, input, result, factors, mask);
   const int64_t channels = input.dim(-1), rows = input.numel() / channels;
-  const Tensor x = input.to_contiguous(), y = mask == ReluMask::from_y      ? result.to_contiguous()
-                                              : mask == ReluMask::from_bits ? result
-                                                                            : Tensor{};
+  const Tensor x = input.to_contiguous(), y = relu_mask_operand(result, mask);
   dy = dy.to_contiguous();
   const In from = in(dy);
   const DType type = computed_in(x.dtype());

@@ -151,7 +151,8 @@ TEST_P(ExactAttention, IsMadeOfExactProducts) {
                                  {1, 6, 4, 2, 2, 16, false},
                                  {1, 150, 150, 2, 1, 24, true},
                                  {1, 70, 131, 1, 1, 33, false},
-                                 {1, 66, 129, 3, 1, 130, true}}) {
+                                 {1, 66, 129, 3, 1, 130, true},
+                                 {1, 70, 97, 2, 1, 72, true}}) {
     SCOPED_TRACE(fmt::format("{} queries, {} keys", c.tq, c.tk));
     const Tensor q = random_heads({c.batch, c.tq, c.heads, c.size}, 1),
                  k = random_heads({c.batch, c.tk, c.kv_heads, c.size}, 2),
@@ -181,6 +182,39 @@ TEST_P(ExactAttention, IsThatOfCpus) {
         expect_same(attended(device_, c, operands), attended(Device{}, c, operands));
       }
   }
+}
+
+// What a query does not see is not rounded with what it sees, however large it is.
+TEST_P(ExactAttention, KeysThatAQueryDoesNotSeeDoNotMatter) {
+  const AttentionCase c{1, 40, 40, 1, 1, 4, true};
+  const Tensor q = random_heads({1, 40, 1, 4}, 1), d_o = random_heads(q.shape(), 2);
+  for (const bool in_values : {false, true})
+    for (const auto& [first, later] : {std::pair{0.0f, 40000.0f}, {0x1.8p127f, INFINITY}}) {
+      SCOPED_TRACE(fmt::format("{} before {}, in values {}", first, later, in_values));
+      std::array<Tensor, 4> operands = {q, random_heads(q.shape(), 3), random_heads(q.shape(), 4), d_o};
+      float* const x = operands[in_values ? 2 : 1].data<float>();
+      std::fill_n(x, 8 * 4, first);
+      std::fill_n(x + 20 * 4, 4, later);
+      const Attended expected = attended(Device{}, c, operands);
+      EXPECT_TRUE(std::isfinite(expected.result.o.data<float>()[7 * 4]) || first != 0.0f);
+      everywhere([&] { expect_same(attended(device_, c, operands), expected); });
+    }
+}
+
+// The largest sums of products of lower bytes are beyond int32: all but one weight are 4095 / 4096, and all values
+// 8191.
+TEST_P(ExactAttention, ManyKeysAreAddedExactly) {
+  const AttentionCase c{1, 1, 33100, 1, 1, 2, false};
+  const Tensor q = Tensor::full({1, 1, 1, 2}, 1.0, DType::f32),
+               v = Tensor::full({1, c.tk, 1, 2}, 0.99999994, DType::f32), d_o = random_heads(q.shape(), 1);
+  Tensor k = Tensor::full(v.shape(), -0.0001725, DType::f32);
+  k.data<float>()[0] = k.data<float>()[1] = 0.0f;
+  const std::array<Tensor, 4> operands = {q, k, v, d_o};
+  const Attended here = attended(device_, c, operands);
+  expect_same(here, attended(Device{}, c, operands));
+  // 4096 + 33099 * 4095 times 8191, and o is that over the sum of the weights.
+  const double weights = 4096.0 + 33099.0 * 4095.0;
+  EXPECT_NEAR(here.result.o.to(Device{}).data<float>()[0], weights / 4096 * (8191.0 / 8192) / 33091.9, 1e-4);
 }
 
 TEST_P(ExactAttention, TakesOneTensorOfAllThree) {
