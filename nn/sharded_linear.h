@@ -2,9 +2,10 @@
 // Linear layers whose parameters are cut into virtual shards (NUMERICS.md, rules 24 and 25). With one shard they are
 // those of nn/linear.h, op by op.
 //
-//   std::vector<Linear> up = column_parallel_linear(scope / "up", channels, hidden, init, Cut{.shards = V, .things =
-//   hidden}); RowParallelLinear down(scope / "down", hidden, channels, init, Cut{.shards = V, .things = hidden}); Var y
-//   = down(x, context, [&](const Var& x, size_t s) { return relu(up[s](x)); });
+//   const Cut cut{.shards = V, .things = hidden};
+//   const std::vector<Linear> up = column_parallel_linear(scope / "up", channels, hidden, init, cut);
+//   const RowParallelLinear down(scope / "down", hidden, channels, init, cut);
+//   Var y = down(x, context, [&](const Var& x, size_t s) { return relu(up[s](x)); });
 #include <vector>
 
 #include "autograd/pointwise.h"
