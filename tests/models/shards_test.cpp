@@ -20,6 +20,7 @@
 #include "tensor/stream.h"
 #include "tests/models/hashed_inputs.h"
 #include "tests/support/bits.h"
+#include "tests/support/temporary_folder.h"
 
 namespace elinvar {
 namespace {
@@ -155,6 +156,36 @@ class PostedShards : public ShardGroup {
   size_t member_;
   ShardRange range_;
 };
+
+// A group that a process may not have: it computes nothing here.
+class NoShards : public ShardGroup {
+ public:
+  ShardRange own(int) const override { return {0, 0}; }
+  Tensor sum(std::vector<Tensor>, int) override { return {}; }
+  std::vector<Tensor> gather(std::vector<Tensor>, int) override { return {}; }
+};
+
+// A group that loses what it should gather.
+class LossyShards : public NoShards {
+ public:
+  ShardRange own(int count) const override { return {0, count}; }
+};
+
+TEST(ShardGroups, WithoutShardsOrValuesAreRefused) {
+  NoShards none;
+  const Shards here{.count = 2, .group = &none};
+  const std::string message = "[shards] a group must compute at least one of 2 shards here";
+  EXPECT_EQ(test::message_of<UsageError>([&] { copy_to_shards(Tensor::zeros({2}), here); }), message);
+  EXPECT_EQ(test::message_of<UsageError>([&] { reduce_from_shards({}, here); }), message);
+  EXPECT_EQ(test::message_of<UsageError>([&] { gather_from_shards({}, 0, here); }), message);
+  LossyShards lossy;
+  const Var part = Tensor::zeros({3, 4});
+  EXPECT_EQ(test::message_of<UsageError>([&] {
+              cross_entropy({.parts = {part, part}, .shards = {.count = 2, .group = &lossy}, .classes = 8},
+                            Tensor::zeros({3}, DType::i64));
+            }),
+            "[cross_entropy] numbers of 2 shards expected, got 0");
+}
 
 struct LossAndGradients {
   Tensor loss;

@@ -109,11 +109,11 @@ int run(int argc, char** argv) {
   set_isa(parse_isa(o.isa));
   set_threads(o.threads);
 
+  check(o.device == "cpu" || o.shards.empty(), "[bench] --virtual-shards measures on the CPU; leave out --device {}",
+        o.device);
   const Device device = parse_device(o.device);
   check(device.kind != DeviceKind::emulated,
         "[bench] the emulated GPU's speed means nothing; use --device cpu or cuda");
-  check(device.kind == DeviceKind::cpu || o.shards.empty(),
-        "[bench] --virtual-shards measures on the CPU; leave out --device {}", o.device);
   if (device.kind == DeviceKind::cuda) {
     bench::Report report(bench::gpu_peak(device), bench::gpu_title(device));
     if (!o.json.empty()) report.write_to(o.json);
