@@ -229,11 +229,13 @@ void PrintTo(const Divided& divided, std::ostream* out) { *out << divided.name; 
 
 // An embedding, attention, and linear layers whose outputs, at last the logits, are joined.
 std::unique_ptr<Network> layers_in(int shards) {
-  const auto linear = [](int64_t out) { return spec("linear", {{"out", out}}); };
-  Spec attention = spec("attention", {{"heads", int64_t{8}}, {"rotary", true}});
-  Spec all = spec("layers", {{"virtual_shards", int64_t{shards}}});
-  all.lists["layer"] = {spec("embedding", {{"channels", int64_t{32}}}), std::move(attention), linear(24),
-                        spec("relu", {}), linear(kSequences.classes)};
+  const auto layer = [](const std::string& kind, SettingsOf settings) {
+    return elinvar::spec(kind, std::move(settings));
+  };
+  Spec all = layer("layers", {{"virtual_shards", int64_t{shards}}});
+  all.lists["layer"] = {
+      layer("embedding", {{"channels", int64_t{32}}}), layer("attention", {{"heads", int64_t{8}}, {"rotary", true}}),
+      layer("linear", {{"out", int64_t{24}}}), layer("relu", {}), layer("linear", {{"out", kSequences.classes}})};
   return build(all, kSequences, 1);
 }
 
