@@ -70,8 +70,10 @@ LossAndTop1 cross_entropy(const ShardedLogits& logits, const Targets& targets, c
   const auto& [parts, shards, classes] = logits;
   const double smoothing = options.label_smoothing;
   const int64_t ignored = options.ignore_index;
+  check(static_cast<int>(parts.size()) == shards.own().size(), "[cross_entropy] logits of {} shards expected, got {}",
+        shards.own().size(), parts.size());
   if (shards.count == 1)
-    return {cross_entropy(parts.at(0), targets, options), top1_correct(parts[0].value(), targets.own, ignored)};
+    return {cross_entropy(parts[0], targets, options), top1_correct(parts[0].value(), targets.own, ignored)};
   check(!targets.other.defined(), "[cross_entropy] mixtures of targets need logits in one shard, got {}", shards.count);
   std::vector<Tensor> values, terms;
   std::vector<IndexShard> own;
@@ -80,8 +82,10 @@ LossAndTop1 cross_entropy(const ShardedLogits& logits, const Targets& targets, c
     values.push_back(part.value());
     terms.push_back(cross_entropy_terms(part.value(), targets.own, smoothing, ignored, own.back()));
   }
-  ShardedCrossEntropy all = cross_entropy_of_terms(shards.group->gather(std::move(terms), shards.count), targets.own,
-                                                   classes, smoothing, ignored);
+  const std::vector<Tensor> all_terms = shards.group->gather(std::move(terms), shards.count);
+  check(static_cast<int>(all_terms.size()) == shards.count, "[cross_entropy] numbers of {} shards expected, got {}",
+        shards.count, all_terms.size());
+  ShardedCrossEntropy all = cross_entropy_of_terms(all_terms, targets.own, classes, smoothing, ignored);
   const Tensor total = sum(all.result.loss);
   all.result.loss = {};
   Var loss = record(total, parts, [=, result = all.result](const Tensor& dy) mutable {

@@ -11,16 +11,23 @@
 namespace elinvar {
 namespace {
 
-class AllShardsHere : public ShardGroup {
+class LocalShards : public ShardGroup {
  public:
   ShardRange own(int count) const override { return {0, count}; }
   Tensor sum(std::vector<Tensor> values, int) override { return tree_sum(std::move(values)); }
   std::vector<Tensor> gather(std::vector<Tensor> values, int) override { return values; }
 };
 
+// Returns how many shards are computed here.
+int own_count(const Shards& shards) {
+  const int own = shards.own().size();
+  check(own > 0, "[shards] a group must compute at least one of {} shards here", shards.count);
+  return own;
+}
+
 void check_values(size_t values, const Shards& shards) {
-  check(static_cast<int>(values) == shards.own().size(), "[shards] {} values expected, got {}", shards.own().size(),
-        values);
+  const int own = own_count(shards);
+  check(static_cast<int>(values) == own, "[shards] {} values expected, got {}", own, values);
 }
 
 // Sums are float32; the sum of bfloat16 values is rounded once.
@@ -33,8 +40,8 @@ Tensor sum_of_shards(std::vector<Tensor> values, const Shards& shards) {
 
 }  // namespace
 
-ShardGroup& all_shards_here() {
-  static AllShardsHere group;
+ShardGroup& local_shards() {
+  static LocalShards group;
   return group;
 }
 
@@ -42,7 +49,7 @@ ShardGroup& all_shards_here() {
 // them counts as its gradient.
 std::vector<Var> copy_to_shards(const Var& x, const Shards& shards) {
   if (shards.count == 1) return {x};
-  const auto size = static_cast<size_t>(shards.own().size());
+  const auto size = static_cast<size_t>(own_count(shards));
   const auto gradients = std::make_shared<std::vector<Tensor>>(size);
   const Var source = record(x.value(), {x}, [gradients, shards](Tensor any) {
     std::vector<Tensor> all = std::move(*gradients);

@@ -27,6 +27,7 @@ struct ShardRange {
 class ShardGroup {
  public:
   virtual ~ShardGroup() = default;
+  // Returns the shards that are computed here: at least one.
   virtual ShardRange own(int count) const = 0;
   // Returns the sum over all shards by the tree of rule 18 (tensor/reduction_tree.h). May add in place.
   virtual Tensor sum(std::vector<Tensor> values, int count) = 0;
@@ -35,18 +36,27 @@ class ShardGroup {
 };
 
 // The group of a process that computes all shards.
-ShardGroup& all_shards_here();
+ShardGroup& local_shards();
 
 // The shards of a branch.
 struct Shards {
   int count = 1;
-  ShardGroup* group = &all_shards_here();
+  ShardGroup* group = &local_shards();
 
   ShardRange own() const { return count == 1 ? ShardRange{} : group->own(count); }
 };
 
 // Returns x once for each shard that is computed here. The gradient of x is the sum of the gradients of all shards.
 std::vector<Var> copy_to_shards(const Var& x, const Shards& shards);
+
+// Returns f(x, s) for each shard s that is computed here, where x is its copy.
+template <class Function>
+std::vector<Var> map_shards(const Var& x, const Shards& shards, Function f) {
+  std::vector<Var> values = copy_to_shards(x, shards);
+  auto s = static_cast<size_t>(shards.own().begin);
+  for (Var& value : values) value = f(value, s++);
+  return values;
+}
 
 // Returns the sum of the values of all shards, of which `values` are those that are computed here.
 Var reduce_from_shards(std::vector<Var> values, const Shards& shards);

@@ -43,7 +43,8 @@ class Var {
   void clear_grad();
   bool requires_grad() const;
   // The value as a factor of exact products (exact_factor.h), while one of them keeps it, for the others. All copies
-  // share it, and so do results that share_rounded() says are equal. Null for a leaf, whose value may change.
+  // share it, and so do results that share_rounded() says are equal. Null for a leaf, whose value may change. On GPUs,
+  // where no product looks for numbers of another, share_rounded() has no effect.
   std::weak_ptr<const Quantized>* rounded() const;
   void share_rounded(const Var& equal);
 

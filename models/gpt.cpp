@@ -38,8 +38,8 @@ LinearInit projection(const GptOptions& o, double deviation) {
 
 struct GptBlock {
   LayerNorm ln_1, ln_2;
-  std::vector<Linear> c_attn, c_fc;  // of each shard
-  RowLinear attn_proj, mlp_proj;
+  std::vector<Linear> c_attn, c_fc;  // one per shard
+  RowParallelLinear attn_proj, mlp_proj;
   Cut heads;
   int64_t layer;
   Dropout dropout;
@@ -50,11 +50,11 @@ struct GptBlock {
     const Cut qkv{.shards = o.shards, .things = o.heads, .groups = 3};
     const Cut hidden{.shards = o.shards, .things = 4 * o.channels};
     ln_1 = LayerNorm(s / "ln_1", o.channels, 1e-5, o.bias);
-    c_attn = column_linear(s / "attn" / "c_attn", o.channels, 3 * o.channels, projection(o, kDeviation), qkv);
-    attn_proj = RowLinear(s / "attn" / "c_proj", o.channels, o.channels, projection(o, last), heads);
+    c_attn = column_parallel_linear(s / "attn" / "c_attn", o.channels, 3 * o.channels, projection(o, kDeviation), qkv);
+    attn_proj = RowParallelLinear(s / "attn" / "c_proj", o.channels, o.channels, projection(o, last), heads);
     ln_2 = LayerNorm(s / "ln_2", o.channels, 1e-5, o.bias);
-    c_fc = column_linear(s / "mlp" / "c_fc", o.channels, 4 * o.channels, projection(o, kDeviation), hidden);
-    mlp_proj = RowLinear(s / "mlp" / "c_proj", 4 * o.channels, o.channels, projection(o, last), hidden);
+    c_fc = column_parallel_linear(s / "mlp" / "c_fc", o.channels, 4 * o.channels, projection(o, kDeviation), hidden);
+    mlp_proj = RowParallelLinear(s / "mlp" / "c_proj", 4 * o.channels, o.channels, projection(o, last), hidden);
   }
 
   Var attend(const Var& x, size_t s, const Context& context) const {

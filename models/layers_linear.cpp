@@ -15,9 +15,9 @@ Layer build_linear(Settings& s, const Scope& scope, Flow& flow) {
   const int64_t out = s.integer("out", flow.classes);
   require_things(s, flow, "out", out);
   const std::vector<Linear> layers =
-      column_linear(scope, flow.shape.back(), out,
-                    {.bias = s.boolean("bias", true), .weight = weight_init(s, init::fan_in_uniform())},
-                    {.shards = flow.shards, .things = out});
+      column_parallel_linear(scope, flow.shape.back(), out,
+                             {.bias = s.boolean("bias", true), .weight = weight_init(s, init::fan_in_uniform())},
+                             {.shards = flow.shards, .things = out});
   flow.shape[flow.shape.ndim() - 1] = out;
   return [layers](const Var& x, Context& context) { return joined_columns(layers, x, context); };
 }
@@ -53,10 +53,10 @@ Layer build_attention(Settings& s, const Scope& scope, Flow& flow) {
   require_things(s, flow, "kv_heads", kv_heads);
   const int64_t kv = channels / heads * kv_heads;
   const Cut cut{.shards = flow.shards, .things = kv_heads};
-  const std::vector<Linear> q = column_linear(scope / "q", channels, channels, linear_init, cut),
-                            k = column_linear(scope / "k", channels, kv, linear_init, cut),
-                            v = column_linear(scope / "v", channels, kv, linear_init, cut);
-  const RowLinear out(scope / "out", channels, channels, linear_init, cut);
+  const std::vector<Linear> q = column_parallel_linear(scope / "q", channels, channels, linear_init, cut),
+                            k = column_parallel_linear(scope / "k", channels, kv, linear_init, cut),
+                            v = column_parallel_linear(scope / "v", channels, kv, linear_init, cut);
+  const RowParallelLinear out(scope / "out", channels, channels, linear_init, cut);
   const auto attend = [=](const Var& x, size_t shard) {
     const int64_t count = cut.things_of(static_cast<int>(shard)).count;
     const std::vector<Var> qkv = linears(x, {q[shard], k[shard], v[shard]});

@@ -47,8 +47,8 @@ int64_t default_hidden(int64_t channels) { return (8 * channels / 3 + 63) / 64 *
 
 struct LlamaBlock {
   RmsNorm input_norm, post_norm;
-  std::vector<Linear> q, k, v, gate, up;  // of each shard
-  RowLinear o, down;
+  std::vector<Linear> q, k, v, gate, up;  // one per shard
+  RowParallelLinear o, down;
   Cut kv_heads;
   int64_t queries_of_head;  // heads of queries for each head of keys and values
   int64_t layer;
@@ -67,14 +67,14 @@ struct LlamaBlock {
     const LinearInit inner = projection(kLlamaDeviation, l.qkv_bias), gates = projection(kLlamaDeviation);
     const Cut hidden{.shards = l.shards, .things = l.hidden};
     input_norm = RmsNorm(s / "input_layernorm", c, l.norm_eps);
-    q = column_linear(attn / "q_proj", c, c, inner, kv_heads);
-    k = column_linear(attn / "k_proj", c, kv, inner, kv_heads);
-    v = column_linear(attn / "v_proj", c, kv, inner, kv_heads);
-    o = RowLinear(attn / "o_proj", c, c, projection(last), kv_heads);
+    q = column_parallel_linear(attn / "q_proj", c, c, inner, kv_heads);
+    k = column_parallel_linear(attn / "k_proj", c, kv, inner, kv_heads);
+    v = column_parallel_linear(attn / "v_proj", c, kv, inner, kv_heads);
+    o = RowParallelLinear(attn / "o_proj", c, c, projection(last), kv_heads);
     post_norm = RmsNorm(s / "post_attention_layernorm", c, l.norm_eps);
-    gate = column_linear(mlp / "gate_proj", c, l.hidden, gates, hidden);
-    up = column_linear(mlp / "up_proj", c, l.hidden, gates, hidden);
-    down = RowLinear(mlp / "down_proj", l.hidden, c, projection(last), hidden);
+    gate = column_parallel_linear(mlp / "gate_proj", c, l.hidden, gates, hidden);
+    up = column_parallel_linear(mlp / "up_proj", c, l.hidden, gates, hidden);
+    down = RowParallelLinear(mlp / "down_proj", l.hidden, c, projection(last), hidden);
   }
 
   Var attend(const Var& x, size_t s, const Context& context) const {

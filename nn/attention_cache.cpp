@@ -27,23 +27,23 @@ void AttentionCache::keep(int64_t length) {
   length_ = length;
 }
 
-Var AttentionCache::attend(int64_t layer, const Var& queries, const Var& keys, const Var& values) {
+Var AttentionCache::attend(int64_t slot, const Var& queries, const Var& keys, const Var& values) {
   check(!queries.requires_grad() && !keys.requires_grad() && !values.requires_grad(),
         "[attention cache] no gradient goes through a cache; use it inside NoGrad");
   check(length_ + keys.dim(1) <= capacity_, "[attention cache] {} tokens and {} more are beyond the {} that it holds",
         length_, keys.dim(1), capacity_);
-  const auto place = static_cast<size_t>(layer);
-  if (place >= layers_.size()) layers_.resize(place + 1);
-  Layer& held = layers_[place];
+  const auto place = static_cast<size_t>(slot);
+  if (place >= slots_.size()) slots_.resize(place + 1);
+  Slot& held = slots_[place];
   return attention(queries, appended(held.keys, keys.value(), length_, capacity_),
                    appended(held.values, values.value(), length_, capacity_));
 }
 
-Var AttentionCache::attend(int64_t layer, const Var& qkv, int64_t heads) {
+Var AttentionCache::attend(int64_t slot, const Var& qkv, int64_t heads) {
   const int64_t B = qkv.dim(0), T = qkv.dim(1), C = qkv.dim(2) / 3;
   check(!qkv.requires_grad(), "[attention cache] no gradient goes through a cache; use it inside NoGrad");
   const Tensor parts = qkv.value().reshape({B, T, 3, heads, C / heads});
-  return reshape(attend(layer, parts.select(2, 0), parts.select(2, 1), parts.select(2, 2)), {B, T, C});
+  return reshape(attend(slot, parts.select(2, 0), parts.select(2, 1), parts.select(2, 2)), {B, T, C});
 }
 
 Var AttentionCache::advance(const Var& x) {

@@ -18,29 +18,30 @@ namespace elinvar {
 
 class AttentionCache {
  public:
-  // For at most `capacity` tokens. Each layer allocates memory for all of them when it is first used.
+  // For at most `capacity` tokens. Each slot allocates memory for all of them when it is first used.
   explicit AttentionCache(int64_t capacity) : capacity_(capacity) {}
 
   int64_t capacity() const { return capacity_; }
-  int64_t length() const { return length_; }  // tokens of which every layer has keys and values
+  int64_t length() const { return length_; }  // tokens of which every slot has keys and values
   void keep(int64_t length);                  // forgets all but the first `length`
 
-  // For networks: each layer calls it once in a forward pass over T more tokens. Queries (B, T, H, D), keys and values
-  // (B, T, G, D) of these tokens -> (B, T, H, D), by causal attention to all tokens so far. Throws UsageError beyond
-  // the capacity, and while gradients are recorded.
-  Var attend(int64_t layer, const Var& queries, const Var& keys, const Var& values);
+  // For networks: each attention, that is each shard of each layer, has a slot, counted from 0, and calls it once in a
+  // forward pass over T more tokens. Queries (B, T, H, D), keys and values (B, T, G, D) of these tokens -> (B, T, H,
+  // D), by causal attention to all tokens so far. Throws UsageError beyond the capacity, and while gradients are
+  // recorded.
+  Var attend(int64_t slot, const Var& queries, const Var& keys, const Var& values);
   // The same for qkv (B, T, 3 * C), that is queries, keys and values of `heads` heads each -> (B, T, C).
-  Var attend(int64_t layer, const Var& qkv, int64_t heads);
+  Var attend(int64_t slot, const Var& qkv, int64_t heads);
   // Call it after the last layer; it counts the T tokens as seen. Returns the part of x (B, T, C) for the last token,
   // (B, 1, C).
   Var advance(const Var& x);
 
  private:
-  struct Layer {
+  struct Slot {
     Tensor keys, values;  // (B, capacity, G, D)
   };
   int64_t capacity_, length_ = 0;
-  std::vector<Layer> layers_;
+  std::vector<Slot> slots_;
 };
 
 }  // namespace elinvar

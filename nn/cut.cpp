@@ -40,6 +40,7 @@ Tensor Cut::part_of(const Tensor& whole, int shard) const {
 }
 
 Tensor Cut::joined(std::span<const Tensor> parts) const {
+  check(static_cast<int>(parts.size()) == shards, "[cut] {} shards expected, got {}", shards, parts.size());
   std::vector<Tensor> divided;
   Shape shape = parts[0].shape();
   shape[dim] = 0;

@@ -14,7 +14,7 @@
 namespace elinvar {
 
 struct Embedding {
-  std::vector<Var> weights;  // of each shard
+  std::vector<Var> weights;  // one per shard
   int64_t rows = 0;
 
   Embedding() = default;
@@ -35,11 +35,9 @@ struct Embedding {
 
   // x (.., channels) -> logits (.., rows) in their shards
   ShardedLogits logits(const Var& x, const Context& context) const {
-    ShardedLogits all{.parts = {}, .shards = context.shards(static_cast<int>(weights.size())), .classes = rows};
-    all.parts = copy_to_shards(x, all.shards);
-    auto s = static_cast<size_t>(all.shards.own().begin);
-    for (Var& part : all.parts) part = linear(part, weights[s++]);
-    return all;
+    const Shards shards = context.shards(static_cast<int>(weights.size()));
+    const auto of_shard = [this](const Var& copy, size_t s) { return linear(copy, weights[s]); };
+    return {.parts = map_shards(x, shards, of_shard), .shards = shards, .classes = rows};
   }
 };
 

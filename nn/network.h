@@ -28,7 +28,7 @@ struct Context {
   std::vector<Statistic> statistics = {};  // in the order in which batch norms ran
   bool recompute = false;                  // blocks keep only their input and run again for the gradient; same bits
   AttentionCache* cache = nullptr;         // for the tokens before the input (nn/attention_cache.h); may be null
-  ShardGroup* group = &all_shards_here();  // which virtual shards are computed here, and who adds them up
+  ShardGroup* group = &local_shards();     // computes the virtual shards of its own, and combines all
 
   Shards shards(int count) const { return {count, group}; }
 };

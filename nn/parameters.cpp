@@ -85,12 +85,17 @@ void Parameters::move_to(Device device) {
 StateDict Parameters::whole_state() const {
   StateDict state;
   std::vector<Tensor> shards;
+  std::string name;  // of the whole of `shards`
   for (const Parameter& p : list) {
+    if (shards.empty()) name = p.whole_name();
+    invariant(p.shard == static_cast<int>(shards.size()) && p.whole_name() == name,
+              "the shards of a parameter are adjacent, in order and complete");
     shards.push_back(p.var.value());
     if (p.shard + 1 < p.cut.shards) continue;
-    state[p.whole_name()] = p.cut.shards == 1 ? shards[0] : p.cut.joined(shards);
+    state[name] = p.cut.shards == 1 ? shards[0] : p.cut.joined(shards);
     shards.clear();
   }
+  invariant(shards.empty(), "the last parameter's shards are complete");
   for (const auto& b : buffers) state[b->name] = b->value;
   return state;
 }

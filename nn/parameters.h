@@ -27,7 +27,7 @@ struct Parameter {
   std::string name;
   Var var;
   bool decay = true;  // false: exempt from weight decay
-  Cut cut = {};       // of which this is `shard`; names of shards end in "@<shard>"
+  Cut cut = {};       // how the whole is cut; this is shard `shard` of it, and its name ends in "@<shard>"
   int shard = 0;
 
   std::string whole_name() const;  // without the shard

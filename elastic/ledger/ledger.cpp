@@ -105,6 +105,7 @@ LedgerHeader LedgerHeader::parse(const std::string& text) {
     header.scaling = json.at("scaling").get<std::string>();
     header.virtual_ranks = json.at("virtual_ranks").get<int>();
     header.virtual_shards = json.value("virtual_shards", int64_t{1});
+    if (header.virtual_ranks < 1 || header.virtual_shards < 1) fail("its numbers of ranks and shards must be positive");
     header.config = Digest::parse(json.at("config").get<std::string>());
     header.data = Digest::parse(json.at("data").get<std::string>());
     header.options.leaves = leaves_from(json.at("leaves").get<std::string>());

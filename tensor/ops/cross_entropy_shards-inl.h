@@ -39,22 +39,22 @@ HWY_INLINE void losses_of_rows(const ShardLossesArgs& a, int64_t row, int64_t co
     found = select(top == zero, found, one);
   }
   V sums[kMostShards];
-  sums[0] = zero;
   V first = two, passed = zero;  // whether the target is the lowest of the largest classes, and its shard has passed
-  for (int64_t s = 0; s < a.shards; ++s) {
+  int64_t s = 0;
+  do {  // there is at least one shard
     const V largest = term(s, ShardTerm::max), top = term(s, ShardTerm::top);
     sums[s] = term(s, ShardTerm::sum) * exp(largest - m);
     const V as_other = select(passed == one, select(at < largest, one, two), select(largest < at, two, one));
     const V as_this = select(top == zero, as_other, top);
     first = select(as_this == two, first, one);
     passed = select(top == zero, passed, one);
-  }
+  } while (++s < a.shards);
   const V l = tree_root(sums, a.shards), log_l = log(l);
   V loss = log_l - (at - m);
   if (a.smoothing != 0.0) {
-    for (int64_t s = 0; s < a.shards; ++s) {
-      const int64_t classes = a.classes * (s + 1) / a.shards - a.classes * s / a.shards;
-      sums[s] = term(s, ShardTerm::deviations) + V::set(static_cast<T>(classes)) * (term(s, ShardTerm::max) - m);
+    for (s = 0; s < a.shards; ++s) {
+      const int64_t classes = shard_of(a.classes, static_cast<int>(s), static_cast<int>(a.shards)).count;
+      sums[s] = term(s, ShardTerm::shifted_sum) + V::set(static_cast<T>(classes)) * (term(s, ShardTerm::max) - m);
     }
     const V all = tree_root(sums, a.shards), smoothing = V::set(static_cast<T>(a.smoothing)),
             rest = V::set(static_cast<T>(1.0 - a.smoothing));

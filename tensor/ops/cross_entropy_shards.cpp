@@ -32,7 +32,7 @@ void terms_of_rows(const ShardTermsArgs& a, int64_t begin, int64_t end) {
     term(ShardTerm::sum) =
         row_sum<T>(n, [&](int64_t i, int64_t count) { return first_lanes<T>(exp(V::load(x + i, count) - vm), count); });
     if (a.smoothing != 0.0)
-      term(ShardTerm::deviations) =
+      term(ShardTerm::shifted_sum) =
           row_sum<T>(n, [&](int64_t i, int64_t count) { return first_lanes<T>(V::load(x + i, count) - vm, count); });
     if (at < 0 || at >= n) continue;
     term(ShardTerm::target) = x[at];

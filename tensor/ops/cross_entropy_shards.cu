@@ -27,7 +27,7 @@ __global__ void terms_of_rows(ShardTermsArgs a) {
   const V m{warp_row_max<float>(x, n)};
   write(ShardTerm::max, m.v);
   write(ShardTerm::sum, warp_row_sum<float>(n, [&](int64_t i) { return exp(V{x[i]} - m).v; }));
-  write(ShardTerm::deviations,
+  write(ShardTerm::shifted_sum,
         a.smoothing != 0.0 ? warp_row_sum<float>(n, [&](int64_t i) { return (V{x[i]} - m).v; }) : 0.0f);
   const bool here = at >= 0 && at < n;
   const float own = here ? x[at] : 0.0f;

@@ -1,6 +1,7 @@
 #pragma once
-// Cross entropy of logits whose n classes are cut into V shards (NUMERICS.md, rules 25 and 26), in two ops. Whoever has
-// the logits of a shard computes five numbers a row from them; whoever has those of all shards computes the loss.
+// Cross entropy of logits whose n classes are cut into V shards (NUMERICS.md, rules 25 and 26), in two ops. The
+// process that has the logits of a shard computes five numbers a row from them; each process that has those of all
+// shards computes the loss.
 //
 //   per shard s of n_s classes, with logits x and target class t
 //     m_s = max(x)    l_s = sum(exp(x - m_s))    a_s = sum(x - m_s)    (rule 11)
@@ -10,7 +11,8 @@
 //     loss = nll, or with smoothing  (1 - e) * nll + e * (log(l) - T(a_s + n_s * (m_s - m)) / n)
 //
 // Each sign is one rounding. The gradient is cross_entropy_shard_backward() of cross_entropy.h. A row whose target is
-// `ignored` has zeros for all numbers. A row that has a NaN or +inf, or in one shard only -inf, has a NaN loss.
+// `ignored` has zeros for all numbers. The loss is NaN for a row that has a NaN or +inf, or a shard in which all its
+// logits are -inf.
 #include <vector>
 
 #include "tensor/fields.h"
@@ -22,7 +24,7 @@
 namespace elinvar {
 
 struct ShardTerm {
-  enum : int64_t { max, sum, deviations, target, top, count };  // m_s, l_s, a_s, at_s, top_s
+  enum : int64_t { max, sum, shifted_sum, target, top, count };  // m_s, l_s, a_s, at_s, top_s
 };
 
 struct ShardTermsArgs {

@@ -79,13 +79,19 @@ double square_sum_of(std::span<const Tensor> tensors) {
 }
 
 std::vector<double> norms_of(std::span<const Tensor> tensors, const std::vector<int64_t>& counts) {
+  const auto all = static_cast<int64_t>(tensors.size());
+  int64_t counted = 0;
+  for (const int64_t count : counts) {
+    check(count > 0, "[norms] counts must be positive, got {}", count);
+    counted += count;
+  }
+  check(counts.empty() || counted == all, "[norms] counts add up to {}, but there are {} tensors", counted, all);
   const Tensor partial = sums_of_segments(tensors);
   const double* at = partial.data<double>();
   const std::vector<int64_t> runs = counts.empty() ? std::vector<int64_t>(tensors.size(), 1) : counts;
   std::vector<double> found;
   auto tensor = tensors.begin();
   for (const int64_t count : runs) {
-    check(count <= tensors.end() - tensor, "[norms] runs of more than {} tensors", tensors.size());
     double sum = 0.0;
     for (const auto end = tensor + count; tensor != end; ++tensor)
       for (int64_t s = segments_of(tensor->numel()); s > 0; --s) sum += *at++;

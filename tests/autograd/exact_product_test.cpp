@@ -13,8 +13,10 @@
 #include "autograd/precision.h"
 #include "autograd/reduce.h"
 #include "autograd/shape.h"
+#include "autograd/shards.h"
 #include "tensor/base/check.h"
 #include "tensor/isa.h"
+#include "tensor/ops/pointwise.h"
 #include "tensor/stream.h"
 #include "tests/ops/op_inputs.h"
 #include "tests/support/amx_model.h"
@@ -259,6 +261,22 @@ TEST(ExactProducts, LinearsOfOneInputAreOneLinear) {
   const PrecisionScope scope(Precision::exact);
   EXPECT_THROW(linears(x, {{w, bias}, {w, {}}}), UsageError);
   EXPECT_THROW(linears(x, {{w, {}}, {Var(values({3, 6}, 1.0)), {}}}), UsageError);
+}
+
+TEST(ExactProducts, CopiesForShardsShareTheirRoundedNumbers) {
+  const PrecisionScope scope(Precision::exact);
+  const Var x(normal({5, 8}, "x"), true);
+  const std::vector<Var> copies = copy_to_shards(x, {.count = 2});
+  const Tensor w = normal({3, 8}, "w");
+  const Var first = linear(copies[0], Var(w, true));
+  const auto kept = copies[0].rounded()->lock();
+  ASSERT_NE(kept.get(), nullptr);
+  const Var second = linear(copies[1], Var(neg(w), true));  // the exponents of its channels are equal
+  EXPECT_EQ(copies[1].rounded()->lock().get(), kept.get());
+  Tensor uneven = w.clone();
+  for (int64_t row = 0; row < 3; ++row) uneven.data<float>()[8 * row] *= 0x1p-6f;
+  const Var third = linear(copies[1], Var(uneven, true));
+  EXPECT_NE(copies[1].rounded()->lock().get(), kept.get());
 }
 
 }  // namespace

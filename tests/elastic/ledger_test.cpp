@@ -76,6 +76,11 @@ TEST(Ledger, TheHeaderRoundTripsAndIsOfOneRun) {
   sharded.virtual_shards = 4;
   EXPECT_EQ(LedgerHeader::parse(sharded.text()).virtual_shards, 4);
   EXPECT_EQ(LedgerHeader::parse(sharded.text()).text(), sharded.text());
+  for (const auto& [ranks, shards] : {std::pair{0, 4}, std::pair{-1, 1}, std::pair{7, 0}, std::pair{7, -4}}) {
+    sharded.virtual_ranks = ranks;
+    sharded.virtual_shards = shards;
+    EXPECT_THROW(LedgerHeader::parse(sharded.text()), Failure) << ranks << " ranks, " << shards << " shards";
+  }
   EXPECT_NE(test::message_of<Failure>([&] {
               LedgerHeader::parse(sealed(R"({"ledger":3})"));
             }).find("its version is 3, and this program reads 2"),

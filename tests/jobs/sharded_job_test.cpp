@@ -52,6 +52,13 @@ dropout = 0.1
     EXPECT_EQ(ended.code, 0) << ended.err;
     return ledger(name);
   }
+  void expect_no_workers_in_ledger(const std::string& name, std::vector<std::string> options) const {
+    SCOPED_TRACE(name);
+    const std::string alone = run(name + "1", 4, options);
+    EXPECT_NE(alone.find(R"("virtual_shards":4)"), std::string::npos);
+    options.insert(options.end(), {"--workers", "3", "--min-workers", "3"});
+    EXPECT_EQ(run(name + "3", 4, options), alone);
+  }
   StateDict exported(const std::string& name) const {
     const test::Ended ended = train({"export", folder_ / name, folder_ / (name + ".safetensors")});
     EXPECT_EQ(ended.code, 0) << ended.err;
@@ -62,23 +69,22 @@ dropout = 0.1
 };
 
 TEST_F(ShardedJob, WorkersShowInNoLedgerAndShardsInAll) {
-  for (const std::string numerics : {"portable", "exact", "fast"}) {
-    SCOPED_TRACE(numerics);
-    std::vector<std::string> options = {"--numerics", numerics};
-#ifndef ELINVAR_EMULATION
-    if (numerics == "fast") continue;
+  for (const char* numerics : {"portable", "exact"}) expect_no_workers_in_ledger(numerics, {"--numerics", numerics});
+}
+
+TEST_F(ShardedJob, WorkersShowInNoLedgerOfFastNumerics) {
+#ifdef ELINVAR_EMULATION
+  expect_no_workers_in_ledger("fast", {"--numerics", "fast", "--device", "emulated"});
+#else
+  GTEST_SKIP() << "fast numerics need the emulated GPU (ELINVAR_EMULATION)";
 #endif
-    if (numerics == "fast") options.insert(options.end(), {"--device", "emulated"});
-    const std::string alone = run(numerics + "1", 4, options);
-    EXPECT_NE(alone.find(R"("virtual_shards":4)"), std::string::npos);
-    options.insert(options.end(), {"--workers", "3", "--min-workers", "3"});
-    EXPECT_EQ(run(numerics + "3", 4, options), alone);
-  }
 }
 
 TEST_F(ShardedJob, RecomputingOnAnotherDeviceIsTheSameRun) {
 #ifdef ELINVAR_EMULATION
   EXPECT_EQ(run("recomputed", 4, {"--set", "run.recompute=true", "--device", "emulated"}), run("plain", 4));
+#else
+  GTEST_SKIP() << "the other device is the emulated GPU (ELINVAR_EMULATION)";
 #endif
 }
 
@@ -93,11 +99,19 @@ TEST_F(ShardedJob, OneShardIsNoSetting) {
 TEST_F(ShardedJob, IsResumedAndRefusesAnotherNumber) {
   const std::string whole = run("whole", 4);
   run("half", 4, {"--until", "3"});
-  const test::Ended other =
-      train({"run", config_, "--run-dir", folder_ / "half", "--resume", "--set", "model.virtual_shards=2"});
-  EXPECT_EQ(other.code, 2) << other.err;
-  EXPECT_NE(other.err.find("virtual_shards"), std::string::npos) << other.err;
+  const auto expect_refused = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.begin(), {"run", config_, "--run-dir", folder_ / name, "--resume"});
+    const test::Ended ended = train(more);
+    EXPECT_EQ(ended.code, 2) << ended.err;
+    EXPECT_NE(ended.err.find("virtual_shards"), std::string::npos) << ended.err;
+  };
+  expect_refused("half", {"--set", "model.virtual_shards=2"});
+  expect_refused("half", {});  // in config_ the setting is left out
   EXPECT_EQ(run("half", 4, {"--resume"}), whole);
+  const test::Ended without =
+      train({"run", config_, "--run-dir", folder_ / "without", "--threads", "1", "--until", "3"});
+  EXPECT_EQ(without.code, 0) << without.err;
+  expect_refused("without", {"--set", "model.virtual_shards=4"});
   const test::Ended many = train({"run", config_, "--run-dir", folder_ / "many", "--set", "model.virtual_shards=5"});
   EXPECT_EQ(many.code, 2);
   EXPECT_NE(many.err.find("model.virtual_shards = 5 is more than heads = 4"), std::string::npos) << many.err;
@@ -115,14 +129,19 @@ TEST_F(ShardedJob, WeightsGoFromAnyNumberOfShardsToAnyOther) {
     EXPECT_EQ(ended.code, 0) << ended.err;
     return ended.out;
   };
+  const double score = score_of("first");
+  const std::string text = text_of("first");
   for (const char* shards : {"1", "3", "4"}) {
     const std::string name = std::string("into") + shards;
     const test::Ended ended = train({"import", folder_ / "first.safetensors", config_, folder_ / name, "--set",
                                      std::string("model.virtual_shards=") + shards});
     ASSERT_EQ(ended.code, 0) << ended.err;
     EXPECT_EQ(digest(exported(name)), digest(weights));
-    EXPECT_NEAR(score_of(name), score_of("first"), 1e-5);
-    EXPECT_EQ(text_of(name), text_of("first"));
+    // Another number of shards changes the order of float32 sums: a mean loss below 8 by some roundings of 2^-22
+    // (2.4e-7), and no token unless two logits are as near to each other.
+    if (std::string_view(shards) == "4") EXPECT_EQ(score_of(name), score);
+    else EXPECT_NEAR(score_of(name), score, 1e-5);
+    EXPECT_EQ(text_of(name), text);
   }
 }
 

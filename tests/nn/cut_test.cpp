@@ -6,6 +6,7 @@
 #include "nn/initializers.h"
 #include "nn/optimizer.h"
 #include "tests/support/bits.h"
+#include "tests/support/temporary_folder.h"
 
 namespace elinvar {
 namespace {
@@ -42,6 +43,12 @@ TEST(Cut, JoinsWhatItCuts) {
           EXPECT_EQ(elements, whole.numel());
           EXPECT_TRUE(same_bits(cut.joined(parts), whole));
         }
+}
+
+TEST(Cut, JoinsNoOtherNumberOfShards) {
+  const Cut cut{.shards = 3, .things = 5};
+  const std::vector<Tensor> two = {cut.part_of(counted({5, 2}), 0), cut.part_of(counted({5, 2}), 1)};
+  EXPECT_EQ(test::message_of<UsageError>([&] { cut.joined(two); }), "[cut] 3 shards expected, got 2");
 }
 
 struct OneWeight {

@@ -15,6 +15,7 @@
 #include "tensor/philox.h"
 #include "tests/support/bits.h"
 #include "tests/support/other_devices.h"
+#include "tests/support/temporary_folder.h"
 
 namespace elinvar {
 namespace {
@@ -46,6 +47,22 @@ struct Reference {
   double lr;
   int t;  // counted from 1
 };
+
+TEST(Norms, AreOfRunsOfAllTensors) {
+  std::vector<Tensor> tensors;
+  for (uint64_t i = 0; i < 6; ++i) tensors.push_back(random({static_cast<int64_t>(1 + 3000 * i)}, 40 + i, DType::f32));
+  const std::span<const Tensor> all = tensors;
+  EXPECT_EQ(norms(all, {1, 3, 2}),
+            (std::vector<double>{global_norm(all.first(1)), global_norm(all.subspan(1, 3)), global_norm(all.last(2))}));
+  EXPECT_TRUE(norms({}).empty());
+  const auto error_of = [&](const std::vector<int64_t>& counts) {
+    return test::message_of<UsageError>([&] { norms(all, counts); });
+  };
+  EXPECT_EQ(error_of({1, 3}), "[norms] counts add up to 4, but there are 6 tensors");
+  EXPECT_EQ(error_of({1, 3, 3}), "[norms] counts add up to 7, but there are 6 tensors");
+  EXPECT_EQ(error_of({6, 0}), "[norms] counts must be positive, got 0");
+  EXPECT_EQ(error_of({7, -1}), "[norms] counts must be positive, got -1");
+}
 
 double norm(const std::vector<double>& x) {
   double sum = 0.0;

@@ -128,6 +128,12 @@ const OpRows loss_rows({
                  },
                  "[cross_entropy] label smoothing must be in [0, 1], got 2"},
                 {[] {
+                   ShardedLogits logits = in_shards(zeros({2, 3}), 3);
+                   logits.parts.pop_back();
+                   cross_entropy(logits, Tensor::zeros({2}, DType::i32));
+                 },
+                 "[cross_entropy] logits of 3 shards expected, got 2"},
+                {[] {
                    cross_entropy_terms(Tensor::zeros({2, 3}), Tensor::zeros({2}, DType::i32), 0, -100, {2, 3, 4});
                  },
                  "[cross_entropy] logits of shape (2, 3) are no shard of 3 of the 4 classes from 2 on"},
@@ -145,7 +151,7 @@ const OpRows loss_rows({
          },
      .oracle = [](const Tensors& t) { return cross_entropy_oracle(t, 0.2, 2); },
      .large = {{{301, 1000}}, {{301}, Kind::index, 1000}}},
-    {.name = "hits/shards",
+    {.name = "top1_correct/shards",
      .inputs = {{{60, 7}}, {{60}, Kind::index, 7}},
      .op =
          [](const Vars& v) {

@@ -80,7 +80,8 @@ TEST(ReductionTree, AbsentLeavesPassThrough) {
     }
 }
 
-// Workers reduce the intervals they own; whoever finishes the tree gets the same bits, however leaves were assigned.
+// Workers reduce the intervals they own; the worker that finishes the tree gets the same bits, however leaves were
+// assigned.
 TEST(ReductionTree, AnyIntervalsGiveTheSameBits) {
   for (int leaves = 1; leaves <= 24; ++leaves)
     for (uint32_t trial = 0; trial < 20; ++trial) {

@@ -80,7 +80,7 @@ int run(int argc, char** argv) {
       ->transform(CLI::CheckedTransformer(precisions).description(""));
   models
       ->add_option("--virtual-shards", o.shards,
-                   "numbers of virtual shards, as 1,2,4: steps of a network in each of them, in turn")
+                   "numbers of virtual shards, as 1,2,4: alternating steps of a network in each of them; on the CPU")
       ->delimiter(',')
       ->check(CLI::Range(1, kMostShards));
   auto* growth = app.add_subcommand("growth", "how the time of a step grows with the work");
@@ -109,6 +109,8 @@ int run(int argc, char** argv) {
   set_isa(parse_isa(o.isa));
   set_threads(o.threads);
 
+  check(o.device == "cpu" || o.shards.empty(), "[bench] --virtual-shards measures on the CPU; leave out --device {}",
+        o.device);
   const Device device = parse_device(o.device);
   check(device.kind != DeviceKind::emulated,
         "[bench] the emulated GPU's speed means nothing; use --device cpu or cuda");
@@ -144,11 +146,12 @@ int run(int argc, char** argv) {
   if (ops->parsed()) bench::run_ops({}, o.filter, o.repeat, report);
   if (transport->parsed()) bench::run_transport(o.repeat, report);
   const bench::TrainerOptions training{.recompute = o.recompute, .precision = o.precision};
-  if (models->parsed())
-    for (const std::string& name : o.names.empty() ? bench::model_names() : o.names) {
-      if (o.shards.empty()) bench::run_model(name, o.batch, training, o.warm_up, o.repeat, report);
-      else bench::run_in_shards(name, o.batch, training, o.shards, o.warm_up, o.repeat, report);
-    }
+  if (models->parsed() && o.shards.empty())
+    for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
+      bench::run_model(name, o.batch, training, o.warm_up, o.repeat, report);
+  if (models->parsed() && !o.shards.empty())
+    for (const std::string& name : o.names.empty() ? bench::shardable_model_names() : o.names)
+      bench::run_in_shards(name, o.batch, training, o.shards, o.warm_up, o.repeat, report);
   if (growth->parsed())
     for (const std::string& name : o.names.empty() ? bench::growth_names() : o.names)
       bench::run_growth(name, o.warm_up, o.repeat, report);

@@ -39,6 +39,13 @@ std::vector<std::string> model_names() {
   return names;
 }
 
+std::vector<std::string> shardable_model_names() {
+  std::vector<std::string> names;
+  for (const ModelCase& c : model_cases())
+    if (c.is_text()) names.push_back(c.name);
+  return names;
+}
+
 const ModelCase& model_case(const std::string& name) {
   for (const ModelCase& c : model_cases())
     if (name == c.name) return c;
@@ -79,7 +86,7 @@ void run_in_shards(const std::string& name, int64_t batch, const TrainerOptions&
     }
   }
   for (size_t i = 0; i < shards.size(); ++i)
-    report.add(fmt::format("{}, {} shards", name, shards[i]), median(times[i]), trainers[i]->gflop(), 0.0,
+    report.add(fmt::format("{}, virtual shards {}", name, shards[i]), median(times[i]), trainers[i]->gflop(), 0.0,
                trainers[i]->items(), trainers[i]->unit(), {{"longer_percent", rounded(median(longer[i]))}});
 }
 

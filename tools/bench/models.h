@@ -6,13 +6,14 @@
 namespace elinvar::bench {
 
 std::vector<std::string> model_names();
+std::vector<std::string> shardable_model_names();  // the cases that have virtual shards
 const ModelCase& model_case(const std::string& name);
 
 // batch 0: the case's default.
 void run_model(const std::string& name, int64_t batch, const TrainerOptions& options, int warm_up, int repeat,
                Report& report);
 
-// The same for networks in each of these numbers of virtual shards, which take their steps in turn. Each row tells how
+// The same for networks in each of these numbers of virtual shards, whose steps alternate. Each row tells how
 // many per cent longer its steps are than the first one's, as the median over the rounds.
 void run_in_shards(const std::string& name, int64_t batch, const TrainerOptions& options,
                    const std::vector<int>& shards, int warm_up, int repeat, Report& report);
