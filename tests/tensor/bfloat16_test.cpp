@@ -7,6 +7,7 @@
 #include "tensor/ops/column_sum.h"
 #include "tensor/ops/copy.h"
 #include "tensor/ops/cross_entropy.h"
+#include "tensor/ops/cross_entropy_shards.h"
 #include "tensor/ops/dropout.h"
 #include "tensor/ops/top1_correct.h"
 #include "tensor/ops/layer_norm.h"
@@ -230,6 +231,17 @@ TEST_P(Bfloat16, Losses) {
     }
   expect_rounded("hits", {normal({5, 101}, "logits"), targets}, {0}, {DType::u8},
                  [](const Tensors& t) { return Tensors{top1_correct(t[0], t[1], -100)}; });
+}
+
+TEST_P(Bfloat16, LossesOfShards) {
+  const Tensor targets = Tensor::from<int64_t>(std::vector<int64_t>{3, -100, 20, 100, 64}, {5});
+  for (const int64_t classes : {85, 150, 300, 4421})
+    for (const double smoothing : {0.0, 0.1})
+      expect_rounded("numbers of a shard", {normal({5, classes}, "logits"), targets}, {0}, {kWide},
+                     [&](const Tensors& t) {
+                       return Tensors{cross_entropy_terms(t[0], t[1], smoothing, -100,
+                                                          {.first = 17, .count = classes, .whole = classes + 40})};
+                     });
 }
 
 TEST_P(Bfloat16, SumsAreFloat32) {
