@@ -8,7 +8,7 @@
 
 namespace elinvar {
 
-// What is kept of x between the passes: its origin, from which it is rounded again, or else the rounded numbers.
+// Keeps x between the passes: its origin, from which it is rounded again, or else the rounded numbers.
 // On CPUs, several products of one x keep the same numbers if their weights' exponents are equal.
 class ExactFactor {
  public:

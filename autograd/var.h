@@ -23,8 +23,8 @@ struct Quantized;
 // function that needs the value for its own gradient may keep this in place of it.
 struct Origin {
   std::function<Tensor()> compute = {};
-  // Where they are defined, the value is fma(x, a, b) for each channel (the last dimension), and then relu() if
-  // requested, so that a function that reads x can compute it on the way.
+  // If these are defined, the value is fma(x, a, b) for each channel (the last dimension), and then relu() if
+  // requested. A function that reads x can compute it on the way.
   Tensor x = {}, a = {}, b = {};
   bool relu = false;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// What the gradients of portable and of exact attention need of a query, and their formulas (ops/attention.h).
+// Statistics of queries and formulas (ops/attention.h) for the gradients of portable and of exact attention.
 #include "tensor/cuda/attention_tile.h"
 #include "tensor/cuda/reduce.h"
 #include "tensor/math-inl.h"

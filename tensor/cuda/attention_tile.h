@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels of portable and of exact attention share: the tile of a block.
+// The tile of a block, for the kernels of portable and of exact attention.
 #include "tensor/cuda/kernel.h"
 #include "tensor/numerics.h"
 #include "tensor/ops/attention.h"

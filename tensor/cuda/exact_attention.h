@@ -68,7 +68,7 @@ struct ExactHead {
   __device__ int32_t exponent(int t) const { return t < count ? exponents[t * time] : 0; }
 };
 
-// What products over rows of heads need: rows 2 t and 2 t + 1 in pairs, (B, H, (T + 1) / 2, D).
+// Rows 2 t and 2 t + 1 in pairs, (B, H, (T + 1) / 2, D), for products that sum over rows of heads.
 struct PairedHeads {
   uint32_t* pairs;
   int64_t heads, pair_count, size;

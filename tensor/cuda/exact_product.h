@@ -73,7 +73,7 @@ class ExactSums {
     }
   }
 
-  // Where a thread's sums (r, c) are in the tile.
+  // The row and the column of a thread's sum (r, c) in the tile.
   static constexpr int kRows = 2 * kDown, kColumns = 2 * kAcross;
   __device__ static int row(int r) { return row() + 16 * (r / 2) + 8 * (r % 2) + lane_group(); }
   __device__ static int column(int c) { return col() + 8 * (c / 2) + 2 * lane_in_group() + c % 2; }

@@ -38,7 +38,7 @@ struct PairTile {
   static __device__ int place(int line, int k) {
     return kAlongK ? (line * 4 + (k / 4 ^ line / 2 % 4)) * 4 + k % 4 : k * kSide + k / 4 * 8 + line;
   }
-  // Where the lane reads its line of the eight from `first` on, a multiple of eight.
+  // The place of the lane's line among the eight from `first` on, a multiple of eight.
   static __device__ int place_of_lane(int first) { return place(lane_group(), 4 * lane_in_group()) + first * kLine; }
   static __device__ BytesOfFour read(const uint32_t* words) {
     uint4 x;
