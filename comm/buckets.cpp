@@ -7,23 +7,42 @@
 namespace elinvar {
 
 Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements, bool whole) : shapes_(std::move(shapes)) {
+  cut_tensors(most_elements, whole, {});
+}
+
+Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements, const BucketCuts& cuts)
+    : shapes_(std::move(shapes)) {
+  check(cuts.multiple >= 1 && most_elements % cuts.multiple == 0,
+        "[buckets] {} elements a bucket are no multiple of {}", most_elements, cuts.multiple);
+  cut_tensors(most_elements, /*whole=*/false, cuts);
+}
+
+void Buckets::cut_tensors(int64_t most_elements, bool whole, const BucketCuts& cuts) {
   check(most_elements >= 1, "[buckets] at least one element a bucket expected, got {}", most_elements);
   int64_t room = 0;
   for (size_t t = 0; t < shapes_.size(); ++t) {
-    if (whole && room < shapes_[t].numel()) room = 0;
+    const int64_t numel = shapes_[t].numel();
+    if ((whole && room < numel) || (cuts.apart > 0 && t == cuts.apart)) room = 0;
+    if (numel > room && room < cuts.multiple) room = 0;  // what is left has no room for a part of it
     const int first = count() - (room > 0);
-    for (int64_t begin = 0, numel = shapes_[t].numel(); begin < numel;) {
+    for (int64_t begin = 0; begin < numel;) {
       if (room == 0) {
         buckets_.emplace_back();
-        room = whole ? std::max(most_elements, shapes_[t].numel()) : most_elements;
+        room = whole ? std::max(most_elements, numel) : most_elements;
       }
-      const int64_t end = std::min(numel, begin + room);
+      const int64_t end = numel - begin <= room ? numel : begin + room / cuts.multiple * cuts.multiple;
       buckets_.back().push_back({static_cast<int>(t), begin, end});
-      room -= end - begin;
+      room = end == numel ? room - (end - begin) : 0;
       begin = end;
     }
-    of_.emplace_back(first, shapes_[t].numel() > 0 ? count() : first);
+    of_.emplace_back(first, numel > 0 ? count() : first);
   }
+}
+
+int Buckets::below(int tensor) const {
+  int buckets = 0;
+  while (buckets < count() && slices(buckets).back().tensor < tensor) ++buckets;
+  return buckets;
 }
 
 std::vector<Tensor> Buckets::cut(int bucket, const std::vector<Tensor>& values) const {

@@ -74,7 +74,7 @@ bool Admission::gathered(Seconds now) const {
 void Admission::restore_all() {
   for (auto& [peer, w] : job_.workers) {
     w.blind = false;
-    job_.send(peer, messages::Welcome{.restore = job_.first_step});
+    job_.send(peer, messages::Welcome{.restore = job_.first_step}, job_.number);
   }
 }
 

@@ -217,6 +217,7 @@ void Coordinator::conclude_fence(Seconds now) {
   groups_.fence_answered();
   Recovery recovery = fencing_.recovery();
   if (recovery.step < 0) return job_.end("failed", "no worker is left; resume the run");
+  if (planner_.lost_state(recovery)) return restore_checkpoint(now);
   const bool saves = !planner_.stop_reason().empty();  // that alone: any number of members can save
   if (static_cast<int>(recovery.members.size()) < job_.options.min_workers && !saves) {
     fencing_.hold(recovery.members.size());
@@ -291,12 +292,30 @@ void Coordinator::gather(Seconds now) {
                                [](const auto& entry) { return entry.second.state == State::member; });
   if (any) return fence("another coordinator", now);
   if (job_.workers.empty()) return job_.end("failed", "no worker is left; resume the run");
-  planner_.wait_for_starters(now);
+  begin_again(job_.options.initial_workers, now);
+}
+
+// Begins with the newest checkpoint, which all workers restore.
+void Coordinator::begin_again(int starters, Seconds now) {
+  planner_.wait_for_starters(starters, now);
   job_.first_step = job_.world.restart();
   scaling_.begin_history(job_.number + 1);
   last_checkpoint_.restart();
   for (const auto& [peer, w] : job_.workers) transfers_.introduced(peer);
   admission_.restore_all();
+}
+
+// With ZeRO: all workers that kept some part of the state are gone.
+void Coordinator::restore_checkpoint(Seconds now) {
+  std::vector<PeerId> leaving;
+  for (auto& [peer, w] : job_.workers) {
+    if (w.state == State::leaving) leaving.push_back(peer);
+    w.state = State::joining;
+    w.work = {};
+  }
+  for (const PeerId peer : leaving) dismiss(peer);
+  begin_again(static_cast<int>(job_.workers.size()), now);
+  job_.world.event("state_lost", {{"reason", fencing_.reason()}, {"restored", job_.first_step}});
 }
 
 void Coordinator::checkpoint(int64_t step, const std::string& failure, Seconds now) {

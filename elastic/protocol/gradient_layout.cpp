@@ -3,7 +3,16 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/base/check.h"
+
 namespace elinvar {
+
+GradientLayout::GradientLayout(int64_t bucket_elements, const std::optional<ShardOptions>& sharding)
+    : bucket_elements_(bucket_elements) {
+  if (!sharding) return;
+  shard_multiple_ = sharding->multiple;
+  shards_ = Buckets(sharding->parameters, bucket_elements, BucketCuts{.multiple = sharding->multiple});
+}
 
 bool GradientLayout::learn(const RankGradient& gradient) {
   if (buckets_ || gradient.gradients.empty()) return false;
@@ -12,7 +21,13 @@ bool GradientLayout::learn(const RankGradient& gradient) {
   for (const Tensor& t : gradient.batch_statistics) shapes.push_back(t.shape());
   gradients_ = static_cast<int>(gradient.gradients.size());
   whole_buckets_.emplace(shapes, bucket_elements_, /*whole=*/true);
-  buckets_.emplace(std::move(shapes), bucket_elements_);
+  if (shard_multiple_) {
+    buckets_.emplace(std::move(shapes), bucket_elements_,
+                     BucketCuts{.multiple = *shard_multiple_, .apart = gradient.gradients.size()});
+    invariant(buckets_->below(gradients_) == shards_.count(), "gradients have the shapes of parameters");
+  } else {
+    buckets_.emplace(std::move(shapes), bucket_elements_);
+  }
   return true;
 }
 

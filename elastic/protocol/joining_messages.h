@@ -41,6 +41,7 @@ struct WorkerInfo {
   Digest data = {};
   int64_t steps = 0;  // number of updates in the whole run
   int64_t parameters = 0, samples = 0;
+  int shards = 0;  // with ZeRO: the number of buckets of gradients
   std::vector<TensorLayout> gradient = {}, state = {};
   bool tokens = false;                    // the unit of targets: tokens
   std::optional<ImageForm> images = {};   // null if the samples are not images
@@ -50,7 +51,7 @@ struct WorkerInfo {
   std::vector<Digest> repeated = {};  // gradients of the run's first updates, if the worker has another build
   JsonValue environment = {};         // tools/training/environment.h
 
-  ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, gradient, state, tokens, images,
+  ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, shards, gradient, state, tokens, images,
                  notices, numerics_version, protocol, nccl, repeated, environment)
 };
 

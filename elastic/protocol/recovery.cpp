@@ -26,6 +26,16 @@ Recovery recovery_after(const Roster& roster, const std::set<PeerId>& peers) {
     if (answer.scaling_state && (!r.scaling_state || answer.certain)) r.scaling_state = answer.scaling_state;
     r.kept[peer] = answer.share;
   }
+  // The newest deal that any member knows to be committed: then all keepers have the state.
+  const messages::HeldShards* newest = nullptr;
+  for (const PeerId peer : r.members) {
+    const std::optional<messages::HeldShards>& held = roster.at(peer).fenced->shards;
+    if (held && !held->whole && (!newest || held->generation > newest->generation)) newest = &*held;
+  }
+  if (newest) r.sharding.holders = newest->deal;
+  r.sharding.whole = newest == nullptr;
+  for (const PeerId peer : r.members)
+    if (const auto& held = roster.at(peer).fenced->shards; !newest && held && held->whole) r.restored.push_back(peer);
   return r;
 }
 

@@ -1,0 +1,80 @@
+#pragma once
+// The values of the parameters after an update of which each member made a part (ZeRO, ARRANGEMENT.md): the owner of a
+// bucket sends the others its parameters. Begins when a member has the trailer of the step, and ends when it has all
+// values; only then has the member made the update.
+//
+// Whoever has the trailer knows that all keepers have the sums, so the values can be made even if members die. After a
+// fence a member asks those that provide the state of the buckets that it lacks (`want`).
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "elastic/protocol/catching_up.h"
+#include "elastic/protocol/optimizer_shards.h"
+
+namespace elinvar {
+
+class ValueExchange {
+ public:
+  ValueExchange(const MemberPosition& position, const GradientLayout& layout, const CatchingUp& catching_up,
+                const OptimizerShards& shards, MemberOutbox& outbox)
+      : position_(position), layout_(layout), catching_up_(catching_up), shards_(shards), outbox_(outbox) {}
+
+  // --- Called by the member.
+  // The trailer of a step has come. `sends`: this member was in the generation that made the step, which is still the
+  // current one, and sends the values of buckets that it owns. It lacks those of all buckets but the ones that it
+  // `keeps`.
+  void begin(int64_t step, bool sends, std::vector<int> keeps);
+  void receive(const Message& message, const messages::BucketValues& values);
+  void receive(const Message& message, const messages::WantValues& want);
+  void review();                           // the position has changed: takes values that came early
+  void ask(const std::string& endpoint);   // a generation has begun after a fence: asks for what is missing
+  void fence() { wanted_.clear(); }
+  void end() { values_ = {}; }
+
+  // --- Called by the loop after the update.
+  bool pending() const { return values_.step >= 0; }  // the update is not complete
+  const std::vector<int>& kept() const { return values_.keeps; }  // the buckets that this member updates
+  // Returns the buckets whose new values this member sends to others.
+  std::vector<int> to_send() const;
+  void send(int bucket, const std::vector<Blob>& slices);
+  void updated();  // this member's part of the update is made, and the values in to_send() are sent
+  std::vector<messages::BucketValues> take_arrived();  // values to copy into the parameters
+  bool complete() const { return values_.updated && values_.missing.empty(); }
+  std::string missing() const;  // for people; "": nothing
+
+  // --- Requests of other members.
+  struct Wanted {
+    PeerId peer = 0;
+    int64_t generation = 0, step = 0;
+    std::vector<int> buckets = {};
+  };
+  // Returns the requests that can be answered now, by give(): the parameters in these buckets are those after update
+  // `step`, until the loop updates them again.
+  std::vector<Wanted> take_wanted();
+  void give(const Wanted& to, int bucket, std::vector<Blob> slices);
+
+ private:
+  struct Values {
+    int64_t step = -1;  // -1: none
+    std::vector<int> keeps = {};
+    std::map<int, std::vector<PeerId>> to_send = {};  // by bucket: the peers that lack it
+    std::set<int> missing = {};
+    bool updated = false;
+    std::vector<messages::BucketValues> arrived = {};
+  };
+  bool take(const Message& message, const messages::BucketValues& values);
+  bool can_answer(const Wanted& wanted) const;
+
+  const MemberPosition& position_;
+  const GradientLayout& layout_;
+  const CatchingUp& catching_up_;
+  const OptimizerShards& shards_;
+  MemberOutbox& outbox_;
+  Values values_;
+  std::vector<Message> early_;
+  std::vector<Wanted> wanted_;
+};
+
+}  // namespace elinvar
