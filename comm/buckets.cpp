@@ -53,7 +53,7 @@ std::vector<Tensor> Buckets::cut(int bucket, const std::vector<Tensor>& values) 
     check(value.shape() == shapes_[static_cast<size_t>(s.tensor)] && value.contiguous(),
           "[buckets] tensor {}: contiguous of shape {} expected, got {}", s.tensor,
           to_string(shapes_[static_cast<size_t>(s.tensor)]), to_string(value.shape()));
-    cut.push_back(value.reshape({value.numel()}).slice(0, s.begin, s.end));
+    cut.push_back(view_of(value, s));
   }
   return cut;
 }

@@ -10,15 +10,10 @@
 #include <vector>
 
 #include "comm/blob.h"
+#include "tensor/slice.h"
 #include "tensor/tensor.h"
 
 namespace elinvar {
-
-// Elements [begin, end) of one tensor, in logical order.
-struct Slice {
-  int tensor = 0;
-  int64_t begin = 0, end = 0;
-};
 
 // How tensors are cut.
 struct BucketCuts {

@@ -1,0 +1,52 @@
+#pragma once
+// An optimiser that keeps its state for slices of the parameters alone and updates only these, so that processes divide
+// the state and the work among themselves (ZeRO; Rajbhandari et al., arXiv:1910.02054). A slice may be kept by several
+// processes. Every element gets the bits that Optimizer::step gives it.
+//
+//   SlicedOptimizer optimizer(config, network.parameters, slices);
+//   const Clipping clipping = clip_by_global_norm(sums_of_all_segments, config.clip_norm);
+//   optimizer.step(network.parameters, gradients_of_slices, lr, step, clipping.scale, gather);
+//   ... send the slices of the parameters to the processes that do not keep them
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nn/optimizer.h"
+#include "nn/sliced_tensors.h"
+#include "nn/update_rule.h"
+
+namespace elinvar {
+
+// Throws SettingError if optimisers of this kind, which a program registered, cannot keep slices.
+void check_can_slice(const OptimizerConfig& config);
+
+class SlicedOptimizer {
+ public:
+  // The state starts at zero. Throws what check_optimizer(), check_can_slice() and check_slices() throw.
+  SlicedOptimizer(const OptimizerConfig& config, const Parameters& parameters, std::vector<Slice> slices);
+
+  // Updates the slices of the parameters in place. `gradients` has a one-dimensional tensor for each slice, in order.
+  // Other arguments are those of Optimizer::step.
+  //
+  // If has_trust_ratio(), `gather` is called once, also with no slices, and must return the same in all processes. It
+  // is called after the moments have changed (LAMB) and before parameters do. What it throws leaves step(), and a LAMB
+  // optimiser must then be given its earlier slots before it repeats the step. SegmentLayout::place() (tensor/slice.h)
+  // puts sums of slices where gather returns them.
+  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step, double gradient_scale,
+            const GatherSums& gather);
+
+  bool has_trust_ratio() const { return rule_->has_trust_ratio(); }
+  std::vector<std::string> slot_names() const { return rule_->slots(); }  // "momentum", or "m" and "v", or none
+
+  const std::vector<Slice>& slices() const { return state_.slices(); }
+  // As SlicedTensors::slots() and SlicedTensors::keep(). The names are those of Optimizer::state().
+  std::vector<SlotSlice> slots() const { return state_.slots(); }
+  void keep(std::vector<Slice> slices) { state_.keep(std::move(slices)); }
+
+ private:
+  std::unique_ptr<UpdateRule> rule_;
+  SlicedTensors state_;
+};
+
+}  // namespace elinvar
