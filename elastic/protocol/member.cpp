@@ -78,6 +78,7 @@ Member::Progress Member::reduce() {
 
 void Member::finish_reduction() {
   StepReduction::Result result = reduction_.take();
+  const bool was_active = position_.active();
   groups_.reduced(result.trailer.group, result.in_group);
 
   const int64_t step = position_.completed++;
@@ -101,6 +102,7 @@ void Member::finish_reduction() {
   transfers_.completed(step, std::move(result.values), std::move(result.trailer), kept);
   enter_agreed();
   values_.review();
+  if (result.listened && was_active) values_.ask(options_.endpoint);
   scaling_.settle(position_);
 }
 
@@ -198,7 +200,7 @@ void Member::fenced_by(int64_t fence) {
     transfers_.stop_all();
     audit_.fence();
     if (position_.active()) reduction_.fence();
-    values_.fence();
+    values_.fence(options_.endpoint);
     groups_.fence();
     inbox_.prune();
     shards_.prune();

@@ -10,11 +10,13 @@
 namespace elinvar {
 
 void ValueExchange::begin(int64_t step, bool sends, std::vector<int> keeps) {
-  values_ = {.step = step, .keeps = std::move(keeps)};
+  values_ = {.step = step, .number = position_.number(), .keeps = std::move(keeps)};
   for (int b = 0; b < layout_.shards(); ++b) values_.missing.insert(b);
   for (const int b : values_.keeps) values_.missing.erase(b);
   if (!sends) return;
   const std::vector<GenerationMember>& members = position_.generation->members;
+  for (const int b : values_.missing)
+    for (const int member : shards_.keepers(b)) values_.keepers[b].push_back(members[static_cast<size_t>(member)].peer);
   for (const int b : values_.keeps) {
     const std::vector<int>& keepers = shards_.keepers(b);
     if (keepers[0] != position_.index || keepers.size() == members.size()) continue;
@@ -28,7 +30,7 @@ void ValueExchange::begin(int64_t step, bool sends, std::vector<int> keeps) {
 bool ValueExchange::take(const Message& m, const messages::BucketValues& values) {
   const bool copy = m.generation == kCopyGeneration;
   const bool counts = copy ? values.attempt.value_or(0) == catching_up_.attempt()
-                           : m.generation == position_.number() && !position_.fenced();
+                           : m.generation >= values_.number;
   if (!pending() || m.step != values_.step || !counts) return false;
   if (values.bucket < 0 || values.bucket >= layout_.shards() || !layout_.shard_buckets().fits(values.bucket, values.slices)) {
     outbox_.report(messages::Suspect{m.sender, "sent a malformed value: a blob has another size"});
@@ -48,10 +50,18 @@ void ValueExchange::review() {
   for (Message& m : early) {
     if (take(m, *m.as<messages::BucketValues>())) continue;
     const bool past = position_.loaded && m.step < position_.completed && m.step != values_.step;
-    const bool fenced_off =
-        m.generation != kCopyGeneration && m.generation < std::max(position_.promised, position_.number());
-    if (!past && !fenced_off) early_.push_back(std::move(m));
+    const bool of_before = m.generation != kCopyGeneration && m.generation < position_.number();
+    if (!past && !of_before) early_.push_back(std::move(m));
   }
+}
+
+void ValueExchange::fence(const std::string& endpoint) {
+  std::map<PeerId, std::vector<int>> by_peer;
+  for (const int b : values_.missing)
+    if (const auto keepers = values_.keepers.find(b); keepers != values_.keepers.end())
+      for (const PeerId peer : keepers->second) by_peer[peer].push_back(b);
+  for (auto& [peer, buckets] : by_peer)
+    outbox_.send(peer, position_.number(), values_.step, messages::WantValues{std::move(buckets), endpoint});
 }
 
 void ValueExchange::ask(const std::string& endpoint) {
@@ -86,13 +96,11 @@ std::string ValueExchange::missing() const {
 }
 
 void ValueExchange::receive(const Message& m, const messages::WantValues& want) {
-  if (m.generation < std::max(position_.promised, position_.number())) return;
   outbox_.connect(m.sender, want.endpoint);
-  wanted_.push_back({.peer = m.sender, .generation = m.generation, .step = m.step, .buckets = want.buckets});
+  wanted_.push_back({.peer = m.sender, .step = m.step, .buckets = want.buckets});
 }
 
 bool ValueExchange::can_answer(const Wanted& wanted) const {
-  if (wanted.generation != position_.number() || position_.fenced()) return false;
   if (pending()) return wanted.step == values_.step && values_.updated;
   return wanted.step == position_.step - 1 && position_.completed == position_.step;
 }

@@ -3,8 +3,9 @@
 // bucket sends the others its parameters. Begins when a member has the trailer of the step, and ends when it has all
 // values; only then has the member made the update.
 //
-// Whoever has the trailer knows that all keepers have the sums, so the values can be made even if members die. After a
-// fence a member asks those that provide the state of the buckets that it lacks (`want`).
+// Whoever has the trailer knows that all keepers have the sums, so the values can be made even if members die. The step
+// is made, so its values count in all later generations. At a fence a member asks the keepers of the buckets whose
+// values it lacks (`want`), and, once a generation begins, those members that provide their state.
 #include <map>
 #include <set>
 #include <string>
@@ -29,8 +30,8 @@ class ValueExchange {
   void receive(const Message& message, const messages::BucketValues& values);
   void receive(const Message& message, const messages::WantValues& want);
   void review();                           // the position has changed: takes values that came early
-  void ask(const std::string& endpoint);   // a generation has begun after a fence: asks for what is missing
-  void fence() { wanted_.clear(); }
+  void fence(const std::string& endpoint);  // asks the keepers of the step for what is missing
+  void ask(const std::string& endpoint);    // a generation has begun after a fence: asks its members
   void end() { values_ = {}; }
 
   // --- Called by the loop after the update.
@@ -47,7 +48,7 @@ class ValueExchange {
   // --- Requests of other members.
   struct Wanted {
     PeerId peer = 0;
-    int64_t generation = 0, step = 0;
+    int64_t step = 0;
     std::vector<int> buckets = {};
   };
   // Returns the requests that can be answered now, by give(): the parameters in these buckets are those after update
@@ -57,7 +58,9 @@ class ValueExchange {
 
  private:
   struct Values {
-    int64_t step = -1;  // -1: none
+    int64_t step = -1;    // -1: none
+    int64_t number = 0;   // the generation in which the trailer came
+    std::map<int, std::vector<PeerId>> keepers = {};  // of each missing bucket
     std::vector<int> keeps = {};
     std::map<int, std::vector<PeerId>> to_send = {};  // by bucket: the peers that lack it
     std::set<int> missing = {};

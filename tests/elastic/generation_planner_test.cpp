@@ -51,7 +51,7 @@ TEST(GenerationPlanner, TheFirstNeedsWorkersThatSeeTheRunDirectory) {
   p.job.add(3, State::ready);
   EXPECT_EQ(p.planner.start(1), "too few workers see the run directory");
   p.job.state.workers.erase(3);
-  p.planner.wait_for_starters(20);
+  p.planner.wait_for_starters(2, 20);
   EXPECT_FALSE(p.planner.start(49));
   EXPECT_FALSE(p.job.state.ending);
   EXPECT_FALSE(p.planner.start(50));

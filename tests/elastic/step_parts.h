@@ -16,12 +16,13 @@ struct StepParts : MemberParts {
   explicit StepParts(int members = 2, int index = 0) : MemberParts(members, index), vranks(2 * members) {}
   int vranks;
   GradientLayout layout{/*bucket_elements=*/3};
+  OptimizerShards shards{position, layout};
   CatchingUp catching_up{position, outbox};
   ScalingProgress scaling{ScalingOptions{}};
   ExchangeInbox inbox{position, catching_up, outbox};
   StepAudit audit{{}, vranks, position, outbox};
   MemberGroups groups{false, position, outbox};
-  StepReduction reduction{{.vranks = vranks}, position, layout, inbox, audit, groups};
+  StepReduction reduction{{.vranks = vranks}, position, layout, inbox, audit, groups, shards};
   StepGradients gradients{
       {.vranks = vranks, .checkpoint_every = 4, .state_digest_every = 3}, position, scaling, layout, audit, reduction};
 };

@@ -84,7 +84,9 @@ class Simulation {
     int64_t group_progress = 0;  // the group's progress at `group_since`
     std::optional<Watch> watch;  // set once it has introduced itself to a coordinator
     bool sees_directory = true;
-    uint64_t state = 1;
+    TinyState tiny = {};  // its state; with ZeRO, only the slots that it keeps are those of the run
+    uint64_t state = tiny.digest();
+    std::optional<StepFacts> updating = {};  // with ZeRO: the facts of the update that waits for values
     std::optional<Message> saved;  // its report on the last checkpoint
     size_t history = 0;            // index in references_
     bool left = false;
@@ -104,6 +106,7 @@ class Simulation {
   struct Checkpoint {
     int parts = 0;
     std::map<int, uint64_t> states;  // the state of each part
+    std::map<int, std::set<int>> buckets;  // with ZeRO: the parts that each bucket is in
     bool attested = false;           // each worker reports the whole state too
   };
 
@@ -199,6 +202,17 @@ class Simulation {
   void put(Process& p, int64_t step, int vrank, const RankGradient& gradient, size_t left);
   void update(Process& p);
   void load(Process& p);
+
+  // Sharded state of the optimizer (simulation_shards.cpp).
+  std::optional<CoordinatorOptions::Zero> zero() const;
+  void change_shards(Process& p);
+  void update_shards(Process& p, const Reduced& reduced, double lr_factor);
+  void take_values(Process& p);
+  std::vector<Blob> values_of(const Process& p, int bucket) const;
+  void give_wanted(Process& p);
+  void move_shards(Process& p, const StatePart& part);
+  void check_slots(const Process& p, const std::vector<int>& buckets, int64_t step);
+  const Buckets& buckets() const;
 
   // Groups of GPUs (simulation_groups.cpp).
   void equip(Process& p);
