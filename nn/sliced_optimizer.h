@@ -18,7 +18,8 @@
 
 namespace elinvar {
 
-// Throws SettingError if optimisers of this kind, which a program registered, cannot keep slices.
+// Throws SettingError, with the key optimizer.kind, if a program registered the kind: such an optimiser updates whole
+// parameters only. Throws what check_optimizer() throws.
 void check_can_slice(const OptimizerConfig& config);
 
 class SlicedOptimizer {
@@ -29,10 +30,10 @@ class SlicedOptimizer {
   // Updates the slices of the parameters in place. `gradients` has a one-dimensional tensor for each slice, in order.
   // Other arguments are those of Optimizer::step.
   //
-  // If has_trust_ratio(), `gather` is called once, also with no slices, and must return the same in all processes. It
-  // is called after the moments have changed (LAMB) and before parameters do. What it throws leaves step(), and a LAMB
-  // optimiser must then be given its earlier slots before it repeats the step. SegmentLayout::place() (tensor/slice.h)
-  // puts sums of slices where gather returns them.
+  // With has_trust_ratio(), step() calls `gather` once, also if it keeps no slices, and `gather` must return the same
+  // sums in all processes (nn/update_rule.h). SegmentLayout::place() (tensor/slice.h) puts sums of slices in place.
+  // If `gather` throws, the parameters have not changed, but the moments of LAMB have: restore them before the step is
+  // repeated. Without has_trust_ratio(), `gather` may be empty.
   void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step, double gradient_scale,
             const GatherSums& gather);
 

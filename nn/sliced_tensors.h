@@ -2,7 +2,7 @@
 // What a process keeps for slices of the parameters alone: state of the optimiser, moving averages of the weights.
 //
 //   SlicedTensors moments(parameters, {"m", "v"}, slices);
-//   for (const SlotSlice& s : moments.slots()) copy(from.at(s), s.values);
+//   for (SlotSlice& s : moments.slots()) copy(view_of(whole.at(s.name), s.slice), s.values);
 #include <span>
 #include <string>
 #include <vector>
