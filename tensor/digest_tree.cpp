@@ -9,16 +9,17 @@
 #include "tensor/transfer.h"
 
 namespace elinvar {
-namespace {
 
-Digest digest_of(const Tensor& x, const std::vector<Digest>& chunks) {
+Digest tensor_digest(DType dtype, const Shape& shape, std::span<const Digest> chunks) {
   Hasher hasher;
-  hasher.add(std::string_view(name_of(x.dtype())));
-  hasher.add_integer(x.ndim());
-  for (int64_t extent : x.shape()) hasher.add_integer(extent);
+  hasher.add(std::string_view(name_of(dtype)));
+  hasher.add_integer(shape.ndim());
+  for (int64_t extent : shape) hasher.add_integer(extent);
   for (const Digest& chunk : chunks) hasher.add(chunk);
   return hasher.digest();
 }
+
+namespace {
 
 // The tensors of one device.
 class Digesting {
@@ -52,7 +53,7 @@ class Digesting {
       const size_t bytes = chunks.size() * sizeof(Digest);
       if (bytes > 0) std::memcpy(chunks.data(), at, bytes);
       at += bytes;
-      results_[i]->digest = digest_of(tensors_[i], chunks);
+      results_[i]->digest = tensor_digest(tensors_[i].dtype(), tensors_[i].shape(), chunks);
     }
   }
 

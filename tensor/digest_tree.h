@@ -22,6 +22,9 @@ struct TensorDigest {
   std::vector<Digest> chunks;
 };
 
+// Returns the digest of a tensor from those of its chunks.
+Digest tensor_digest(DType dtype, const Shape& shape, std::span<const Digest> chunks);
+
 // Digests tensors on their own device. On the CPU, all threads of the calling thread's stream share the chunks of all
 // tensors.
 std::vector<TensorDigest> digest_tree(std::span<const Tensor> tensors);
