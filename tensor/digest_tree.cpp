@@ -10,7 +10,6 @@
 #include "tensor/transfer.h"
 
 namespace elinvar {
-namespace {
 
 // The tensors of one device.
 class Digesting {

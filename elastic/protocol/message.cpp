@@ -53,6 +53,14 @@ struct FieldForm<std::vector<TensorLayout>> {
   }
 };
 template <>
+struct FieldForm<Shape> {
+  static Json write(const Shape& shape, std::vector<Blob>&) { return std::vector<int64_t>(shape.begin(), shape.end()); }
+  static Shape read(const Json& json, FieldReader& reader) {
+    const auto extents = FieldForm<std::vector<int64_t>>::read(json, reader);
+    return checked(reader, [&] { return whole_shape(extents); });
+  }
+};
+template <>
 struct FieldForm<NcclId> {
   static Json write(const NcclId& id, std::vector<Blob>&) { return id.hex(); }
   static NcclId read(const Json& json, FieldReader& reader) {
