@@ -12,8 +12,7 @@ Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements, bool whole) :
 
 Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements, const BucketCuts& cuts)
     : shapes_(std::move(shapes)) {
-  check(cuts.multiple >= 1 && most_elements % cuts.multiple == 0,
-        "[buckets] {} elements a bucket are no multiple of {}", most_elements, cuts.multiple);
+  check(cuts.multiple >= 1, "[buckets] cuts at multiples of {}", cuts.multiple);
   cut_tensors(most_elements, /*whole=*/false, cuts);
 }
 
@@ -23,17 +22,21 @@ void Buckets::cut_tensors(int64_t most_elements, bool whole, const BucketCuts& c
   for (size_t t = 0; t < shapes_.size(); ++t) {
     const int64_t numel = shapes_[t].numel();
     if ((whole && room < numel) || (cuts.apart > 0 && t == cuts.apart)) room = 0;
-    if (numel > room && room < cuts.multiple) room = 0;  // what is left has no room for a part of it
-    const int first = count() - (room > 0);
+    int first = count();
     for (int64_t begin = 0; begin < numel;) {
-      if (room == 0) {
+      const bool fresh = room == 0;
+      if (fresh) {
         buckets_.emplace_back();
         room = whole ? std::max(most_elements, numel) : most_elements;
       }
-      const int64_t end = numel - begin <= room ? numel : begin + room / cuts.multiple * cuts.multiple;
-      buckets_.back().push_back({static_cast<int>(t), begin, end});
-      room = end == numel ? room - (end - begin) : 0;
-      begin = end;
+      int64_t length = numel - begin;
+      if (length > room) length = std::min(length, std::max<int64_t>(room / cuts.multiple, fresh) * cuts.multiple);
+      room = std::max<int64_t>(room - length, 0);
+      if (begin + length < numel) room = 0;
+      if (length == 0) continue;
+      if (begin == 0) first = count() - 1;
+      buckets_.back().push_back({static_cast<int>(t), begin, begin + length});
+      begin += length;
     }
     of_.emplace_back(first, numel > 0 ? count() : first);
   }

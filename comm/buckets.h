@@ -27,7 +27,7 @@ class Buckets {
   // For float32 tensors of these shapes, with at most `most_elements` (at least 1) elements per bucket. With `whole` no
   // tensor is cut, and one that is larger gets a bucket of its own.
   Buckets(std::vector<Shape> shapes, int64_t most_elements, bool whole = false);
-  // The same with rules for the cuts. `most_elements` must be a multiple of `cuts.multiple`.
+  // The same with rules for the cuts. A bucket may have more elements if it has one slice, of at most `cuts.multiple`.
   Buckets(std::vector<Shape> shapes, int64_t most_elements, const BucketCuts& cuts);
 
   int count() const { return static_cast<int>(buckets_.size()); }

@@ -43,6 +43,7 @@ class SlicedOptimizer {
   const std::vector<Slice>& slices() const { return state_.slices(); }
   // As SlicedTensors::slots() and SlicedTensors::keep(). The names are those of Optimizer::state().
   std::vector<SlotSlice> slots() const { return state_.slots(); }
+  std::vector<std::vector<Tensor>>& tensors() { return state_.tensors(); }
   void keep(std::vector<Slice> slices) { state_.keep(std::move(slices)); }
 
  private:

@@ -10,6 +10,7 @@
 #include "tensor/transfer.h"
 
 namespace elinvar {
+namespace {
 
 // The tensors of one device.
 class Digesting {

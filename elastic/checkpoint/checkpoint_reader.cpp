@@ -75,9 +75,19 @@ void CheckpointReader::read_into(const StoredTensor& tensor, int64_t begin, int6
 }
 
 StateDict CheckpointReader::read(std::span<const std::string_view> prefixes) const {
+  return read_if([&](std::string_view name) {
+    return std::ranges::any_of(prefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
+  });
+}
+
+StateDict CheckpointReader::read_except(std::string_view prefix) const {
+  return read_if([&](std::string_view name) { return !name.starts_with(prefix); });
+}
+
+StateDict CheckpointReader::read_if(const std::function<bool(std::string_view)>& wanted) const {
   StateDict state;
   for (const auto& [name, tensor] : tensors_) {
-    if (std::ranges::none_of(prefixes, [&](std::string_view prefix) { return name.starts_with(prefix); })) continue;
+    if (!wanted(name)) continue;
     Tensor whole = Tensor::empty(tensor.shape, tensor.dtype);
     read_into(tensor, 0, tensor.shape.numel(), whole.raw());
     state.emplace(name, std::move(whole));

@@ -128,9 +128,9 @@ void StateCopier::copy(const std::stop_token& stop) {
     }
     const Activity activity("copying the state");
     const Clock::time_point began = Clock::now();
-    const StateDict whole = world_.state(part);
+    const StateDict whole = part.move ? StateDict() : world_.state(part);
     std::vector<StateSlice> slices;
-    if (part.to == 0 && world_.slices) slices = world_.slices(part);
+    if (world_.slices && !part.buckets.empty()) slices = world_.slices(part);
     StateDict tensors = memory_.copy(contents_of(part_of(whole, part.part, part.parts), slices).tensors);
     for (StateSlice& slice : slices)
       slice.values = tensors.extract(slice_name(slice.tensor, slice.begin, slice.end)).mapped();
@@ -168,6 +168,7 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
     const Activity activity("saving the state");
     const bool checkpoint = copied.part.to == 0;
     if (checkpoint) save(copied);
+    else if (copied.part.move) world_.move(copied.part, copied.slices);
     else give(copied);
     copied = {};
     const Lock lock(mutex_);

@@ -32,8 +32,10 @@ class StateCopier {
     // Sends a message about the state after `step` updates; peer 0: to the coordinator.
     std::function<void(PeerId peer, int64_t step, Payload payload)> send;
     std::function<void(std::exception_ptr)> failed;
-    // Returns views of the slices of other tensors of the state that this worker alone saves; null: there are none.
+    // With ZeRO: returns views of the slices of other tensors of the state in the part's buckets; and sends a copy of
+    // them to a member that will keep them.
     std::function<std::vector<StateSlice>(const StatePart& part)> slices = {};
+    std::function<void(const StatePart& part, const std::vector<StateSlice>& slices)> move = {};
   };
   // `rest` is the longest time between two slices.
   StateCopier(World world, PeerId coordinator, Clock::duration rest = std::chrono::seconds(2));

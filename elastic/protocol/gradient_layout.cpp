@@ -1,5 +1,6 @@
 #include "elastic/protocol/gradient_layout.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -7,10 +8,16 @@
 
 namespace elinvar {
 
+// Small networks have smaller buckets, so that there are enough to be dealt evenly.
+constexpr int64_t kLeastShards = 64;
+
 GradientLayout::GradientLayout(int64_t bucket_elements, const std::optional<ShardOptions>& sharding)
     : bucket_elements_(bucket_elements) {
   if (!sharding) return;
   shard_multiple_ = sharding->multiple;
+  int64_t elements = 0;
+  for (const Shape& shape : sharding->parameters) elements += shape.numel();
+  bucket_elements = bucket_elements_ = std::clamp<int64_t>(elements / kLeastShards, 1, bucket_elements);
   shards_ = Buckets(sharding->parameters, bucket_elements, BucketCuts{.multiple = sharding->multiple});
 }
 

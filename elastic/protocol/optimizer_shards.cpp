@@ -53,6 +53,11 @@ std::vector<int> OptimizerShards::provides(int64_t step) const {
   return provided;
 }
 
+std::vector<int> OptimizerShards::digested(int64_t step) const {
+  if (!on()) return {};
+  return step <= position_.generation->first_step ? provides(step) : kept();
+}
+
 std::vector<OptimizerShards::Give> OptimizerShards::take_gives() {
   std::vector<Give> gives;
   const bool first = on() && position_.begun() && position_.step == position_.completed &&

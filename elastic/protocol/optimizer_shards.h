@@ -28,6 +28,9 @@ class OptimizerShards {
   const std::vector<int>& kept() const { return tables().kept; }  // the buckets that this member keeps
   // The buckets whose state after `step` updates this member provides, for a checkpoint or for other members.
   std::vector<int> provides(int64_t step) const;
+  // The buckets that this member digests if the state after `step` updates is digested: all keepers of a bucket do, so
+  // that they can be compared, or else its provider.
+  std::vector<int> digested(int64_t step) const;
   int provider(int bucket, int64_t step) const;  // the index of the member that provides a bucket
 
   // --- State for other members.

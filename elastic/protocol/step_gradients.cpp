@@ -77,14 +77,16 @@ bool StepGradients::digest_due() const {
          (step == position_.steps || due(step, options_.state_digest_every) || due(step, options_.checkpoint_every));
 }
 
-void StepGradients::contribute(const std::optional<Digest>& state, const StateDigests& parts) {
+void StepGradients::contribute(const std::optional<Digest>& state, const StateDigests& parts,
+                               std::vector<messages::StateChunks> chunks) {
   if (!position_.begun() || position_.fenced() || position_.generation->stop || !todo().empty()) return;
   const auto& proposed = position_.proposed;
   messages::TrailerPart part{.held = proposed.empty() ? position_.number() : proposed.rbegin()->first,
                              .seconds = computed_.seconds(),
                              .facts = computed_.facts(),
                              .state = state,
-                             .scaling_state = scaling_.certain()};
+                             .scaling_state = scaling_.certain(),
+                             .chunks = std::move(chunks)};
   std::vector<Subtree> roots;
   for (const Subtree* root : computed_.roots()) roots.push_back(*root);
   if (position_.members() == 1 && !audit_.audits()) computed_.drop_sums();

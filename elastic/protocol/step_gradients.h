@@ -48,7 +48,9 @@ class StepGradients {
 
   bool digest_due() const;  // whether contribute() needs the digest of the current state
   // Sends this member's share of the reduction.
-  void contribute(const std::optional<Digest>& state, const StateDigests& parts = {});
+  // With ZeRO: `chunks` are those of OptimizerShards::digested().
+  void contribute(const std::optional<Digest>& state, const StateDigests& parts = {},
+                  std::vector<messages::StateChunks> chunks = {});
   void next_step();  // called by the member: drops the rank gradients
 
  private:

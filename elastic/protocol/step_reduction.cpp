@@ -177,6 +177,9 @@ StepReduction::Result StepReduction::take() {
     reduced_.shards = shards_of(result.trailer, *layout_.buckets(), std::move(sums));
     for (const GradientShards::Bucket& bucket : reduced_.shards->kept) result.kept.push_back(bucket.number);
   }
+  for (const messages::StateChunks& bucket : result.trailer.chunks)
+    append(reduced_.state_chunks.emplace_back(BucketChunks{.bucket = bucket.bucket, .chunks = {}}).chunks,
+           bucket.chunks);
   result.samples = reduced_.samples;
   return result;
 }

@@ -50,6 +50,7 @@ struct TensorsDigest {
   std::string tensors;
 };
 TensorsDigest digest_in_order(std::span<const Tensor> tensors, std::span<const Tensor> then = {});
+TensorsDigest digest_in_order(std::span<const Digest> tensors);
 
 // The digests of a whole state: the short digests of its tensors in name order, and those of the chunks of tensors that
 // have several, concatenated (tensor/digest_tree.h).
@@ -71,10 +72,19 @@ struct GradientShards {
   std::vector<Digest> chunks;   // the digests of all chunks of all gradients (tensor/digest_tree.h), in order
 };
 
+// The digests of the chunks of the optimizer's tensors in a bucket, in the order of its slices, of the tensors of a
+// slice, and of their chunks.
+struct BucketChunks {
+  int bucket = 0;
+  std::vector<Digest> chunks;
+};
+
 struct Reduced {
   std::vector<Tensor> gradients;         // root of the tree * float(1 / count): one more rounding; none with `shards`
   std::optional<GradientShards> shards;  // with ZeRO
   std::vector<Tensor> batch_statistics;  // root of the tree
+  // With ZeRO, if the state was digested: the digests of the chunks of the optimizer's state.
+  std::vector<BucketChunks> state_chunks;
   int leaves = 0;                        // the number of virtual ranks that had samples
   double loss = 0;                       // virtual ranks' sums, added left to right in binary64, / count
   int64_t count = 0, correct = 0, samples = 0;

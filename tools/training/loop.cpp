@@ -6,10 +6,13 @@
 namespace elinvar {
 namespace {
 
-// Updates the state and returns the step's report.
-StepReport update(Training& training, const Observer& observer, Session& session, const Reduced& reduced) {
+// Updates the state and returns the step's report; nothing if the step is over for this worker.
+std::optional<StepReport> update(Training& training, const Observer& observer, Session& session,
+                                 const Reduced& reduced) {
   const StepView& step = session.step();
   const Update made = training.update(step.number, reduced);
+  if (!session.exchange_values()) return std::nullopt;
+  training.finish_update(step.number);
   StepReport report{.lr = made.lr, .gradient_norm = made.gradient_norm};
   if (training.adaptive()) report.position = training.loader.step_at(reduced.scaling_state.samples + reduced.samples);
   if (step.leads && observer.due(step.number + 1))
@@ -42,8 +45,10 @@ void train(Training& training, const std::shared_ptr<const Dataset>& split, Sess
     const Reduced* const reduced = session.reduce();
     if (reduced == nullptr) continue;  // a member is gone: go on with the step
 
-    StepReport report;
-    if (!step.last) report = update(training, observer, session, *reduced);
+    std::optional<StepReport> updated = StepReport();
+    if (!step.last) updated = update(training, observer, session, *reduced);
+    if (!updated) continue;
+    StepReport& report = *updated;
     if (scored) report.validation = validation.score(reduced->facts);
     if (step.leads) report.readers = training.loader.news();
     session.advance(report);
