@@ -400,6 +400,8 @@ void Member::return_to_start(int64_t number) {
   gradients_.next_step();
   transfers_.stop_all();
   transfers_.forget_result();
+  catching_up_.forget();
+  position_.loaded = false;
   waiting_for_release_ = false;
   ahead_ = 0;
 }
