@@ -15,6 +15,7 @@ namespace elinvar {
 struct ShardOptions {
   int64_t multiple = 1;
   std::vector<Shape> parameters = {};
+  bool sums = false;  // an update needs sums over whole parameters (trust ratios)
 };
 
 class GradientLayout {
@@ -29,6 +30,7 @@ class GradientLayout {
   int bucket_count() const { return buckets_ ? buckets_->count() : 0; }
   // With ZeRO: the buckets of gradients, known from the beginning. Those of batch statistics follow them.
   bool sharded() const { return shard_multiple_.has_value(); }
+  bool sums() const { return sums_; }  // an update needs sums over whole parameters
   int shards() const { return shards_.count(); }
   const Buckets& shard_buckets() const { return shards_; }
   const Buckets& whole_buckets() const { return *whole_buckets_; }  // for groups of GPUs, which do not cut tensors
@@ -40,6 +42,7 @@ class GradientLayout {
   std::optional<Buckets> buckets_, whole_buckets_;
   int gradients_ = 0;
   Buckets shards_;
+  bool sums_ = false;
 };
 
 }  // namespace elinvar

@@ -346,6 +346,7 @@ void Member::receive(const Message& m) {
   const bool from_member = visit(
       m.payload, [&](const messages::Fetch& told) { transfers_.give_result(m, told); },
       [&](const messages::BucketValues& told) { values_.receive(m, told); },
+      [&](const messages::BucketSums& told) { values_.receive(m, told); },
       [&](const messages::WantValues& told) { values_.receive(m, told); },
       [&](const messages::BucketState& told) {
         shards_.receive(m, told);

@@ -129,12 +129,23 @@ struct BucketValues {
   ELINVAR_FIELDS(bucket, slices, attempt)
 };
 
+struct BucketSums {
+  static constexpr Kind kKind{"sums", kToMember,
+                              "with ZeRO and LARS or LAMB: sums over the segments of a bucket, for trust ratios, from "
+                              "its owner to all"};
+  int bucket = 0;
+  Blob sums = {};  // float64 (nn/update_rule.h)
+
+  ELINVAR_FIELDS(bucket, sums)
+};
+
 struct WantValues {
-  static constexpr Kind kKind{"want", kToMember, "it lacks the `value` of these buckets after update `step`"};
-  std::vector<int> buckets = {};
+  static constexpr Kind kKind{"want", kToMember,
+                              "it lacks the `value` of these buckets after update `step`, and the `sums` of those"};
+  std::vector<int> buckets = {}, sums = {};
   std::string endpoint = {};
 
-  ELINVAR_FIELDS(buckets, endpoint)
+  ELINVAR_FIELDS(buckets, sums, endpoint)
 };
 
 // The order of the blobs is that of the optimizer's tensors for one slice, and then that of the bucket's slices.

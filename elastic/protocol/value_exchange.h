@@ -1,7 +1,8 @@
 #pragma once
 // The values of the parameters after an update of which each member made a part (ZeRO, ARRANGEMENT.md): the owner of a
 // bucket sends the others its parameters. Begins when a member has the trailer of the step, and ends when it has all
-// values; only then has the member made the update.
+// values; only then has the member made the update. If an update needs sums over whole parameters (LARS, LAMB), owners
+// send those over their buckets before the update, in the same way.
 //
 // Whoever has the trailer knows that all keepers have the sums, so the values can be made even if members die. The step
 // is made, so its values count in all later generations. At a fence a member asks the keepers of the buckets whose
@@ -28,11 +29,17 @@ class ValueExchange {
   // `keeps`.
   void begin(int64_t step, bool sends, std::vector<int> keeps);
   void receive(const Message& message, const messages::BucketValues& values);
+  void receive(const Message& message, const messages::BucketSums& sums);
   void receive(const Message& message, const messages::WantValues& want);
   void review();                           // the position has changed: takes values that came early
   void fence(const std::string& endpoint);  // asks the keepers of the step for what is missing
   void ask(const std::string& endpoint);    // a generation has begun after a fence: asks its members
   void end() { values_ = {}; }
+
+  // --- Called by the loop within the update, if it needs sums.
+  void give_sums(const std::map<int, Blob>& sums);  // those of the buckets that it updates
+  // Returns the sums of all buckets; null while some are missing.
+  const std::map<int, Blob>* sums() const;
 
   // --- Called by the loop after the update.
   bool pending() const { return values_.step >= 0; }  // the update is not complete
@@ -49,7 +56,7 @@ class ValueExchange {
   struct Wanted {
     PeerId peer = 0;
     int64_t step = 0;
-    std::vector<int> buckets = {};
+    std::vector<int> buckets = {}, sums = {};
   };
   // Returns the requests that can be answered now, by give(): the parameters in these buckets are those after update
   // `step`, until the loop updates them again.
@@ -62,12 +69,15 @@ class ValueExchange {
     int64_t number = 0;   // the generation in which the trailer came
     std::map<int, std::vector<PeerId>> keepers = {};  // of each missing bucket
     std::vector<int> keeps = {};
-    std::map<int, std::vector<PeerId>> to_send = {};  // by bucket: the peers that lack it
-    std::set<int> missing = {};
+    std::map<int, std::vector<PeerId>> to_send = {};  // by bucket that it owns: the peers that lack it
+    std::set<int> missing = {}, missing_sums = {};
+    std::vector<PeerId> peers = {};  // the other members of the step's generation
     bool updated = false;
     std::vector<messages::BucketValues> arrived = {};
   };
-  bool take(const Message& message, const messages::BucketValues& values);
+  bool counts(const Message& message) const;
+  bool take(const Message& message);
+  void answer_sums(Wanted& wanted);
   bool can_answer(const Wanted& wanted) const;
 
   const MemberPosition& position_;
@@ -76,6 +86,8 @@ class ValueExchange {
   const OptimizerShards& shards_;
   MemberOutbox& outbox_;
   Values values_;
+  int64_t sums_step_ = -1;  // the step of the newest sums, which others may lack longer than this member
+  std::map<int, Blob> sums_;
   std::vector<Message> early_;
   std::vector<Wanted> wanted_;
 };

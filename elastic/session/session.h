@@ -157,6 +157,11 @@ class Session {
   // Sends a summary of the step after its update to the coordinator, which keeps it. Unlike facts it is lost if the
   // worker or the coordinator is lost.
   void show(std::string bytes);
+  // With ZeRO, within an update that needs sums over whole parameters: takes those of the segments of the slices that
+  // this worker keeps, `each` for a segment, and returns those of all segments of all parameters (tensor/slice.h).
+  // Throws StepOver if the step is over.
+  std::vector<double> gather_sums(const std::vector<double>& mine, int each);
+  struct StepOver {};
   // With ZeRO, after the update: sends the parameters that this worker has updated, and takes those of others. Returns
   // false if the step is over: begin again. Does nothing without ZeRO.
   bool exchange_values();

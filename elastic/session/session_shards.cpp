@@ -133,6 +133,45 @@ void Session::Impl::give_wanted() {
       if (bucket >= 0 && bucket < member.layout().shards()) values.give(wanted, bucket, values_of(bucket));
 }
 
+std::vector<double> Session::gather_sums(const std::vector<double>& mine, int each) {
+  Impl& s = *impl_;
+  const Activity activity("exchange of sums");
+  Lock lock(s.mutex);
+  ValueExchange& values = s.member.values();
+  const Buckets& buckets = s.member.layout().shard_buckets();
+  const SegmentLayout layout(buckets.shapes());
+  std::vector<double> all(static_cast<size_t>(layout.count() * each));
+  if (values.kept().empty()) return all;  // this worker updates nothing
+  std::map<int, Blob> sums;
+  const auto* at = reinterpret_cast<const char*>(mine.data());
+  const auto bytes_of = [&](int bucket) {
+    int64_t segments = 0;
+    for (const Slice& slice : buckets.slices(bucket)) segments += SegmentLayout::count(slice);
+    return static_cast<size_t>(segments * each) * sizeof(double);
+  };
+  for (const int bucket : values.kept()) {
+    sums[bucket] = blob_of(std::string(at, bytes_of(bucket)));
+    at += bytes_of(bucket);
+  }
+  values.give_sums(sums);
+  s.flush();
+  s.work.at("", s.now());
+  while (true) {
+    s.rethrow();
+    if (s.member.outcome() || !values.pending()) throw StepOver();
+    if (values.sums() != nullptr) break;
+    s.wait(lock);
+  }
+  for (const auto& [bucket, blob] : *values.sums()) {
+    if (blob.bytes != bytes_of(bucket)) elinvar::fail("the sums of bucket {} have another size", bucket);
+    std::vector<double> part(blob.bytes / sizeof(double));
+    std::memcpy(part.data(), blob.data, blob.bytes);
+    layout.place(buckets.slices(bucket), part, all);
+  }
+  s.work.at("the update", s.now());
+  return all;
+}
+
 bool Session::exchange_values() {
   Impl& s = *impl_;
   if (!s.sharded() || s.view.last) return true;

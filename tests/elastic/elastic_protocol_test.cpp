@@ -40,6 +40,7 @@ Happened expect_random_schedules_hold(bool adaptive, bool gpus = false, int zero
     schedule.adaptive = adaptive;
     schedule.zero = zero;
     schedule.copies = copies;
+    schedule.sums = zero > 0 && seed % 2 == 0;
     if (gpus) {
       schedule.gpus = seed % 4 == 0 ? 85 : 100;
       schedule.audit_every = seed % 3 == 0 ? 4 : 0;

@@ -10,7 +10,13 @@ namespace {
 std::optional<StepReport> update(Training& training, const Observer& observer, Session& session,
                                  const Reduced& reduced) {
   const StepView& step = session.step();
-  const Update made = training.update(step.number, reduced);
+  const auto gather = [&](std::vector<double> sums) { return session.gather_sums(sums, kSumsPerSegment); };
+  Update made;
+  try {
+    made = training.update(step.number, reduced, gather);
+  } catch (const Session::StepOver&) {
+    return std::nullopt;
+  }
   if (!session.exchange_values()) return std::nullopt;
   training.finish_update(step.number);
   StepReport report{.lr = made.lr, .gradient_norm = made.gradient_norm};

@@ -123,7 +123,9 @@ MemberOptions Training::member() const {
   member.state_digest_every = config().run.state_digest_every;
   member.scaling = scaling;
   if (setup.sliced)
-    member.sharding = ShardOptions{.multiple = kChunkElements, .parameters = shapes_of(setup.network->parameters)};
+    member.sharding = ShardOptions{.multiple = kChunkElements,
+                                   .parameters = shapes_of(setup.network->parameters),
+                                   .sums = setup.sliced->has_trust_ratio()};
   member.audit = {.every = config().run.audit_every, .seed = config().run.seed};
   return member;
 }

@@ -89,6 +89,7 @@ Reference::Reference(int ranks, const ScalingOptions& options)
 Reference::Reference(const Reference& before, int64_t steps) : Reference(before) {
   state.resize(static_cast<size_t>(steps + 1));
   states.resize(static_cast<size_t>(steps + 1));
+  sums.resize(static_cast<size_t>(steps));
   facts.resize(static_cast<size_t>(steps));
   scaling_states.resize(static_cast<size_t>(steps));
 }
@@ -123,6 +124,10 @@ void Reference::follow(const ScalingState& scaling_state) {
     else r.batch_statistics.push_back(root[i]);
   facts.push_back(facts_text(r));
   scaling_states.push_back(scaling_state);
+  uint32_t sum = 0;
+  for (const Tensor& t : r.gradients)
+    for (const float x : t.span<float>()) sum ^= std::bit_cast<uint32_t>(x);
+  sums.push_back(sum);
   TinyState next = states.back();
   next.update(r, scaling_state.batch > 0 ? lr_factor(scaling_state, step, scaling) : 1);
   states.push_back(next);

@@ -46,6 +46,7 @@ struct Reference {
   ScalingOptions scaling = {};
   std::vector<TinyState> states{{}};         // after each step
   std::vector<uint64_t> state;               // their digests
+  std::vector<uint32_t> sums;                // of each step: the bits of all gradients, added without carry
   std::vector<std::string> facts;            // of each step
   std::vector<ScalingState> scaling_states;  // the scaling state of each step
 };

@@ -25,6 +25,7 @@ struct Schedule {
   bool lasting_faults = false;
   // ZeRO's stage, and the number of workers that keep each bucket.
   int zero = 0, copies = 2;
+  bool sums = false;  // an update needs sums over all parameters
   // Percentage of workers that are GPUs able to be in a group; most of them have the same library.
   int gpus = 0;
   std::vector<double> gradient_seconds = {};  // times of the first workers; other workers' times are random

@@ -86,7 +86,14 @@ class Simulation {
     bool sees_directory = true;
     TinyState tiny = {};  // its state; with ZeRO, only the slots that it keeps are those of the run
     uint64_t state = tiny.digest();
-    std::optional<StepFacts> updating = {};  // with ZeRO: the facts of the update that waits for values
+    // With ZeRO: an update that waits for sums, if it is not `made`, or for values.
+    struct Updating {
+      Reduced reduced;
+      double lr_factor;
+      StepFacts facts;
+      bool gave_sums = false, made = false;
+    };
+    std::optional<Updating> updating = {};
     std::optional<Message> saved;  // its report on the last checkpoint
     size_t history = 0;            // index in references_
     bool left = false;
@@ -206,7 +213,8 @@ class Simulation {
   // Sharded state of the optimizer (simulation_shards.cpp).
   std::optional<CoordinatorOptions::Zero> zero() const;
   void change_shards(Process& p);
-  void update_shards(Process& p, const Reduced& reduced, double lr_factor);
+  void update_shards(Process& p);
+  uint32_t sum_of_gradients(const Process& p) const;
   void take_values(Process& p);
   std::vector<Blob> values_of(const Process& p, int bucket) const;
   void give_wanted(Process& p);

@@ -1,5 +1,7 @@
 // The simulator: the optimizer's state, sharded over workers.
+#include <bit>
 #include <cstring>
+#include <utility>
 
 #include "comm/buckets.h"
 #include "tests/elastic/simulator/simulation.h"
@@ -73,16 +75,37 @@ void Simulation::change_shards(Process& p) {
   p.tiny.slots = slots;
 }
 
-void Simulation::update_shards(Process& p, const Reduced& r, double lr_factor) {
+// The sum over all gradients takes part in the update of each.
+void Simulation::update_shards(Process& p) {
+  const Reduced& r = p.updating->reduced;
+  const double lr_factor = p.updating->lr_factor;
   change_shards(p);
   ValueExchange& values = p.member->values();
   check_slots(p, values.kept(), p.member->position().step);
+  if (s_.sums && !values.kept().empty()) {
+    std::map<int, Blob> sums;
+    for (const GradientShards::Bucket& bucket : r.shards->kept)
+      sums[bucket.number] =
+          blob_of_number(bucket.gradients.empty() ? 0 : std::bit_cast<uint32_t>(bucket.gradients[0].span<float>()[0]));
+    if (!std::exchange(p.updating->gave_sums, true)) values.give_sums(sums);
+    flush(p);
+    if (!p.alive || !values.sums()) return;
+    uint32_t all = 0;
+    for (const auto& [bucket, sum] : *values.sums()) all ^= number_of<uint32_t>(sum);
+    if (all != sum_of_gradients(p)) violate("worker {} has other sums", p.peer);
+  }
   for (const GradientShards::Bucket& bucket : r.shards->kept)
     for (const Tensor& gradient : bucket.gradients)
       p.tiny.update_element(element_of(bucket.slices.at(0)), gradient.span<float>()[0], lr_factor);
   p.tiny.update_rest(r, lr_factor);
   for (const int b : values.to_send()) values.send(b, values_of(p, b));
   values.updated();
+  p.updating->made = true;
+}
+
+// The sum that the undisturbed run has, by its facts.
+uint32_t Simulation::sum_of_gradients(const Process& p) const {
+  return reference(p).sums.at(static_cast<size_t>(p.member->position().step));
 }
 
 std::vector<Blob> Simulation::values_of(const Process& p, int bucket) const {
@@ -96,13 +119,15 @@ void Simulation::take_values(Process& p) {
     p.updating.reset();
     return advance(p);
   }
+  if (!p.updating->made) update_shards(p);
+  if (!p.alive || !p.updating->made) return;
   for (const messages::BucketValues& arrived : values.take_arrived())
     p.tiny.parameters[element_of(buckets().slices(arrived.bucket)[0])] = number_of<uint32_t>(arrived.slices.at(0));
   if (!values.complete()) return;
   StateTransfers& transfers = p.member->transfers();
   for (int b = 0; transfers.wants_values() && b < buckets().count(); ++b) transfers.give_values(b, values_of(p, b));
   p.state = p.tiny.digest();
-  StepFacts facts = std::move(*p.updating);
+  StepFacts facts = std::move(p.updating->facts);
   p.updating.reset();
   p.member->advance(std::move(facts));
   flush(p);

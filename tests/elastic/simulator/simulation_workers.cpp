@@ -20,7 +20,7 @@ void Simulation::add_worker() {
       .vranks = s_.vranks,
       .steps = s_.steps,
       .bucket_elements = s_.zero > 0 ? 1 : kBucketElements,
-      .sharding = s_.zero > 0 ? std::optional(ShardOptions{.multiple = 1, .parameters = {{3}, {2}}}) : std::nullopt,
+      .sharding = s_.zero > 0 ? std::optional(ShardOptions{.multiple = 1, .parameters = {{3}, {2}}, .sums = s_.sums}) : std::nullopt,
       .checkpoint_every = kCheckpointEvery,
       .state_digest_every = kDigestEvery,
       .scaling = scaling_,
@@ -281,9 +281,8 @@ void Simulation::update(Process& p) {
     }
     const double factor = s_.adaptive ? lr_factor(r.scaling_state, step, scaling_) : 1;
     if (s_.zero > 0) {
-      update_shards(p, r, factor);
-      p.updating = std::move(facts);
-      return;
+      p.updating.emplace(r, factor, std::move(facts));
+      return update_shards(p);
     }
     p.tiny.update(r, factor);
     p.state = p.tiny.digest();
