@@ -26,7 +26,7 @@ class CatchingUp {
   // not count.
   bool restore(int64_t step);
   void forget() { restore_.reset(); }  // the state is lost: the same checkpoint must be restored again
-  void learn() { learns_ = true; }  // the state is to come from members
+  void learn() { learns_ = true; }     // the state is to come from members
   bool learns() const { return learns_; }
   bool restores() const { return restore_.has_value(); }
   int64_t attempt() const { return attempt_; }

@@ -136,7 +136,7 @@ class Exchange {
     StateDigests digests;
   };
   std::optional<Part> part_;  // held back
-  Bucket checked_;  // the audited bucket, as this member adds it up in addition to its owner
+  Bucket checked_;            // the audited bucket, as this member adds it up in addition to its owner
 };
 
 }  // namespace elinvar

@@ -218,9 +218,7 @@ FenceReason GenerationPlanner::propose(Seconds now) {
 }
 
 // With ZeRO: whether the generation's keepers have the state, so that another generation may have others.
-bool GenerationPlanner::settled() const {
-  return !job_.options.zero || job_.completed() > job_.current->first_step;
-}
+bool GenerationPlanner::settled() const { return !job_.options.zero || job_.completed() > job_.current->first_step; }
 
 void GenerationPlanner::switch_to_proposal(Seconds now) {
   const Generation before = *job_.current;

@@ -83,8 +83,8 @@ struct JobDescription {
   int64_t term = 0;
   std::string endpoint = {};
 
-  ELINVAR_FIELDS(text, file, overrides, directory, chaos, imported, sharded, facts_at_once, hold, build, repeat, arrival, term,
-                 endpoint)
+  ELINVAR_FIELDS(text, file, overrides, directory, chaos, imported, sharded, facts_at_once, hold, build, repeat,
+                 arrival, term, endpoint)
 };
 
 // A learner to which this worker sends the state. No record names it, so a later coordinator learns of it only from
@@ -101,6 +101,7 @@ struct Hello {
   WorkerInfo about = {};
   bool active = false;  // it is a member of a generation
   bool loaded = false;  // it has the state after `step` updates
+  bool whole = false;   // .. with ZeRO, also the optimizer's state of all buckets
   bool warm = false;    // it has computed a rank gradient
   bool ready = false;   // it has caught up in this attempt of the state transfer
   int64_t attempt = 0;
@@ -109,7 +110,7 @@ struct Hello {
   int id = 0;             // its id if it is a member
   std::vector<Learner> learners = {};
 
-  ELINVAR_FIELDS(about, active, loaded, warm, ready, attempt, promised, draining, id, learners)
+  ELINVAR_FIELDS(about, active, loaded, whole, warm, ready, attempt, promised, draining, id, learners)
 };
 
 struct Refused {

@@ -305,6 +305,7 @@ void Member::introduce(PeerId coordinator, const WorkerInfo& about) {
   outbox_.report(messages::Hello{.about = about,
                                  .active = position_.active(),
                                  .loaded = position_.loaded,
+                                 .whole = shards_.whole(),
                                  .warm = layout_.known(),
                                  .ready = catching_up_.ready(),
                                  .attempt = catching_up_.attempt(),
@@ -380,6 +381,7 @@ void Member::welcome(int64_t number, const messages::Welcome& told) {
   if (position_.active() && told.restore && number > position_.number()) return_to_start(number);
   if (position_.active()) return;
   if (!told.restore) return catching_up_.learn();
+  if (layout_.sharded() && !shards_.whole()) catching_up_.forget();
   if (catching_up_.restore(*told.restore)) {  // the state received from members is not used
     forget_state();
     inbox_.clear_early();
@@ -397,7 +399,7 @@ void Member::return_to_start(int64_t number) {
   position_.index = -1;
   inbox_.end();
   reduction_.forget();
-  values_.end();
+  values_.forget();
   gradients_.next_step();
   transfers_.stop_all();
   transfers_.forget_result();

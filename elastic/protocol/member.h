@@ -35,9 +35,9 @@ struct MemberOptions {
   int64_t steps = 0;  // number of updates in the whole run
   int64_t bucket_elements = 1 << 20;
   std::optional<ShardOptions> sharding = {};  // with ZeRO
-  int64_t checkpoint_every = 0;    // 0: only at the end
-  int64_t state_digest_every = 0;  // 0: only at checkpoints and at the end
-  ScalingOptions scaling = {};     // with adaptive scaling, its goal and not `steps` ends the run
+  int64_t checkpoint_every = 0;               // 0: only at the end
+  int64_t state_digest_every = 0;             // 0: only at checkpoints and at the end
+  ScalingOptions scaling = {};                // with adaptive scaling, its goal and not `steps` ends the run
   AuditOptions audit = {};
   bool groups = false;    // this worker has a GPU that can be in a group (comm/gpu_group.h)
   int report_every = 32;  // the number of steps whose facts the leader reports at once

@@ -96,8 +96,8 @@ using AllKinds =
              messages::Entered, messages::Fence, messages::Fenced, messages::Release, messages::NewCoordinator,
              messages::Suspect, messages::Drain, messages::Failed, messages::Contribution, messages::BucketResult,
              messages::TrailerPart, messages::Trailer, messages::Check, messages::Word, messages::Audit,
-             messages::BucketValues, messages::BucketSums, messages::WantValues,
-             messages::BucketState, messages::Fetch, messages::GroupRoots, messages::GroupName, messages::GroupAgain, messages::GroupUsed,
+             messages::BucketValues, messages::BucketSums, messages::WantValues, messages::BucketState, messages::Fetch,
+             messages::GroupRoots, messages::GroupName, messages::GroupAgain, messages::GroupUsed,
              messages::GroupMissing, messages::GroupFailed, messages::Alive, messages::Heard, messages::Facts,
              messages::Ack, messages::Shown, messages::FaultInjected, messages::Saved, messages::FilePiece,
              messages::Taken, messages::Ctl, messages::Answer>;

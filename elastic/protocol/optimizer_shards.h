@@ -52,6 +52,7 @@ class OptimizerShards {
   void restored();               // the state of a checkpoint, or the initial state, is loaded: it holds all buckets
   void learned();                // the state came from members: it holds no bucket
   std::optional<messages::HeldShards> held() const;  // for the answer to a fence
+  bool whole() const { return held_ && held_->whole; }
   // A change of what this member keeps, once after the commit, to be made before the update.
   struct Change {
     std::vector<int> kept;                             // the buckets that it keeps from now on
@@ -64,11 +65,11 @@ class OptimizerShards {
  private:
   struct Tables {
     int64_t number = -1;
-    std::vector<std::vector<int>> keepers;   // indexes of members by bucket
-    std::vector<int> kept;                   // buckets
-    std::vector<int> providers;              // of the first state: indexes of members by bucket
-    std::vector<std::vector<int>> lacks;     // by bucket: the keepers that lack its state
-    std::vector<int> gains;                  // the buckets that this member lacks
+    std::vector<std::vector<int>> keepers;  // indexes of members by bucket
+    std::vector<int> kept;                  // buckets
+    std::vector<int> providers;             // of the first state: indexes of members by bucket
+    std::vector<std::vector<int>> lacks;    // by bucket: the keepers that lack its state
+    std::vector<int> gains;                 // the buckets that this member lacks
   };
   const Tables& tables() const;
   struct Commit {
@@ -80,7 +81,7 @@ class OptimizerShards {
   const MemberPosition& position_;
   const GradientLayout& layout_;
   mutable Tables tables_;
-  int64_t given_ = 0;  // the last generation in which state was given
+  int64_t given_ = 0;                                                 // the last generation in which state was given
   std::map<std::pair<int64_t, int>, messages::BucketState> arrived_;  // by generation and bucket
   std::optional<Commit> promised_;
   std::optional<messages::HeldShards> held_;

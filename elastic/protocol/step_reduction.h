@@ -38,8 +38,8 @@ class StepReduction {
   // A fence ends the exchange. With ZeRO, another member may have completed it: keeps this member's sums for listen().
   void fence();
   void forget() { retained_.reset(); }  // no member has completed it
-  void send_part();  // sends the part of the trailer if what held it back has arrived
-  const Buckets* begin();  // begins the exchange, and returns its buckets
+  void send_part();                     // sends the part of the trailer if what held it back has arrived
+  const Buckets* begin();               // begins the exchange, and returns its buckets
   // Contributes to one bucket, if the exchange has begun and no fence has ended it, or to all that is left of it
   // (Exchange::contribute). The latter begins the exchange if need be, and adds to `part` what the reduction knows.
   void contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count);

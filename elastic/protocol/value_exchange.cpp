@@ -28,8 +28,15 @@ void ValueExchange::begin(int64_t step, bool sends, std::vector<int> keeps) {
     if (keepers[0] != position_.index) continue;
     std::vector<PeerId>& to = values_.to_send[b];
     for (size_t m = 0; m < members.size(); ++m)
-      if (std::find(keepers.begin(), keepers.end(), static_cast<int>(m)) == keepers.end()) to.push_back(members[m].peer);
+      if (std::find(keepers.begin(), keepers.end(), static_cast<int>(m)) == keepers.end())
+        to.push_back(members[m].peer);
   }
+}
+
+void ValueExchange::forget() {
+  end();
+  early_.clear();
+  wanted_.clear();
 }
 
 bool ValueExchange::counts(const Message& m) const {
@@ -155,26 +162,36 @@ void ValueExchange::answer_sums(Wanted& wanted) {
   });
 }
 
-bool ValueExchange::can_answer(const Wanted& wanted) const {
+// Of an update that is not complete it has the values that it made itself.
+bool ValueExchange::has(int bucket, int64_t step) const {
   if (!position_.loaded || position_.number() == 0) return false;
-  if (pending()) return wanted.step == values_.step && values_.updated;
-  return wanted.step == position_.step - 1 && position_.completed == position_.step;
+  if (!pending()) return step == position_.step - 1 && position_.completed == position_.step;
+  return step == values_.step && values_.updated &&
+         std::find(values_.keeps.begin(), values_.keeps.end(), bucket) != values_.keeps.end();
 }
 
 std::vector<ValueExchange::Wanted> ValueExchange::take_wanted() {
   std::vector<Wanted> now;
-  for (Wanted& wanted : wanted_) answer_sums(wanted);
-  std::erase_if(wanted_, [&](Wanted& wanted) {
-    if (!can_answer(wanted)) return wanted.step < position_.step - 1;
-    now.push_back(wanted);
-    wanted.buckets.clear();
-    return wanted.sums.empty();
+  for (Wanted& wanted : wanted_) {
+    answer_sums(wanted);
+    Wanted& give = now.emplace_back(Wanted{.peer = wanted.peer, .step = wanted.step});
+    std::erase_if(wanted.buckets, [&](int bucket) {
+      if (bucket < 0 || bucket >= layout_.shards()) return true;
+      if (!has(bucket, wanted.step)) return false;
+      give.buckets.push_back(bucket);
+      return true;
+    });
+    if (give.buckets.empty()) now.pop_back();
+  }
+  std::erase_if(wanted_, [&](const Wanted& wanted) {
+    return (wanted.buckets.empty() && wanted.sums.empty()) || wanted.step < position_.step - 1;
   });
   return now;
 }
 
 void ValueExchange::give(const Wanted& to, int bucket, std::vector<Blob> slices) {
-  outbox_.send(to.peer, position_.number(), to.step, messages::BucketValues{.bucket = bucket, .slices = std::move(slices)});
+  outbox_.send(to.peer, position_.number(), to.step,
+               messages::BucketValues{.bucket = bucket, .slices = std::move(slices)});
 }
 
 }  // namespace elinvar

@@ -31,10 +31,11 @@ class ValueExchange {
   void receive(const Message& message, const messages::BucketValues& values);
   void receive(const Message& message, const messages::BucketSums& sums);
   void receive(const Message& message, const messages::WantValues& want);
-  void review();                           // the position has changed: takes values that came early
+  void review();                            // the position has changed: takes values that came early
   void fence(const std::string& endpoint);  // asks the keepers of the step for what is missing
   void ask(const std::string& endpoint);    // a generation has begun after a fence: asks its members
   void end() { values_ = {}; }
+  void forget();  // the state is lost, and with it what others wanted
 
   // --- Called by the loop within the update, if it needs sums.
   void give_sums(const std::map<int, Blob>& sums);  // those of the buckets that it updates
@@ -42,7 +43,7 @@ class ValueExchange {
   const std::map<int, Blob>* sums() const;
 
   // --- Called by the loop after the update.
-  bool pending() const { return values_.step >= 0; }  // the update is not complete
+  bool pending() const { return values_.step >= 0; }              // the update is not complete
   const std::vector<int>& kept() const { return values_.keeps; }  // the buckets that this member updates
   // Returns the buckets whose new values this member sends to others.
   std::vector<int> to_send() const;
@@ -65,8 +66,8 @@ class ValueExchange {
 
  private:
   struct Values {
-    int64_t step = -1;    // -1: none
-    int64_t number = 0;   // the generation in which the trailer came
+    int64_t step = -1;                                // -1: none
+    int64_t number = 0;                               // the generation in which the trailer came
     std::map<int, std::vector<PeerId>> keepers = {};  // of each missing bucket
     std::vector<int> keeps = {};
     std::map<int, std::vector<PeerId>> to_send = {};  // by bucket that it owns: the peers that lack it
@@ -78,7 +79,7 @@ class ValueExchange {
   bool counts(const Message& message) const;
   bool take(const Message& message);
   void answer_sums(Wanted& wanted);
-  bool can_answer(const Wanted& wanted) const;
+  bool has(int bucket, int64_t step) const;
 
   const MemberPosition& position_;
   const GradientLayout& layout_;

@@ -275,8 +275,7 @@ const Reduced* Session::reduce() {
   s.work.at("the update", s.now());
   s.reduced = s.at_work().reduction().take_reduced();
   s.view.leads = s.leads();
-  if (s.member.position().members() == 1)
-    s.flip_reduced();  // nothing is exchanged
+  if (s.member.position().members() == 1) s.flip_reduced();  // nothing is exchanged
   const std::string& contradiction = s.reduced.contradiction;
   if (!contradiction.empty())
     elinvar::fail("the members differ after step {}: {}; a machine or its memory is at fault", s.view.number,

@@ -36,13 +36,14 @@ Session::Impl::Impl(SessionOptions given, Transport& with, StateAccess access)
       member(options_of_member()),
       watch(options.watch, options.term, now()),
       coordinator_endpoint(options.coordinator_endpoint),
-      copier({.state = [this](const StatePart& part) { return whole_state(part.step, part.scaling_state); },
-              .directory = options.directory,
-              .send = [this](PeerId peer, int64_t step, Payload payload) { send(peer, step, std::move(payload)); },
-              .failed = [this](std::exception_ptr failure) { failed(std::move(failure)); },
-              .slices = [this](const StatePart& part) { return state_of(part.buckets); },
-              .move = [this](const StatePart& part, const std::vector<StateSlice>& slices) { send_shards(part, slices); }},
-             options.coordinator) {
+      copier(
+          {.state = [this](const StatePart& part) { return whole_state(part.step, part.scaling_state); },
+           .directory = options.directory,
+           .send = [this](PeerId peer, int64_t step, Payload payload) { send(peer, step, std::move(payload)); },
+           .failed = [this](std::exception_ptr failure) { failed(std::move(failure)); },
+           .slices = [this](const StatePart& part) { return state_of(part.buckets); },
+           .move = [this](const StatePart& part, const std::vector<StateSlice>& slices) { send_shards(part, slices); }},
+          options.coordinator) {
   if (options.nccl) former.emplace(options.nccl, about_groups(), options.group_patience);
   std::vector<TensorLayout> layout;
   for (const auto& [name, tensor] : whole_state(0, {})) layout.push_back(layout_of(name, tensor));

@@ -71,8 +71,8 @@ void Session::Impl::change_shards(Lock& lock) {
   for (const auto& [bucket, gained] : change->gained) {
     std::vector<StateSlice> places = state_of({&bucket, 1});
     if (places.size() != gained.tensors.size() || places.size() != gained.digests.size())
-      elinvar::fail("the optimizer's state of bucket {} came in {} tensors instead of {}", bucket, gained.tensors.size(),
-           places.size());
+      elinvar::fail("the optimizer's state of bucket {} came in {} tensors instead of {}", bucket,
+                    gained.tensors.size(), places.size());
     for (size_t i = 0; i < places.size(); ++i) {
       if (gained.tensors[i].bytes != static_cast<size_t>(places[i].values.bytes()))
         elinvar::fail("{} came with another size", slice_name(places[i].tensor, places[i].begin, places[i].end));
@@ -111,11 +111,12 @@ void Session::Impl::compose_digests(Lock& lock) {
         for (const SliceRange& range : state.shards->ranges(slice)) {
           const auto count = static_cast<size_t>(chunks_of(range.end - range.begin));
           if (at + count > bucket.chunks.size()) elinvar::fail("the trailer lacks digests of {}", range.tensor);
-          slices.push_back({.tensor = range.tensor,
-                            .whole = range.whole,
-                            .begin = range.begin,
-                            .chunks = std::vector<Digest>(bucket.chunks.begin() + static_cast<std::ptrdiff_t>(at),
-                                                          bucket.chunks.begin() + static_cast<std::ptrdiff_t>(at + count))});
+          slices.push_back(
+              {.tensor = range.tensor,
+               .whole = range.whole,
+               .begin = range.begin,
+               .chunks = std::vector<Digest>(bucket.chunks.begin() + static_cast<std::ptrdiff_t>(at),
+                                             bucket.chunks.begin() + static_cast<std::ptrdiff_t>(at + count))});
           at += count;
         }
     }
@@ -129,8 +130,7 @@ void Session::Impl::compose_digests(Lock& lock) {
 void Session::Impl::give_wanted() {
   ValueExchange& values = member.values();
   for (const ValueExchange::Wanted& wanted : values.take_wanted())
-    for (const int bucket : wanted.buckets)
-      if (bucket >= 0 && bucket < member.layout().shards()) values.give(wanted, bucket, values_of(bucket));
+    for (const int bucket : wanted.buckets) values.give(wanted, bucket, values_of(bucket));
 }
 
 std::vector<double> Session::gather_sums(const std::vector<double>& mine, int each) {

@@ -8,8 +8,9 @@
 namespace elinvar {
 
 struct Arrangement {
-  int zero = 0;    // ZeRO's stage, up to kMostZero
-  int copies = 2;  // with ZeRO, the number of workers that keep each bucket of the optimizer's state, if there are enough
+  int zero = 0;  // ZeRO's stage, up to kMostZero
+  int copies =
+      2;  // with ZeRO, the number of workers that keep each bucket of the optimizer's state, if there are enough
 
   bool operator==(const Arrangement&) const = default;
   ELINVAR_FIELDS(zero, copies)

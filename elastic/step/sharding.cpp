@@ -15,7 +15,9 @@ uint64_t hash_of(uint64_t bucket, uint64_t id) {
   return x ^ (x >> 31);
 }
 
-int most_of(int things, size_t workers) { return static_cast<int>((static_cast<size_t>(things) + workers - 1) / workers); }
+int most_of(int things, size_t workers) {
+  return static_cast<int>((static_cast<size_t>(things) + workers - 1) / workers);
+}
 
 }  // namespace
 

@@ -85,8 +85,8 @@ struct Reduced {
   std::vector<Tensor> batch_statistics;  // root of the tree
   // With ZeRO, if the state was digested: the digests of the chunks of the optimizer's state.
   std::vector<BucketChunks> state_chunks;
-  int leaves = 0;                        // the number of virtual ranks that had samples
-  double loss = 0;                       // virtual ranks' sums, added left to right in binary64, / count
+  int leaves = 0;   // the number of virtual ranks that had samples
+  double loss = 0;  // virtual ranks' sums, added left to right in binary64, / count
   int64_t count = 0, correct = 0, samples = 0;
   Digest batch;                  // digest of the virtual ranks' batches, in order
   std::optional<Digest> state;   // digest of the state before the step, if every member computed it

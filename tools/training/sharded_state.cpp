@@ -42,7 +42,8 @@ std::vector<StateSlice> ShardedState::state(const Slice& slice) const {
     else if (checkpoint_) value = checkpoint_->read_slice(range.tensor, range.begin, range.end).values;
     else invariant(begins_, "a worker is asked for state that it has");
     if (!value.defined()) value = Tensor::zeros({slice.numel()});
-    state.push_back({.tensor = range.tensor, .whole = range.whole, .begin = range.begin, .end = range.end, .values = value});
+    state.push_back(
+        {.tensor = range.tensor, .whole = range.whole, .begin = range.begin, .end = range.end, .values = value});
   }
   return state;
 }
@@ -73,7 +74,8 @@ ShardAccess ShardedState::access() {
                          }};
   const std::vector<Parameter>& parameters = setup_.network->parameters.list;
   for (size_t i = 0; i < parameters.size(); ++i)
-    for (const SliceRange& range : ranges({.tensor = static_cast<int>(i), .begin = 0, .end = parameters[i].var.shape().numel()}))
+    for (const SliceRange& range :
+         ranges({.tensor = static_cast<int>(i), .begin = 0, .end = parameters[i].var.shape().numel()}))
       access.layout.push_back({range.tensor, name_of(DType::f32), {range.whole.begin(), range.whole.end()}});
   return access;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The optimiser's state of one worker in a job with ZeRO, as its session accesses it: that of the slices that the worker
-// keeps and, while the worker begins with a checkpoint or with a new network, that of all others.
+// The optimiser's state of one worker in a job with ZeRO, as its session accesses it: that of the slices that the
+// worker keeps and, while the worker begins with a checkpoint or with a new network, that of all others.
 #include <optional>
 #include <vector>
 

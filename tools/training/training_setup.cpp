@@ -91,8 +91,7 @@ void TrainingSetup::build_all(const Config& given, bool sharded) {
     average->parameters.move_to(device);
   }
   with_places(config.places, [&] {
-    if (sharded)
-      sliced = std::make_unique<SlicedOptimizer>(given.optimizer, network->parameters, std::vector<Slice>());
+    if (sharded) sliced = std::make_unique<SlicedOptimizer>(given.optimizer, network->parameters, std::vector<Slice>());
     else optimizer = make_optimizer(given.optimizer, network->parameters, &config.optimizer);
   });
 }

@@ -33,9 +33,9 @@ struct TrainingSetup {
   Precision precision = Precision::portable;  // precision of products: the configured one if the device has it
   std::shared_ptr<const Dataset> data;
   std::unique_ptr<Network> network;
-  std::unique_ptr<Network> average;  // the average of the network's weights; null without optimizer.ema_decay
-  std::unique_ptr<Optimizer> optimizer;      // null if sharded
-  std::unique_ptr<SlicedOptimizer> sliced;   // null if not
+  std::unique_ptr<Network> average;         // the average of the network's weights; null without optimizer.ema_decay
+  std::unique_ptr<Optimizer> optimizer;     // null if sharded
+  std::unique_ptr<SlicedOptimizer> sliced;  // null if not
 
   // Returns views of the state: "model.<parameter or buffer>", "average.<the same>" and, unless it is sharded,
   // "optimizer.<parameter>.<name>".

@@ -112,9 +112,9 @@ class Simulation {
 
   struct Checkpoint {
     int parts = 0;
-    std::map<int, uint64_t> states;  // the state of each part
+    std::map<int, uint64_t> states;        // the state of each part
     std::map<int, std::set<int>> buckets;  // with ZeRO: the parts that each bucket is in
-    bool attested = false;           // each worker reports the whole state too
+    bool attested = false;                 // each worker reports the whole state too
   };
 
   // A coordinator's process; anything not written to the directory dies with it.

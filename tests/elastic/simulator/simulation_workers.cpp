@@ -20,7 +20,8 @@ void Simulation::add_worker() {
       .vranks = s_.vranks,
       .steps = s_.steps,
       .bucket_elements = s_.zero > 0 ? 1 : kBucketElements,
-      .sharding = s_.zero > 0 ? std::optional(ShardOptions{.multiple = 1, .parameters = {{3}, {2}}, .sums = s_.sums}) : std::nullopt,
+      .sharding = s_.zero > 0 ? std::optional(ShardOptions{.multiple = 1, .parameters = {{3}, {2}}, .sums = s_.sums})
+                              : std::nullopt,
       .checkpoint_every = kCheckpointEvery,
       .state_digest_every = kDigestEvery,
       .scaling = scaling_,
@@ -59,7 +60,8 @@ void Simulation::introduce(Process& p, int64_t term) {
   connected_.insert({p.peer, coordinator});
   // The coordinator is dead.
   if (!heads_.at(term)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
-  p.member->introduce(coordinator, {.endpoint = "sim", .shards = s_.zero > 0 ? 5 : 0, .nccl = p.nccl.value_or(NcclSupport{})});
+  p.member->introduce(coordinator,
+                      {.endpoint = "sim", .shards = s_.zero > 0 ? 5 : 0, .nccl = p.nccl.value_or(NcclSupport{})});
   flush(p);
 }
 
