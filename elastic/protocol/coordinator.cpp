@@ -350,6 +350,21 @@ void Coordinator::ask_stop(const std::string& reason, Seconds now) {
   propose(now);
 }
 
+namespace {
+
+// Returns the number of buckets that each worker keeps with ZeRO, by id.
+std::map<int, int> buckets_kept(const Generation& generation, const Roster& workers) {
+  std::map<int, int> kept;
+  int buckets = 0;
+  for (const auto& [peer, w] : workers) buckets = std::max(buckets, w.about.shards);
+  if (!generation.sharding || buckets == 0) return kept;
+  for (const std::vector<int>& keepers : keepers_of(generation.sharding->keepers, buckets))
+    for (const int id : keepers) ++kept[id];
+  return kept;
+}
+
+}  // namespace
+
 Json Coordinator::status(Seconds now) const {
   const std::optional<Generation>& current = job_.current;
   const std::optional<Seconds> deserted = liveness_.deserted();
@@ -364,6 +379,9 @@ Json Coordinator::status(Seconds now) const {
   else if (job_.phase == Phase::holding)
     json["holding"] = {{"reason", fmt::format("fewer than {} workers", job_.options.min_workers)}};
   if (current) json["data_plane"] = groups_.data_plane();
+  if (job_.options.zero)
+    json["arrangement"] = {{"zero", job_.options.zero->stage}, {"copies", job_.options.zero->copies}};
+  const std::map<int, int> kept = current ? buckets_kept(*current, job_.workers) : std::map<int, int>();
   for (const auto& [peer, w] : job_.workers) {
     Json worker = {{"id", w.id},
                    {"state", w.draining ? "draining" : name_of(w.state)},
@@ -372,6 +390,10 @@ Json Coordinator::status(Seconds now) const {
                    {"about", description_of(w.about)}};
     const int index = current ? current->index_of(peer) : -1;
     worker["virtual_ranks"] = index < 0 ? 0 : total(current->members[static_cast<size_t>(index)].share);
+    if (job_.options.zero) {
+      worker["buckets"] = w.about.shards;
+      worker["buckets_kept"] = kept.contains(w.id) ? kept.at(w.id) : 0;
+    }
     json["workers"].push_back(worker);
   }
   std::sort(json["workers"].begin(), json["workers"].end(),
