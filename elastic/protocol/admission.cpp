@@ -50,8 +50,9 @@ Admission::Arrival Admission::hello(const Message& m, const messages::Hello& hel
   job_.world.event("hello",
                    {{"peer", worker.peer}, {"endpoint", worker.endpoint}, {"environment", *hello.about.environment}});
   if (job_.phase != Phase::starting) return Arrival::newcomer;
-  // With adaptive scaling, other workers may have reached another state after the same number of steps.
-  if (hello.loaded && m.step == job_.first_step && !job_.adaptive()) {
+  // With adaptive scaling, other workers may have reached another state after the same number of steps. With ZeRO, the
+  // worker may have the state without the optimizer's.
+  if (hello.loaded && m.step == job_.first_step && !job_.adaptive() && !job_.options.zero) {
     worker.state = State::ready;
     return Arrival::starter;
   }

@@ -398,6 +398,7 @@ void Member::return_to_start(int64_t number) {
   reduction_.forget();
   values_.end();
   gradients_.next_step();
+  catching_up_.forget();
   transfers_.stop_all();
   transfers_.forget_result();
   waiting_for_release_ = false;
