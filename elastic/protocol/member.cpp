@@ -148,6 +148,7 @@ void Member::set_made(const ScalingState& state) {
 void Member::loaded(const StateLoad& load) {
   if (position_.active() || !catching_up_.is_current(load)) return;
   position_.completed = position_.step = load.step;
+  gradients_.next_step();  // a rank gradient may have been under way when the old state was given up
   scaling_.forget_current();
   if (scaling_.adaptive()) {
     position_.steps = kUnknownSteps;

@@ -70,6 +70,7 @@ TEST(Plan, WhereAllLeaveTheStateIsSaved) {
   const std::optional<Plan> plan = job.plan();
   ASSERT_TRUE(plan);
   EXPECT_TRUE(plan->stop && plan->checkpoint);
+  EXPECT_EQ(plan->reason, "worker 1 leaves, worker 2 leaves");
   EXPECT_EQ(plan->members, (Peers{1, 2}));
   job.add(7, State::receiving);
   EXPECT_FALSE(job.plan()) << "a newcomer is about to join";
