@@ -29,9 +29,11 @@ struct Values : ShardedMember {
   }
   void begin(bool sends = true) { values.begin(4, sends, shards.kept()); }
   static messages::BucketValues value(int bucket) { return {.bucket = bucket, .slices = {blob_of("four")}}; }
-  void receive(int bucket, int64_t generation = 1, int64_t step = 4) {
-    values.receive({.sender = 2, .generation = generation, .step = step}, value(bucket));
+  void receive(const messages::BucketValues& value, int64_t generation, int64_t step) {
+    const Message message{.sender = 2, .generation = generation, .step = step, .payload = value};
+    values.receive(message, *message.as<messages::BucketValues>());
   }
+  void receive(int bucket, int64_t generation = 1, int64_t step = 4) { receive(value(bucket), generation, step); }
   void want(int64_t step, std::vector<int> buckets) {
     values.receive({.sender = 3, .generation = 1, .step = step}, messages::WantValues{std::move(buckets), "at 3"});
   }
@@ -179,11 +181,11 @@ TEST(ValueExchange, MalformedValuesAreReported) {
   const int b = at.lacks()[0];
   messages::BucketValues wrong = Values::value(b);
   wrong.slices = {blob_of("too long")};
-  at.values.receive({.sender = 2, .generation = 1, .step = 4}, wrong);
+  at.receive(wrong, 1, 4);
   EXPECT_EQ(at.sent(), Sent{"suspect>99"});
   EXPECT_EQ(at.last.as<messages::Suspect>()->peer, 2u);
   wrong = Values::value(7);
-  at.values.receive({.sender = 2, .generation = 1, .step = 4}, wrong);
+  at.receive(wrong, 1, 4);
   EXPECT_EQ(at.sent(), Sent{"suspect>99"}) << "no such bucket";
   EXPECT_TRUE(at.values.take_arrived().empty());
 }
@@ -199,7 +201,7 @@ TEST(ValueExchange, ALearnerTakesTheCopiesOfItsAttempt) {
   const auto receive = [&](int bucket, int64_t attempt) {
     messages::BucketValues copy = Values::value(bucket);
     copy.attempt = attempt;
-    at.values.receive({.sender = 2, .generation = kCopyGeneration, .step = 4}, copy);
+    at.receive(copy, kCopyGeneration, 4);
   };
   receive(0, 2);
   receive(1, 4);
