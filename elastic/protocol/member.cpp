@@ -397,7 +397,7 @@ void Member::return_to_start(int64_t number) {
   position_.index = -1;
   inbox_.end();
   reduction_.forget();
-  values_.end();
+  values_.forget();
   gradients_.next_step();
   catching_up_.forget();
   transfers_.stop_all();

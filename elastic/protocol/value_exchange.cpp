@@ -22,17 +22,18 @@ void ValueExchange::begin(int64_t step, bool sends, std::vector<int> keeps) {
     if (keepers[0] != position_.index || keepers.size() == members.size()) continue;
     std::vector<PeerId>& to = values_.to_send[b];
     for (size_t m = 0; m < members.size(); ++m)
-      if (std::find(keepers.begin(), keepers.end(), static_cast<int>(m)) == keepers.end()) to.push_back(members[m].peer);
+      if (std::find(keepers.begin(), keepers.end(), static_cast<int>(m)) == keepers.end())
+        to.push_back(members[m].peer);
   }
 }
 
 // Takes values that are due now.
 bool ValueExchange::take(const Message& m, const messages::BucketValues& values) {
   const bool copy = m.generation == kCopyGeneration;
-  const bool counts = copy ? values.attempt.value_or(0) == catching_up_.attempt()
-                           : m.generation >= values_.number;
+  const bool counts = copy ? values.attempt.value_or(0) == catching_up_.attempt() : m.generation >= values_.number;
   if (!pending() || m.step != values_.step || !counts) return false;
-  if (values.bucket < 0 || values.bucket >= layout_.shards() || !layout_.shard_buckets().fits(values.bucket, values.slices)) {
+  if (values.bucket < 0 || values.bucket >= layout_.shards() ||
+      !layout_.shard_buckets().fits(values.bucket, values.slices)) {
     outbox_.report(messages::Suspect{m.sender, "sent a malformed value: a blob has another size"});
     return true;
   }
@@ -100,7 +101,14 @@ void ValueExchange::receive(const Message& m, const messages::WantValues& want) 
   wanted_.push_back({.peer = m.sender, .step = m.step, .buckets = want.buckets});
 }
 
+void ValueExchange::forget() {
+  end();
+  early_.clear();
+  wanted_.clear();
+}
+
 bool ValueExchange::can_answer(const Wanted& wanted) const {
+  if (!position_.generation) return false;  // it has given up its state
   if (pending()) return wanted.step == values_.step && values_.updated;
   return wanted.step == position_.step - 1 && position_.completed == position_.step;
 }
@@ -116,7 +124,8 @@ std::vector<ValueExchange::Wanted> ValueExchange::take_wanted() {
 }
 
 void ValueExchange::give(const Wanted& to, int bucket, std::vector<Blob> slices) {
-  outbox_.send(to.peer, position_.number(), to.step, messages::BucketValues{.bucket = bucket, .slices = std::move(slices)});
+  outbox_.send(to.peer, position_.number(), to.step,
+               messages::BucketValues{.bucket = bucket, .slices = std::move(slices)});
 }
 
 }  // namespace elinvar

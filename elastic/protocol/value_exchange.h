@@ -29,13 +29,14 @@ class ValueExchange {
   void begin(int64_t step, bool sends, std::vector<int> keeps);
   void receive(const Message& message, const messages::BucketValues& values);
   void receive(const Message& message, const messages::WantValues& want);
-  void review();                           // the position has changed: takes values that came early
+  void review();                            // the position has changed: takes values that came early
   void fence(const std::string& endpoint);  // asks the keepers of the step for what is missing
   void ask(const std::string& endpoint);    // a generation has begun after a fence: asks its members
   void end() { values_ = {}; }
+  void forget();  // the state is given up, and steps may be made differently from now on
 
   // --- Called by the loop after the update.
-  bool pending() const { return values_.step >= 0; }  // the update is not complete
+  bool pending() const { return values_.step >= 0; }              // the update is not complete
   const std::vector<int>& kept() const { return values_.keeps; }  // the buckets that this member updates
   // Returns the buckets whose new values this member sends to others.
   std::vector<int> to_send() const;
@@ -58,8 +59,8 @@ class ValueExchange {
 
  private:
   struct Values {
-    int64_t step = -1;    // -1: none
-    int64_t number = 0;   // the generation in which the trailer came
+    int64_t step = -1;                                // -1: none
+    int64_t number = 0;                               // the generation in which the trailer came
     std::map<int, std::vector<PeerId>> keepers = {};  // of each missing bucket
     std::vector<int> keeps = {};
     std::map<int, std::vector<PeerId>> to_send = {};  // by bucket: the peers that lack it

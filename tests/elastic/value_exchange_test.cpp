@@ -210,5 +210,19 @@ TEST(ValueExchange, ALearnerTakesTheCopiesOfItsAttempt) {
   ASSERT_EQ(at.values.take_arrived().size(), 1u);
 }
 
+// With adaptive scaling, the same steps may then have other results.
+TEST(ValueExchange, AStateThatIsGivenUpAnswersNoRequests) {
+  Values at(1, true);
+  at.values.end();
+  ++at.position.step;
+  at.want(4, {1});
+  at.position.generation.reset();
+  EXPECT_TRUE(at.values.take_wanted().empty());
+  at.receive(0, 1, 5);
+  at.values.forget();
+  at.enter(2, 3, 4, {.keepers = kDeal, .holders = kDeal});
+  EXPECT_TRUE(at.values.take_wanted().empty()) << "nor later";
+}
+
 }  // namespace
 }  // namespace elinvar
