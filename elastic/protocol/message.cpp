@@ -88,11 +88,11 @@ using AllKinds =
              messages::Entered, messages::Fence, messages::Fenced, messages::Release, messages::NewCoordinator,
              messages::Suspect, messages::Drain, messages::Failed, messages::Contribution, messages::BucketResult,
              messages::TrailerPart, messages::Trailer, messages::Check, messages::Word, messages::Audit,
-             messages::BucketValues, messages::WantValues,
-             messages::BucketState, messages::Fetch, messages::GroupRoots, messages::GroupName, messages::GroupAgain, messages::GroupUsed,
-             messages::GroupMissing, messages::GroupFailed, messages::Alive, messages::Heard, messages::Facts,
-             messages::Ack, messages::Shown, messages::FaultInjected, messages::Saved, messages::FilePiece,
-             messages::Taken, messages::Ctl, messages::Answer>;
+             messages::BucketValues, messages::WantValues, messages::BucketState, messages::Fetch, messages::GroupRoots,
+             messages::GroupName, messages::GroupAgain, messages::GroupUsed, messages::GroupMissing,
+             messages::GroupFailed, messages::Alive, messages::Heard, messages::Facts, messages::Ack, messages::Shown,
+             messages::FaultInjected, messages::Saved, messages::FilePiece, messages::Taken, messages::Ctl,
+             messages::Answer>;
 
 struct Codec {
   Json (*write)(const Payload&, std::vector<Blob>&);

@@ -88,7 +88,8 @@ void OptimizerShards::promise() {
   commit = {.step = position_.completed, .number = position_.number(), .deal = position_.generation->sharding->keepers};
   commit.change.kept = kept();
   if (position_.completed == position_.generation->first_step)
-    for (const int bucket : tables().gains) commit.change.gained.emplace(bucket, arrived_.at({position_.number(), bucket}));
+    for (const int bucket : tables().gains)
+      commit.change.gained.emplace(bucket, arrived_.at({position_.number(), bucket}));
 }
 
 void OptimizerShards::committed(int64_t step) {

@@ -76,7 +76,8 @@ struct TrailerPart {
   std::optional<AuditClaims> audit = {};           // set if the step is audited; claims about sums are sent separately
   int64_t group = 0;                               // the group of GPUs that this member is in (MemberGroups::name)
   std::vector<SumFacts> sums = {};                 // with ZeRO: of the buckets that it owns
-  // With ZeRO, if the state is digested: the digests of the chunks of the optimizer's state in the buckets that it keeps.
+  // With ZeRO, if the state is digested: the digests of the chunks of the optimizer's state in the buckets that it
+  // keeps.
   std::vector<StateChunks> chunks = {};
 
   ELINVAR_FIELDS(member, held, seconds, facts, state, scaling_state, audit, group, sums, chunks)
@@ -90,13 +91,13 @@ struct Trailer {
   std::optional<Digest> state = {};
   StateDigests state_digests = {};  // the first member's digests
   std::optional<ScalingState> scaling_state = {};
-  std::string contradiction = {};       // which members differ in the state's digest or in scaling state
-  std::vector<double> seconds = {};     // the time of one rank gradient on each member
-  std::vector<AuditClaims> audit = {};  // claims of each member, if the step is audited
-  int64_t group = 0;                    // the group of GPUs that all members are in; 0: none
-  std::vector<SumFacts> sums = {};      // with ZeRO: of all buckets of gradients, ascending
+  std::string contradiction = {};        // which members differ in the state's digest or in scaling state
+  std::vector<double> seconds = {};      // the time of one rank gradient on each member
+  std::vector<AuditClaims> audit = {};   // claims of each member, if the step is audited
+  int64_t group = 0;                     // the group of GPUs that all members are in; 0: none
+  std::vector<SumFacts> sums = {};       // with ZeRO: of all buckets of gradients, ascending
   std::vector<StateChunks> chunks = {};  // with ZeRO, if the state is digested: of all these buckets, ascending
-  std::optional<int64_t> attempt = {};  // to a learner: the attempt of the state transfer
+  std::optional<int64_t> attempt = {};   // to a learner: the attempt of the state transfer
 
   ELINVAR_FIELDS(agreed, facts, state, state_digests, scaling_state, contradiction, seconds, audit, group, sums, chunks,
                  attempt)

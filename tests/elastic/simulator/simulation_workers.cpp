@@ -59,7 +59,8 @@ void Simulation::introduce(Process& p, int64_t term) {
   connected_.insert({p.peer, coordinator});
   // The coordinator is dead.
   if (!heads_.at(term)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
-  p.member->introduce(coordinator, {.endpoint = "sim", .shards = s_.zero > 0 ? 5 : 0, .nccl = p.nccl.value_or(NcclSupport{})});
+  p.member->introduce(coordinator,
+                      {.endpoint = "sim", .shards = s_.zero > 0 ? 5 : 0, .nccl = p.nccl.value_or(NcclSupport{})});
   flush(p);
 }
 
