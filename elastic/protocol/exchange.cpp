@@ -324,6 +324,7 @@ std::string Exchange::missing() const {
   if (group_ && !group_->missing().empty()) return group_->missing();
   std::string text = missing_buckets();
   if (text.empty() && options_.audit) text = options_.audit->missing();
+  if (text.empty() && part_ && options_.holds_back) text = options_.holds_back();
   const std::string trailer = trailer_.missing();
   return text.empty() || trailer.empty() ? text + trailer : text + ", " + trailer;
 }

@@ -45,7 +45,7 @@ Member::Next Member::next() {
   if (!active && (finished || layout_.known())) report_ready();
   if (finished) return Next::wait;
   if (!active) return Next::copy;
-  if (position_.fenced()) return Next::wait;
+  if (position_.fenced()) return inbox_.exchange() ? Next::copy : Next::wait;
   if (!position_.begun()) {
     listen();
     return Next::copy;
@@ -148,6 +148,7 @@ void Member::set_made(const ScalingState& state) {
 void Member::loaded(const StateLoad& load) {
   if (position_.active() || !catching_up_.is_current(load)) return;
   position_.completed = position_.step = load.step;
+  gradients_.next_step();  // a rank gradient may have been under way when the old state was given up
   scaling_.forget_current();
   if (scaling_.adaptive()) {
     position_.steps = kUnknownSteps;
@@ -185,6 +186,14 @@ void Member::listen() {
   if (!layout_.known()) return;
   reduction_.listen();
   if (position_.active() && ahead_ != 0) outbox_.send(std::exchange(ahead_, 0), messages::Fetch{options_.endpoint});
+}
+
+// With ZeRO: a member that asks for the values after a step has its trailer. If this one lacks it, and is fenced, it
+// must not wait for the next generation, which may need these values to begin.
+void Member::learn_commit(const Message& asked) {
+  if (!position_.active() || !position_.fenced() || asked.step != position_.completed || inbox_.exchange()) return;
+  reduction_.listen();
+  outbox_.send(asked.sender, position_.number(), asked.step, messages::Fetch{options_.endpoint});
 }
 
 void Member::report_ready() {
@@ -348,7 +357,10 @@ void Member::receive(const Message& m) {
       m.payload, [&](const messages::Fetch& told) { transfers_.give_result(m, told); },
       [&](const messages::BucketValues& told) { values_.receive(m, told); },
       [&](const messages::BucketSums& told) { values_.receive(m, told); },
-      [&](const messages::WantValues& told) { values_.receive(m, told); },
+      [&](const messages::WantValues& told) {
+        values_.receive(m, told);
+        learn_commit(m);
+      },
       [&](const messages::BucketState& told) {
         shards_.receive(m, told);
         reduction_.send_part();

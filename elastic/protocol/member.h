@@ -118,6 +118,7 @@ class Member {
   void forget_state();
   void return_to_start(int64_t number);
   void listen();
+  void learn_commit(const Message& asked);
   void report_ready();
   bool scheduled() const;
   bool asked_to_save() const;

@@ -55,7 +55,7 @@ class OptimizerShards {
   bool whole() const { return held_ && held_->whole; }
   // A change of what this member keeps, once after the commit, to be made before the update.
   struct Change {
-    std::vector<int> kept;                             // the buckets that it keeps from now on
+    std::vector<int> kept = {};                        // the buckets that it keeps from now on
     std::map<int, messages::BucketState> gained = {};  // the state of those that came from other members
   };
   std::optional<Change> take_change();
@@ -65,17 +65,17 @@ class OptimizerShards {
  private:
   struct Tables {
     int64_t number = -1;
-    std::vector<std::vector<int>> keepers;  // indexes of members by bucket
-    std::vector<int> kept;                  // buckets
-    std::vector<int> providers;             // of the first state: indexes of members by bucket
-    std::vector<std::vector<int>> lacks;    // by bucket: the keepers that lack its state
-    std::vector<int> gains;                 // the buckets that this member lacks
+    std::vector<std::vector<int>> keepers = {};  // indexes of members by bucket
+    std::vector<int> kept = {};                  // buckets
+    std::vector<int> providers = {};             // of the first state: indexes of members by bucket
+    std::vector<std::vector<int>> lacks = {};    // by bucket: the keepers that lack its state
+    std::vector<int> gains = {};                 // the buckets that this member lacks
   };
   const Tables& tables() const;
   struct Commit {
     int64_t step = 0, number = 0;
-    BucketDeal deal;
-    Change change;
+    BucketDeal deal = {};
+    Change change = {};
   };
 
   const MemberPosition& position_;

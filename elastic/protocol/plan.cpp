@@ -55,6 +55,7 @@ std::optional<Plan> plan(const Generation& current, const Roster& roster, const 
     for (const auto& [peer, w] : roster)
       if (w.state == Worker::State::receiving || w.state == Worker::State::joining) return std::nullopt;
     plan.stop = true;
+    for (const PeerId peer : leaving) because(fmt::format("worker {} leaves", roster.at(peer).id));
     for (const GenerationMember& m : current.members) plan.members.push_back(m.peer);
   }
   if (plan.checkpoint) because("a checkpoint was asked for");

@@ -10,10 +10,10 @@ Recovery recovery_after(const Roster& roster, const std::set<PeerId>& peers) {
   for (const PeerId peer : peers) {
     const Worker& w = roster.at(peer);
     if (!w.fenced->loaded) continue;
-    r.completed[peer] = w.completed;
-    if (w.completed > r.step) kept = false;
-    r.step = std::max(r.step, w.completed);
-    kept = kept || (w.fenced->keeps && w.completed == r.step);
+    r.completed[peer] = w.fenced_at;
+    if (w.fenced_at > r.step) kept = false;
+    r.step = std::max(r.step, w.fenced_at);
+    kept = kept || (w.fenced->keeps && w.fenced_at == r.step);
   }
   for (const auto& [peer, completed] : r.completed) {
     const Worker& w = roster.at(peer);

@@ -15,44 +15,83 @@ uint64_t hash_of(uint64_t bucket, uint64_t id) {
   return x ^ (x >> 31);
 }
 
-int most_of(int things, size_t workers) {
-  return static_cast<int>((static_cast<size_t>(things) + workers - 1) / workers);
+// The numbers of buckets of each worker, which are to be equal up to one when all are assigned.
+class Loads {
+ public:
+  Loads(size_t workers, size_t buckets) : loads_(workers, 0), even_(buckets / workers), odd_(buckets % workers) {}
+
+  bool has_room(size_t w) const { return loads_[w] < even_ || (loads_[w] == even_ && odd_ > 0); }
+  void add(size_t w) { odd_ -= loads_[w]++ == even_ && odd_ > 0; }
+  void move(size_t from, size_t to) { --loads_[from], ++loads_[to]; }
+  size_t of(size_t w) const { return loads_[w]; }
+  size_t most() const { return static_cast<size_t>(std::max_element(loads_.begin(), loads_.end()) - loads_.begin()); }
+  size_t least() const { return static_cast<size_t>(std::min_element(loads_.begin(), loads_.end()) - loads_.begin()); }
+
+ private:
+  std::vector<size_t> loads_;
+  size_t even_, odd_;  // every worker gets `even_`, and `odd_` workers may still get one more
+};
+
+using Workers = std::vector<size_t>;  // indexes in BucketDeal::ids
+
+bool contains(const Workers& workers, size_t w) {
+  return std::find(workers.begin(), workers.end(), w) != workers.end();
+}
+
+// Returns the first worker in the order of preference that is no keeper yet and has room, or else the one with the
+// least load.
+size_t choose(const Workers& preferred, const Workers& keepers, const Loads& loads) {
+  size_t best = preferred.size();
+  for (const size_t w : preferred) {
+    if (contains(keepers, w)) continue;
+    if (loads.has_room(w)) return w;
+    if (best == preferred.size() || loads.of(w) < loads.of(best)) best = w;
+  }
+  return best;
+}
+
+// The last buckets may have been left with workers that had no room: moves replicas until loads are equal.
+void even_out(std::vector<Workers>& keepers, Loads& loads) {
+  for (size_t from = loads.most(), to = loads.least(); loads.of(from) > loads.of(to) + 1;
+       from = loads.most(), to = loads.least()) {
+    const auto movable = std::find_if(keepers.rbegin(), keepers.rend(), [&](const Workers& of) {
+      return of[0] != from && contains(of, from) && !contains(of, to);
+    });
+    if (movable == keepers.rend()) return;
+    *std::find(movable->begin(), movable->end(), from) = to;
+    loads.move(from, to);
+  }
 }
 
 }  // namespace
 
 std::vector<std::vector<int>> keepers_of(const BucketDeal& deal, int buckets) {
-  const size_t workers = deal.ids.size();
+  const size_t workers = deal.ids.size(), count = static_cast<size_t>(buckets);
   check(workers > 0 && deal.copies >= 1, "[sharding] {} workers and {} copies", workers, deal.copies);
-  const int copies = std::min(deal.copies, static_cast<int>(workers));
-  const int most_owned = most_of(buckets, workers), most_kept = most_of(buckets * copies, workers);
-  std::vector<int> owned(workers, 0), kept(workers, 0);
-  std::vector<std::vector<int>> keepers(static_cast<size_t>(buckets));
+  const size_t copies = std::min(static_cast<size_t>(deal.copies), workers);
+  std::vector<Workers> preferred(count), keepers(count);
+  Loads owned(workers, count), kept(workers, count * copies);
   std::vector<std::pair<uint64_t, size_t>> order(workers);
-  for (int b = 0; b < buckets; ++b) {
-    for (size_t w = 0; w < workers; ++w)
-      order[w] = {hash_of(static_cast<uint64_t>(b), static_cast<uint64_t>(deal.ids[w])), w};
+  for (size_t b = 0; b < count; ++b) {
+    for (size_t w = 0; w < workers; ++w) order[w] = {hash_of(b, static_cast<uint64_t>(deal.ids[w])), w};
     std::sort(order.begin(), order.end());
-    std::vector<size_t> chosen;
-    const auto choose = [&](const std::vector<int>& load, int most) {
-      const auto free = [&](size_t w) { return std::find(chosen.begin(), chosen.end(), w) == chosen.end(); };
-      size_t best = workers;  // the preferred worker with room, or else the one with the least load
-      for (const auto& [hash, w] : order) {
-        if (!free(w)) continue;
-        if (load[w] < most) return w;
-        if (best == workers || load[w] < load[best]) best = w;
-      }
-      return best;
-    };
-    for (int c = 0; c < copies; ++c) {
-      const size_t w = c == 0 ? choose(owned, most_owned) : choose(kept, most_kept);
-      owned[w] += c == 0;
-      ++kept[w];
-      chosen.push_back(w);
-      keepers[static_cast<size_t>(b)].push_back(deal.ids[w]);
-    }
+    for (const auto& [hash, w] : order) preferred[b].push_back(w);
+    const size_t owner = choose(preferred[b], {}, owned);
+    keepers[b].push_back(owner);
+    owned.add(owner);
+    kept.add(owner);
   }
-  return keepers;
+  for (size_t b = 0; b < count; ++b)
+    while (keepers[b].size() < copies) {
+      const size_t replica = choose(preferred[b], keepers[b], kept);
+      keepers[b].push_back(replica);
+      kept.add(replica);
+    }
+  even_out(keepers, kept);
+  std::vector<std::vector<int>> ids(count);
+  for (size_t b = 0; b < count; ++b)
+    for (const size_t w : keepers[b]) ids[b].push_back(deal.ids[w]);
+  return ids;
 }
 
 std::vector<int> providers_of(const Sharding& sharding, int buckets, const std::vector<int>& members) {

@@ -152,6 +152,20 @@ TEST(Audit, EveryGradientSumAndWorkerHasItsTurn) {
   EXPECT_EQ(alone.bucket, -1);
 }
 
+// With ZeRO the record says who adds up a bucket of gradients; nobody checks its own sums.
+TEST(Audit, ASumIsNotCheckedByItsOwner) {
+  const AuditOptions options{.every = 1, .seed = 7};
+  Generation g = generation_of(4, 6);
+  g.sharding = Sharding{.keepers = {.ids = {1, 2, 3}, .copies = 2}};
+  const auto keepers = keepers_of(g.sharding->keepers, 5);
+  for (int64_t step = 0; step < 100; ++step) {
+    const AuditRoles roles = audit_roles(options, g, step, 6, /*buckets=*/7, /*shards=*/5);
+    const bool sharded = roles.bucket < 5;
+    EXPECT_EQ(roles.adder, sharded ? keepers[static_cast<size_t>(roles.bucket)][0] - 1 : roles.bucket % 4);
+    EXPECT_NE(roles.checker, roles.adder);
+  }
+}
+
 TEST(Audit, ADigestCoversAllOfAGradientThatCounts) {
   RankGradient gradient{.gradients = {Tensor::from(std::vector<float>{1, 2}, {2})},
                         .batch_statistics = {Tensor::from(std::vector<float>{3}, {1})},
@@ -237,6 +251,19 @@ TEST(ElasticAudit, LastingFaultsAreFoundOrTheRunEnds) {
 TEST(ElasticAudit, FlipsAreCaughtWithAdaptiveScaling) {
   const AuditsHappened happened =
       expect_audits_hold({.faults = 1, .adaptive = true, .flips = 2, .lasting_faults = true});
+  EXPECT_GT(happened.caught, 300);
+}
+
+// With ZeRO only the keepers of a bucket use its sum, but all members compare it if it is audited.
+TEST(ElasticAudit, EachFlipIsCaughtWithShardedState) {
+  const AuditsHappened happened = expect_audits_hold({.faults = 0, .flips = 1, .zero = 1});
+  EXPECT_GT(happened.flips, 300);
+  EXPECT_EQ(happened.caught, happened.flips);
+  EXPECT_EQ(happened.undecided, 0);
+}
+
+TEST(ElasticAudit, FlipsAreCaughtInRandomSchedulesWithShardedState) {
+  const AuditsHappened happened = expect_audits_hold({.faults = 1, .flips = 3, .zero = 1});
   EXPECT_GT(happened.caught, 300);
 }
 

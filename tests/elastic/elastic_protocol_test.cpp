@@ -107,8 +107,8 @@ TEST(ElasticProtocol, RandomSchedulesOfGpusGoThroughGroups) {
 }
 
 // With ZeRO each worker keeps a part of the optimizer's state, which it may lose.
-Happened expect_sharded_schedules_hold(int copies) {
-  return expect_random_schedules_hold(/*adaptive=*/false, /*gpus=*/false, /*zero=*/1, copies);
+Happened expect_sharded_schedules_hold(int copies, bool adaptive = false) {
+  return expect_random_schedules_hold(adaptive, /*gpus=*/false, /*zero=*/1, copies);
 }
 
 TEST(ElasticProtocol, RandomSchedulesWithShardedStateEndAsTheUndisturbedRun) {
@@ -121,6 +121,19 @@ TEST(ElasticProtocol, RandomSchedulesWithShardedStateEndAsTheUndisturbedRun) {
 
 TEST(ElasticProtocol, RandomSchedulesWithOneCopyOfTheStateEndAsTheUndisturbedRun) {
   const Happened happened = expect_sharded_schedules_hold(/*copies=*/1);
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.state_lost, happened.schedules / 20);
+}
+
+TEST(ElasticProtocol, RandomSchedulesWithShardedStateAndAdaptiveScalingAgreeOnEveryBatch) {
+  const Happened happened = expect_sharded_schedules_hold(/*copies=*/2, /*adaptive=*/true);
+  if (happened.schedules < 100) return;
+  EXPECT_GE(happened.batch_changes, happened.schedules / 20);
+  EXPECT_GT(happened.moved, happened.schedules);
+}
+
+TEST(ElasticProtocol, RandomSchedulesWithOneCopyOfTheStateAndAdaptiveScalingAgreeOnEveryBatch) {
+  const Happened happened = expect_sharded_schedules_hold(/*copies=*/1, /*adaptive=*/true);
   if (happened.schedules < 100) return;
   EXPECT_GT(happened.state_lost, happened.schedules / 20);
 }

@@ -396,7 +396,7 @@ TEST(StateCopier, SavesSlices) {
                         .slices = [&](const StatePart&) { return slices; }},
                        1);
     at = &copier;
-    copier.add({.step = kStep, .part = 0, .parts = 2, .attested = true});
+    copier.add({.step = kStep, .part = 0, .parts = 2, .attested = true, .buckets = {0}});
     copier.finish();
   }
   ASSERT_EQ(saved.size(), 2u);

@@ -1,8 +1,11 @@
 // `check`: says what a run of a configuration would do, and refuses what the run would refuse, before anything starts.
 #include <CLI/CLI.hpp>
+#include <unistd.h>
+
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 
 #include "elastic/step/arrangement.h"
@@ -61,17 +64,26 @@ void print_memory(const std::vector<MemoryForecast>& workers) {
   for (size_t first = 0, next = 0; first < workers.size(); first = next) {
     const MemoryForecast& w = workers[first];
     while (next < workers.size() &&
-           memory_text(static_cast<double>(workers[next].peak())) == memory_text(static_cast<double>(w.peak())))
+           memory_text(static_cast<double>(workers[next].peak)) == memory_text(static_cast<double>(w.peak)))
       ++next;
     const auto text = [](int64_t bytes) { return memory_text(static_cast<double>(bytes)); };
-    fmt::print("memory       {} on {}: {} of parameters, {} of the optimizer's state, and a step\n", text(w.peak()),
+    fmt::print("memory       {} on {}: {} of parameters, {} of the optimizer's state, {} for checkpoints, and a step\n",
+               text(w.peak),
                next - first == 1 ? fmt::format("worker {}", first + 1)
                                  : fmt::format("each of workers {} to {}", first + 1, next),
-               text(w.parameters), text(w.optimizer));
+               text(w.parameters), text(w.optimizer), text(w.snapshot));
   }
 }
 
+int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0, resident = 0;
+  statm >> pages >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
 int check_run(const CheckOptions& command) {
+  const int64_t process = resident_bytes();
   const Config config = read_config(command.config, command.overrides);
   const Device device = parse_device(command.device.device);
   Arrangement arrangement{.copies = command.copies};
@@ -99,7 +111,7 @@ int check_run(const CheckOptions& command) {
   int64_t held = 0;
   for (const auto& [name, tensor] : setup.state()) held += tensor.bytes();
   const int64_t parameters = setup.network->parameters.count() * static_cast<int64_t>(sizeof(float));
-  MemoryNeeds needs{.parameters = shapes_of(setup.network->parameters)};
+  MemoryNeeds needs{.parameters = shapes_of(setup.network->parameters), .process = process};
   if (setup.sliced) needs.slots = static_cast<int>(setup.sliced->slot_names().size());
   else needs.slots = static_cast<int>(setup.optimizer->state().size() / setup.network->parameters.list.size());
   needs.other_state = held - parameters - (setup.sliced ? 0 : needs.slots * parameters);

@@ -35,8 +35,6 @@ Shares shares_of(const MemoryNeeds& needs, const BucketDeal& deal) {
 
 }  // namespace
 
-int64_t MemoryForecast::peak() const { return std::max(computing, exchanging); }
-
 std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arrangement& arrangement,
                                             const std::vector<int>& virtual_ranks) {
   int64_t all = 0;
@@ -49,17 +47,19 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
   std::vector<MemoryForecast> forecasts;
   for (size_t w = 0; w < virtual_ranks.size(); ++w) {
     const int64_t kept = sharded ? shares.kept[w] : all, owned = sharded ? shares.owned[w] : all / workers;
-    MemoryForecast forecast{.parameters = all, .optimizer = needs.slots * kept};
-    const int64_t state = all + forecast.optimizer + needs.other_state;
+    MemoryForecast forecast{.parameters = all,
+                            .optimizer = needs.slots * kept,
+                            .snapshot = (all + needs.other_state) / workers + needs.slots * owned};
+    const int64_t state = all + forecast.optimizer + needs.other_state + forecast.snapshot + needs.process;
     // Sums of earlier rank gradients, of which there are as many as levels of the tree below the last one; and, without
     // ZeRO, the result of the step before, for members that may lack it.
     const auto ranks = static_cast<unsigned>(std::max(virtual_ranks[w], 1));
     const int64_t earlier = (std::bit_width(ranks) - 1) * all;
     const int64_t before = alone || sharded ? 0 : all;
-    forecast.computing = state + earlier + before + (virtual_ranks[w] > 0 ? needs.rank_gradient : 0);
-    // The member's own sums, those of others for its buckets, and the results.
-    const int64_t own = virtual_ranks[w] > 0 ? std::popcount(ranks) * all : 0;
-    forecast.exchanging = state + before + own + (alone ? 0 : owned * (workers - 1) + kept);
+    // Buckets are exchanged while the backward pass runs: sums of others for this worker's buckets, and the results.
+    const int64_t exchanged = alone ? 0 : owned * (workers - 1) + kept;
+    const int64_t computed = virtual_ranks[w] > 0 ? earlier + needs.rank_gradient : 0;
+    forecast.peak = state + before + computed + exchanged;
     forecasts.push_back(forecast);
   }
   return forecasts;
