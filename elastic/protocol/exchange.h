@@ -8,10 +8,10 @@
 // in the trailer (elastic/protocol/trailer_exchange.h).
 //
 // With ZeRO (elastic/protocol/optimizer_shards.h) the sum of a bucket of gradients goes only to the bucket's keepers,
-// and a member sends its part of the trailer only once it has all that it keeps. From ZeRO's second stage on members keep
-// no sums of other members' buckets: each rank gradient is contributed by itself (`by_rank`), bucket by bucket as its
-// tensors come, and the owner adds it to what it has (TreeReducer), which is as many values as the tree has levels if
-// rank gradients come in about the order of the tree.
+// and a member sends its part of the trailer only once it has all that it keeps. From ZeRO's second stage on members
+// keep no sums of other members' buckets: each rank gradient is contributed by itself (`by_rank`), bucket by bucket as
+// its tensors come, and the owner adds it to what it has (TreeReducer), which is as many values as the tree has levels
+// if rank gradients come in about the order of the tree.
 //
 // Members that form a group of GPUs may let the group reduce the tensors (elastic/protocol/group_exchange.h). Then
 // there are no contributions or results.
@@ -81,8 +81,8 @@ class Exchange {
   // With `by_rank`: contributes a rank gradient to one bucket. `slices` are those of the bucket, or none if the virtual
   // rank has no samples; `count` is the number of its targets.
   void contribute(int bucket, int vrank, const std::vector<Tensor>& slices, int64_t count, const SendToMember& send);
-  // Contributes to the remaining buckets (with `by_rank`: to none) and the trailer. Only the first member's `digests` of the state count. Roots
-  // may be sent again later, unless this member is alone: then they are consumed.
+  // Contributes to the remaining buckets (with `by_rank`: to none) and the trailer. Only the first member's `digests`
+  // of the state count. Roots may be sent again later, unless this member is alone: then they are consumed.
   void contribute(std::vector<Subtree> roots, const messages::TrailerPart& part, const StateDigests& digests,
                   const SendToMember& send);
   // Takes a message of this exchange. Returns "" or why the message is invalid.

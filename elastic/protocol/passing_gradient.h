@@ -1,6 +1,6 @@
 #pragma once
-// A rank gradient that is passed on bucket by bucket as its tensors come, and of which nothing is kept: a tensor is held
-// until all buckets that it is in are complete.
+// A rank gradient that is passed on bucket by bucket as its tensors come, and of which nothing is kept: a tensor is
+// held until all buckets that it is in are complete.
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -18,8 +18,8 @@ class PassingGradient {
   int64_t count() const { return count_; }
   bool complete() const { return left_ == 0; }  // all buckets were passed on
 
-  // Takes a tensor, by its index among gradients and batch statistics. Returns the buckets that it completes, with their
-  // slices, which share its storage.
+  // Takes a tensor, by its index among gradients and batch statistics. Returns the buckets that it completes, with
+  // their slices, which share its storage.
   std::vector<std::pair<int, std::vector<Tensor>>> put(int tensor, Tensor value);
 
  private:
@@ -28,10 +28,10 @@ class PassingGradient {
   int vrank_;
   int64_t count_;
   const Buckets* buckets_;
-  int left_;                     // buckets
-  std::vector<Tensor> values_;   // those that are held
-  std::vector<int> missing_;     // by bucket: slices that have not come
-  std::vector<int> wanted_;      // by tensor: buckets that are not complete
+  int left_;                    // buckets
+  std::vector<Tensor> values_;  // those that are held
+  std::vector<int> missing_;    // by bucket: slices that have not come
+  std::vector<int> wanted_;     // by tensor: buckets that are not complete
 };
 
 }  // namespace elinvar

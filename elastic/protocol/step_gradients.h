@@ -74,9 +74,9 @@ class StepGradients {
   GradientLayout& layout_;
   StepAudit& audit_;
   StepReduction& reduction_;
-  RankGradients computed_;  // the rank gradients of step `completed`
+  RankGradients computed_;                  // the rank gradients of step `completed`
   std::optional<PassingGradient> passing_;  // with by_rank(): the open rank gradient
-  bool crowded_ = false;    // the device has no room for rank gradients
+  bool crowded_ = false;                    // the device has no room for rank gradients
 };
 
 }  // namespace elinvar

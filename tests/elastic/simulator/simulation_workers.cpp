@@ -204,9 +204,7 @@ void Simulation::advance(Process& p) {
   if (next == Member::Next::load) return load(p);
   if (next == Member::Next::replay) return replay(p);
   if (next == Member::Next::layout) {
-    return later(p, 0.05, [this](Process& q) {
-      learn_layout(q);
-    });
+    return later(p, 0.05, [this](Process& q) { learn_layout(q); });
   }
   if (next == Member::Next::copy) {
     if (m.reduce() == Member::Progress::complete) later(p, uniform(0.001, 0.02), [this](Process& q) { update(q); });
