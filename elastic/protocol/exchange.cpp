@@ -130,24 +130,48 @@ void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64
   invariant(!bucket.contributed, "a member contributes to a bucket once");
   bucket.contributed = true;
   if (group_) return group_->contribute(b, roots, count, send);
-  const bool checked = options_.audit && options_.audit->roles().bucket == b;
   std::vector<Subtree> own;
-  messages::BucketRoots told{.bucket = b, .count = count};
   for (const Subtree* root : roots) {
     std::vector<Tensor> slices;
     if (!root->values.empty()) slices = on_host(options_.buckets->cut(b, root->values));
-    if (!owned(b) || checked) {
-      told.roots.push_back({root->begin, root->end, !slices.empty()});
-      for (const Tensor& slice : slices) told.slices.push_back(blob_of(slice));
-    }
-    if (owned(b) || checked) own.push_back({root->begin, root->end, std::move(slices)});
+    own.push_back({root->begin, root->end, std::move(slices)});
   }
-  if (owned(b)) take(bucket, own, count);
-  else send(owner(b), messages::Contribution{told});
-  if (!checked) return;
-  for (const int checker : options_.audit->roles().checkers)
-    if (checker != options_.me) send(checker, messages::Check{told});
-  if (options_.audit->checks()) take(checked_, std::move(own), count);
+  give(b, std::move(own), count, send);
+}
+
+void Exchange::contribute(int b, int vrank, const std::vector<Tensor>& slices, int64_t count,
+                          const SendToMember& send) {
+  invariant(options_.by_rank && !group_, "rank gradients are contributed one by one");
+  std::vector<Tensor> here = on_host(slices);
+  // What this member keeps must not keep the rest of the tensor.
+  for (size_t i = 0; owned(b) && i < here.size(); ++i) {
+    const Shape& whole = options_.buckets->shapes()[static_cast<size_t>(options_.buckets->slices(b)[i].tensor)];
+    if (here[i].numel() < whole.numel() && here[i].shares_storage(slices[i])) here[i] = here[i].clone();
+  }
+  std::vector<Subtree> rank(1);
+  rank[0] = {vrank, vrank + 1, std::move(here)};
+  give(b, std::move(rank), count, send);
+}
+
+// Gives subtrees to the bucket's owner, and to those that check it. Their tensors are on the CPU.
+void Exchange::give(int b, std::vector<Subtree> roots, int64_t count, const SendToMember& send) {
+  const bool checked = audited(b);
+  messages::BucketRoots told{.bucket = b, .count = count};
+  if (!owned(b) || checked) {
+    for (const Subtree& root : roots) {
+      told.roots.push_back({root.begin, root.end, !root.values.empty()});
+      for (const Tensor& slice : root.values) told.slices.push_back(blob_of(slice));
+    }
+  }
+  if (!owned(b)) send(owner(b), messages::Contribution{told});
+  if (checked) {
+    for (const int checker : options_.audit->roles().checkers)
+      if (checker != options_.me) send(checker, messages::Check{told});
+    if (options_.audit->checks()) take(checked_, roots, count);
+  }
+  if (!owned(b)) return;
+  take(state_[static_cast<size_t>(b)], std::move(roots), count);
+  if (options_.by_rank) arrived_.insert(b);
 }
 
 void Exchange::take(Bucket& bucket, std::vector<Subtree> roots, int64_t count) {
@@ -176,6 +200,7 @@ std::string Exchange::receive(const Message& message, const SendToMember& send) 
 std::string Exchange::receive(const messages::Contribution& contribution) {
   const int b = contribution.bucket;
   if (b < 0 || b >= bucket_count() || !owned(b)) return fmt::format("bucket {} is not mine", b);
+  if (options_.by_rank) arrived_.insert(b);
   return receive_roots(contribution, state_[static_cast<size_t>(b)]);
 }
 
@@ -226,6 +251,7 @@ std::string Exchange::receive(const messages::BucketResult& result) {
 
 bool Exchange::work(const SendToMember& send) {
   if (group_) return group_->work();
+  if (reduce_arrived()) return true;
   for (int b = 0; b < bucket_count(); ++b) {
     Bucket& bucket = state_[static_cast<size_t>(b)];
     if (!owned(b) || bucket.done || bucket.leaves < options_.vranks) continue;
@@ -253,6 +279,23 @@ bool Exchange::work(const SendToMember& send) {
     return true;
   }
   return options_.audit && audit_sum(send);
+}
+
+// With `by_rank`: adds up what has come of one bucket as far as the tree allows. An audited bucket needs its inputs.
+bool Exchange::reduce_arrived() {
+  while (!arrived_.empty()) {
+    const int b = *arrived_.begin();
+    arrived_.erase(arrived_.begin());
+    Bucket& bucket = state_[static_cast<size_t>(b)];
+    if (bucket.done || audited(b) || bucket.leaves == options_.vranks) continue;
+    std::sort(bucket.roots.begin(), bucket.roots.end(), [](const auto& x, const auto& y) { return x.begin < y.begin; });
+    const size_t before = bucket.roots.size();
+    TreeReducer reducer(options_.vranks);
+    for (Subtree& root : bucket.roots) reducer.add(std::move(root));
+    bucket.roots = reducer.take_subtrees();
+    if (bucket.roots.size() < before) return true;
+  }
+  return false;
 }
 
 // Adds up a bucket that has all rank gradients, in order.

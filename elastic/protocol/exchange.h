@@ -8,7 +8,10 @@
 // in the trailer (elastic/protocol/trailer_exchange.h).
 //
 // With ZeRO (elastic/protocol/optimizer_shards.h) the sum of a bucket of gradients goes only to the bucket's keepers,
-// and a member sends its part of the trailer only once it has all that it keeps.
+// and a member sends its part of the trailer only once it has all that it keeps. From ZeRO's second stage on members
+// keep no sums of other members' buckets: each rank gradient is contributed by itself (`by_rank`), bucket by bucket as
+// its tensors come, and the owner adds it to what it has (TreeReducer), which is as many values as the tree has levels
+// if rank gradients come in about the order of the tree.
 //
 // Members that form a group of GPUs may let the group reduce the tensors (elastic/protocol/group_exchange.h). Then
 // there are no contributions or results.
@@ -22,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,6 +58,8 @@ class Exchange {
     // With ZeRO: what this member still waits for, besides sums, before it sends its part of the trailer, for people;
     // "": nothing.
     std::function<std::string()> holds_back = {};
+    // With ZeRO: members contribute each of their rank gradients by itself.
+    bool by_rank = false;
     // The audit of a bucket's sum; not if this member is alone or only listens, and not with a group.
     std::optional<SumAudit> audit = {};
     // The group of all members that reduces the tensors; `buckets` then contain whole tensors. All members name it, or
@@ -72,8 +78,11 @@ class Exchange {
   // used; `count` is the number of targets in all its rank gradients. For a group, the roots are made on the side queue
   // for gradients (tensor/side_queue.h), or the queue follows what makes them.
   void contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count, const SendToMember& send);
-  // Contributes to the remaining buckets and the trailer. Only the first member's `digests` of the state count. Roots
-  // may be sent again later, unless this member is alone: then they are consumed.
+  // With `by_rank`: contributes a rank gradient to one bucket. `slices` are those of the bucket, or none if the virtual
+  // rank has no samples; `count` is the number of its targets.
+  void contribute(int bucket, int vrank, const std::vector<Tensor>& slices, int64_t count, const SendToMember& send);
+  // Contributes to the remaining buckets (with `by_rank`: to none) and the trailer. Only the first member's `digests`
+  // of the state count. Roots may be sent again later, unless this member is alone: then they are consumed.
   void contribute(std::vector<Subtree> roots, const messages::TrailerPart& part, const StateDigests& digests,
                   const SendToMember& send);
   // Takes a message of this exchange. Returns "" or why the message is invalid.
@@ -116,6 +125,8 @@ class Exchange {
   std::string receive(const messages::Contribution& contribution);
   std::string receive(const messages::Check& check);
   std::string receive(const messages::BucketResult& result);
+  void give(int bucket, std::vector<Subtree> roots, int64_t count, const SendToMember& send);
+  bool reduce_arrived();
   static void take(Bucket& bucket, std::vector<Subtree> roots, int64_t count);
   std::vector<Tensor> add_up(int b, Bucket& bucket);
   bool audit_sum(const SendToMember& send);
@@ -128,6 +139,7 @@ class Exchange {
   TrailerExchange trailer_;
   std::optional<GroupExchange> group_;
   std::vector<Bucket> state_;
+  std::set<int> arrived_;  // with `by_rank`: buckets that this member owns, with rank gradients that are not yet added
   std::vector<Tensor> values_;
   std::map<int, std::vector<Tensor>> sums_;  // with ZeRO
   std::vector<messages::SumFacts> facts_;    // with ZeRO: of the buckets that this member owns

@@ -40,10 +40,17 @@ Generation GenerationPlanner::next(const std::vector<PeerId>& peers, const std::
   std::sort(g.members.begin(), g.members.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   std::vector<double> speeds = speeds_of(g.members, job_.workers);
   const int vranks = job_.options.plan.vranks;
-  const auto shares = assign(vranks, speeds);
+  // From ZeRO's second stage on owners add up rank gradients as they come: members then take alternating ones, so that
+  // siblings come together.
+  const auto assigned = [&] {
+    return job_.options.zero && job_.options.zero->stage >= 2
+               ? assign_orphans(vranks, std::vector<std::vector<Interval>>(speeds.size()), speeds)
+               : assign(vranks, speeds);
+  };
+  const auto shares = assigned();
   for (size_t i = 0; i < speeds.size(); ++i)
     if (std::find(joining.begin(), joining.end(), g.members[i].peer) != joining.end()) speeds[i] *= kFirstShare;
-  const auto first = assign(vranks, speeds);
+  const auto first = assigned();
   for (size_t i = 0; i < shares.size(); ++i) {
     g.members[i].share = shares[i];
     g.members[i].first_share = first[i];

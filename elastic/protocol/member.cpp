@@ -209,6 +209,7 @@ void Member::fenced_by(int64_t fence) {
     transfers_.stop_all();
     audit_.fence();
     if (position_.active()) reduction_.fence();
+    gradients_.fence();
     values_.fence(options_.endpoint);
     groups_.fence();
     inbox_.prune();
@@ -220,7 +221,7 @@ void Member::fenced_by(int64_t fence) {
                           .loaded = position_.loaded,
                           .keeps = transfers_.keeps_result(),
                           .group = groups_.spare()};
-  if (position_.begun() && position_.completed <= position_.steps)
+  if (position_.begun() && position_.completed <= position_.steps && !reduction_.keeps_none())
     answer.share = position_.generation->share(position_.index, position_.completed);
   if (scaling_.adaptive() && position_.loaded) answer.scaling_state = scaling_.current();
   answer.certain = scaling_.adaptive() && scaling_.certain();

@@ -82,6 +82,7 @@ const Buckets* StepReduction::begin() {
   if (shards_.on() && options.buckets) {
     for (int b = 0; b < layout_.shards(); ++b) options.keepers.push_back(shards_.keepers(b));
     options.holds_back = [this] { return shards_.missing(); };
+    options.by_rank = by_rank();
   }
   if (in_group()) {
     options.group = groups_.agreed();
@@ -116,6 +117,10 @@ bool StepReduction::work() {
 
 void StepReduction::contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count) {
   if (Exchange* const exchange = inbox_.exchange()) exchange->contribute(bucket, roots, count, inbox_.sender());
+}
+
+void StepReduction::contribute(int bucket, int vrank, const std::vector<Tensor>& slices, int64_t count) {
+  inbox_.exchange()->contribute(bucket, vrank, slices, count, inbox_.sender());
 }
 
 void StepReduction::contribute(std::vector<Subtree> roots, messages::TrailerPart part, const StateDigests& digests) {

@@ -35,14 +35,23 @@ class StepReduction {
   Reduced take_reduced();  // the result, once
 
   // --- Called by the member and its StepGradients.
+  // With ZeRO's second stage a member keeps no rank gradients beyond a fence. If there are other members, each rank
+  // gradient is contributed by itself.
+  bool keeps_none() const { return shards_.zero() >= 2; }
+  bool by_rank() const {
+    return keeps_none() && position_.active() && position_.members() > 1 && !position_.last() && layout_.known();
+  }
   // A fence ends the exchange. With ZeRO, another member may have completed it: keeps this member's sums for listen().
   void fence();
   void forget() { retained_.reset(); }  // no member has completed it
   void send_part();                     // sends the part of the trailer if what held it back has arrived
   const Buckets* begin();               // begins the exchange, and returns its buckets
+  bool begun() const { return inbox_.exchange() != nullptr; }
   // Contributes to one bucket, if the exchange has begun and no fence has ended it, or to all that is left of it
   // (Exchange::contribute). The latter begins the exchange if need be, and adds to `part` what the reduction knows.
   void contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count);
+  // With by_rank(): contributes a rank gradient to one bucket; its buckets must be those of begin().
+  void contribute(int bucket, int vrank, const std::vector<Tensor>& slices, int64_t count);
   void contribute(std::vector<Subtree> roots, messages::TrailerPart part, const StateDigests& digests);
   void listen();  // listens to an exchange of other members to get its result
   enum class Progress { waiting, complete, disagreed, abandoned };  // disagreed: an audit has just found a difference

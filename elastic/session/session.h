@@ -143,12 +143,20 @@ class Session {
     void open(int64_t count, std::vector<Tensor> batch_statistics, const Mark& since) override;
     void put(size_t gradient, Tensor value, const Mark& since) override;
 
+    bool named() const;     // the ledger names the digest of the gradient
+    bool compared() const;  // an audit compares it
+    void close(RankFacts facts, double seconds);
+
     Impl& session_;
     int vrank_;
     bool counts_ = false, work_follows_ = false;
     std::chrono::steady_clock::time_point began_;
     std::vector<Tensor> opened_, opened_statistics_;  // the tensors that were passed on
     bool opened_passes_ = false;                      // they are valid only until the next gradient
+    // With ZeRO's second stage: tensors are passed on and not kept. What needs them later needs only their digests:
+    // those of gradients, and then of batch statistics.
+    bool passes_on_ = false, digests_ = false;
+    std::vector<Digest> gradient_digests_, statistics_digests_;
   };
   // Returns the next task, valid until next() is called again. Null: all are finished, or the plan has changed.
   Task* next();

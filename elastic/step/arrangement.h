@@ -16,7 +16,7 @@ struct Arrangement {
   ELINVAR_FIELDS(zero, copies)
 };
 
-inline constexpr int kMostZero = 1;
+inline constexpr int kMostZero = 2;
 
 // Reads "zero=1" into an arrangement; "" changes nothing. Throws UsageError that names what was expected.
 void read_arrangement(std::string_view text, Arrangement& arrangement);

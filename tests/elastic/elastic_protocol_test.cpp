@@ -107,8 +107,8 @@ TEST(ElasticProtocol, RandomSchedulesOfGpusGoThroughGroups) {
 }
 
 // With ZeRO each worker keeps a part of the optimizer's state, which it may lose.
-Happened expect_sharded_schedules_hold(int copies, bool adaptive = false) {
-  return expect_random_schedules_hold(adaptive, /*gpus=*/false, /*zero=*/1, copies);
+Happened expect_sharded_schedules_hold(int copies, bool adaptive = false, int zero = 1) {
+  return expect_random_schedules_hold(adaptive, /*gpus=*/false, zero, copies);
 }
 
 TEST(ElasticProtocol, RandomSchedulesWithShardedStateEndAsTheUndisturbedRun) {
@@ -136,6 +136,27 @@ TEST(ElasticProtocol, RandomSchedulesWithOneCopyOfTheStateAndAdaptiveScalingAgre
   const Happened happened = expect_sharded_schedules_hold(/*copies=*/1, /*adaptive=*/true);
   if (happened.schedules < 100) return;
   EXPECT_GT(happened.state_lost, happened.schedules / 20);
+}
+
+// From the second stage on no worker keeps rank gradients: an interrupted step is computed again.
+TEST(ElasticProtocol, RandomSchedulesWithoutWholeGradientsEndAsTheUndisturbedRun) {
+  const Happened happened = expect_sharded_schedules_hold(/*copies=*/2, /*adaptive=*/false, /*zero=*/2);
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.opened, happened.schedules);
+  EXPECT_GT(happened.interrupted, happened.killed_beside / 2);
+  EXPECT_GT(happened.lost_open, happened.schedules / 100);
+  EXPECT_GT(happened.moved, happened.schedules);
+}
+
+TEST(ElasticProtocol, RandomSchedulesWithoutWholeGradientsAndWithOneCopyEndAsTheUndisturbedRun) {
+  const Happened happened = expect_sharded_schedules_hold(/*copies=*/1, /*adaptive=*/false, /*zero=*/2);
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.state_lost, happened.schedules / 20);
+}
+
+TEST(ElasticProtocol, RandomSchedulesWithoutWholeGradientsAndWithAdaptiveScalingAgreeOnEveryBatch) {
+  const Happened happened = expect_sharded_schedules_hold(/*copies=*/2, /*adaptive=*/true, /*zero=*/2);
+  EXPECT_GE(happened.batch_changes, happened.schedules / 20);
 }
 
 // No worker is a member then, and one takes over all the same.

@@ -206,6 +206,7 @@ class Simulation {
   void deliver_part(PeerId peer, PeerId to, double delay, const Message& m);
   void later(Process& p, double delay, std::function<void(Process&)> what);
   void advance(Process& p);
+  void learn_layout(Process& p);
   void put(Process& p, int64_t step, int vrank, const RankGradient& gradient, size_t left);
   void update(Process& p);
   void load(Process& p);

@@ -204,12 +204,7 @@ void Simulation::advance(Process& p) {
   if (next == Member::Next::load) return load(p);
   if (next == Member::Next::replay) return replay(p);
   if (next == Member::Next::layout) {
-    return later(p, 0.05, [this](Process& q) {
-      for (int v = 0; !q.member->layout().known(); ++v) {
-        const RankGradient gradient = any_gradient(q.state, v);
-        if (!gradient.gradients.empty()) q.member->learn_layout(gradient);
-      }
-    });
+    return later(p, 0.05, [this](Process& q) { learn_layout(q); });
   }
   if (next == Member::Next::copy) {
     if (m.reduce() == Member::Progress::complete) later(p, uniform(0.001, 0.02), [this](Process& q) { update(q); });
@@ -221,6 +216,7 @@ void Simulation::advance(Process& p) {
     const int64_t step = m.position().step;
     const bool last = m.position().last();
     const ScalingState scaling_state = m.scaling().current();
+    if (!last && s_.zero > 1) learn_layout(p);
     const bool opens = m.gradients().opens(todo[0]) && pick(4) > 0;
     return later(p, p.gradient_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
       const RankGradient gradient = last ? RankGradient{} : compute(q, step, v, scaling_state);
@@ -233,11 +229,7 @@ void Simulation::advance(Process& p) {
       put(q, step, v, gradient, gradient.gradients.size());
     });
   }
-  if (!m.layout().known())
-    for (int v = 0; !m.layout().known(); ++v) {
-      const RankGradient gradient = any_gradient(p.state, v);
-      if (!gradient.gradients.empty()) m.learn_layout(gradient);
-    }
+  learn_layout(p);
   std::optional<Digest> state;
   if (m.gradients().digest_due())
     state = Digest{p.state, mix(static_cast<uint64_t>(m.scaling().made().samples * 1000 + m.scaling().made().batch))};
@@ -247,11 +239,22 @@ void Simulation::advance(Process& p) {
   later(p, 0, [](Process&) {});
 }
 
+void Simulation::learn_layout(Process& p) {
+  for (int v = 0; !p.member->layout().known(); ++v) {
+    const RankGradient gradient = any_gradient(p.state, v);
+    if (!gradient.gradients.empty()) p.member->learn_layout(gradient);
+  }
+}
+
 // Puts the remaining `left` gradients one after another.
 void Simulation::put(Process& p, int64_t step, int vrank, const RankGradient& gradient, size_t left) {
   if (p.member->position().fenced()) ++result_.interrupted;
   if (left == 0) {
     p.open = false;
+    if (s_.zero > 1) {  // nothing is left of them
+      const std::optional<Digest> digest = digest_of(gradient);
+      return p.member->gradients().close(step, vrank, {.facts = gradient.facts, .digest = digest}, p.gradient_seconds);
+    }
     return p.member->gradients().add(step, vrank, gradient, p.gradient_seconds);
   }
   later(p, p.gradient_seconds * uniform(0.2, 0.4), [=, this](Process& q) {
