@@ -165,7 +165,7 @@ Digest digest_of(const RankGradient& gradient) {
   return hasher.digest();
 }
 
-Verdict judge(const Evidence& e) {
+Verdict judge(const Evidence& e, bool independent) {
   Verdict verdict;
   if (damaged_before(e)) {
     verdict.what = Verdict::What::undecided;
@@ -200,7 +200,7 @@ Verdict judge(const Evidence& e) {
   verdict.what = Verdict::What::try_all;
   // The worker that damaged what others reduce cannot be identified here: gradients are computed and sent again.
   if (e.stage == Evidence::Stage::audit || *differs == &q.inputs) return verdict;
-  verdict.workers = (*differs)->minority();
+  if (independent || *differs != &q.states) verdict.workers = (*differs)->minority();
   if (!verdict.workers.empty()) {
     verdict.what = Verdict::What::guilty;
     return verdict;

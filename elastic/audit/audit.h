@@ -98,7 +98,10 @@ struct Verdict {
   std::vector<int> workers;  // the guilty workers; if undecided, the workers that differ
   std::string reason;        // a text for people
 };
-Verdict judge(const Evidence& evidence);
+// A majority of equal states counts only if the states are `independent`: each worker has made its own updates. With
+// ZeRO it has the parameters of a bucket that it does not keep from the bucket's owner, so the owner's error may be in
+// most states, and the worker that differs may be the one that is right.
+Verdict judge(const Evidence& evidence, bool independent = true);
 const char* name_of(Verdict::What what);
 
 }  // namespace elinvar

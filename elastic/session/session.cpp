@@ -30,6 +30,12 @@ void Session::Impl::flip_state(Fault::Flips what, const std::string& prefix) {
   std::vector<Tensor> live, tensors;
   for (const auto& [name, tensor] : state.view())
     if (name.starts_with(prefix)) live.push_back(tensor);
+  if (sharded() && what == Fault::Flips::optimizer) {
+    Lock lock(mutex);
+    const std::vector<int> kept = member.values().kept();
+    lock.unlock();
+    for (const StateSlice& slice : state_of(kept)) live.push_back(slice.values);
+  }
   tensors = live;
   const Lock lock(mutex);
   if (!flip(what, view.number, tensors, nlohmann::json::object())) return;
@@ -113,6 +119,7 @@ void Session::Impl::load(Lock& lock) {
   bool done = true;
   if (load.restore) {
     std::optional<ScalingState> scaling_state = ScalingState{};
+    if (view.number > 0) worker_faults.interrupted(view.number);
     if (*load.restore > 0 || !pristine) scaling_state = state.restore(*load.restore);
     done = scaling_state.has_value();
     if (done) pristine = *load.restore == 0;
@@ -268,6 +275,7 @@ const Reduced* Session::reduce() {
   Lock lock(s.mutex);
   if (!s.listening) s.contribute(lock);
   if (!s.wait_for_sums(lock)) return nullptr;
+  if (!s.view.last) s.die(Fault::Point::trailer, s.view.number);
   const Clock::time_point reduced = Clock::now();
   s.reduce_seconds = std::chrono::duration<double>(reduced - began).count();
   s.wait_for_copies(lock, reduced);

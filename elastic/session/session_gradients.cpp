@@ -1,5 +1,6 @@
 // A session: takes gradients from the loop, whole or one tensor after another.
 #include <algorithm>
+#include <csignal>
 
 #include "elastic/ledger/step_facts.h"
 #include "elastic/session/session_impl.h"
@@ -26,6 +27,15 @@ void Session::Impl::tell_fault(const char* what, int64_t step, nlohmann::json fi
   transmit(member.position().coordinator, {.payload = messages::FaultInjected{.event = what, .about = fields}});
 }
 
+void Session::Impl::die(Fault::Point at, int64_t step) {
+  // The network has a thread of its own, which needs this time to send what was passed to it before.
+  constexpr std::chrono::milliseconds kSending{5};
+  if (replay || !worker_faults.dies(at, member.position().id(), member.position().index == 0, step)) return;
+  tell_fault(name_of(Fault::What::kill), step, {{"at", name_of(at)}});
+  std::this_thread::sleep_for(kSending);
+  std::raise(SIGKILL);
+}
+
 Session::Task::Task(Impl& session, int vrank)
     : session_(session), vrank_(vrank), counts_(session.at_work().gradients().owns(vrank)), began_(Clock::now()) {}
 
@@ -35,6 +45,7 @@ Session::Task* Session::next() {
   const std::vector<int> todo = s.at_work().gradients().todo();
   if (s.listening || s.at_work().position().step != s.view.number || todo.empty()) return nullptr;
   s.task.emplace(s, todo[0]);
+  if (s.task->counts()) s.die(Fault::Point::forward, s.view.number);
   s.work.at("a rank gradient", s.now());
   return &*s.task;
 }

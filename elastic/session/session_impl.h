@@ -56,6 +56,7 @@ struct Session::Impl {
   // --- session_gradients.cpp. Requires the lock. flip() returns whether a bit was flipped.
   bool flip(Fault::Flips what, int64_t step, std::span<Tensor> tensors, nlohmann::json about);
   void tell_fault(const char* what, int64_t step, nlohmann::json fields);
+  void die(Fault::Point at, int64_t step);  // kills this process if an injected fault says so
 
   // --- session.cpp. Called by the loop. at_work() is the member that the loop works for: the job's, or a replay's.
   Member& at_work() { return replay ? replay->member() : member; }

@@ -144,8 +144,12 @@ void Session::Impl::flush() {
           tell_fault("drop", action.message.step, {{"message", kind}});
           break;
         }
+        const auto point = WorkerFaults::point_of(kind);
+        const int64_t step = action.message.step;
+        if (point == Fault::Point::part) die(*point, step);
         stamp(action.message.payload, now());
         transmit(action.peer, std::move(action.message));
+        if (point) die(*point, step);
         break;
       }
     }

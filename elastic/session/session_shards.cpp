@@ -174,9 +174,11 @@ std::vector<double> Session::gather_sums(const std::vector<double>& mine, int ea
 
 bool Session::exchange_values() {
   Impl& s = *impl_;
-  if (!s.sharded() || s.view.last) return true;
+  if (s.view.last) return true;
   const Activity activity("exchange of parameters");
   Lock lock(s.mutex);
+  s.die(Fault::Point::update, s.view.number);
+  if (!s.sharded()) return true;
   ValueExchange& values = s.member.values();
   const Buckets& buckets = s.member.layout().shard_buckets();
   const std::vector<int> to_send = values.to_send();

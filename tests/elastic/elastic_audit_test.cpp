@@ -84,6 +84,19 @@ TEST(Audit, StatesAreComparedBeforeGradients) {
   EXPECT_EQ(judged(Stage::replay, {again, other}).what, What::undecided);
 }
 
+// With ZeRO two workers have the parameters of a third, or of one of the two.
+TEST(Audit, StatesThatDependOnEachOtherHaveNoMajority) {
+  const AuditClaims one{.states = {d(1)}, .leaves = {d(5)}, .sums = {}},
+      other{.states = {d(2)}, .leaves = {d(6)}, .sums = {}};
+  const Evidence states = about(Stage::trial, {one, other, one});
+  EXPECT_EQ(judge(states).workers, std::vector<int>{2});
+  const Verdict verdict = judge(states, /*independent=*/false);
+  EXPECT_EQ(verdict.what, What::replay);
+  EXPECT_EQ(verdict.workers, (std::vector<int>{1, 2, 3}));
+  const Evidence gradients = about(Stage::trial, {leaves({d(1)}), leaves({d(2)}), leaves({d(1)})});
+  EXPECT_EQ(judge(gradients, /*independent=*/false).workers, std::vector<int>{2});
+}
+
 TEST(Audit, ASumIsJudgedByWhatWasAddedUp) {
   const auto sums = [](std::vector<SumClaim> claims) {
     return AuditClaims{.states = {}, .leaves = {d(1)}, .sums = std::move(claims)};
