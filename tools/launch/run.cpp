@@ -62,11 +62,12 @@ void add_shared_options(CLI::App& app, RunOptions& o) {
   app.add_option("--min-workers", job.min_workers, "with fewer the job holds until others join (default 1)")
       ->check(CLI::Range(1, 1024).description(""));
   app.add_option("--arrangement", o.arrangement,
-                 "how state and work are divided among workers: zero=1 shards the optimizer's state "
+                 "how state is divided among workers: zero=1 shards the optimizer's state, zero=2 gradients too "
                  "(elastic/ARRANGEMENT.md); no bit of the result depends on it");
-  app.add_option("--copies", job.arrangement.copies,
-                 "with zero=1, the number of workers that keep each part of the optimizer's state: while one of them "
-                 "lives it is not lost (default 2)")
+  app.add_option(
+         "--copies", job.arrangement.copies,
+         "with zero=1 or 2, the number of workers that keep each part of the optimizer's state: while one of them "
+         "lives it is not lost (default 2)")
       ->check(CLI::Range(1, 1024).description(""));
   app.add_option("--hold", job.hold,
                  "where all workers are silent, or none has come yet: seconds to wait for one of them before the run "

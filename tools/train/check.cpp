@@ -148,8 +148,9 @@ Command add_check(CLI::App& train) {
   app->add_option("--workers", options->workers, "workers of the run")
       ->check(CLI::Range(1, 1024).description(""))
       ->capture_default_str();
-  app->add_option("--arrangement", options->arrangement, "zero=1: sharded state of the optimizer, as in train run");
-  app->add_option("--copies", options->copies, "with zero=1, the number of workers that keep each part of it")
+  app->add_option("--arrangement", options->arrangement, "zero=1 or zero=2: sharded state, as in train run");
+  app->add_option("--copies", options->copies,
+                  "with zero=1 or 2, the number of workers that keep each part of the optimizer's state")
       ->check(CLI::Range(1, 1024).description(""))
       ->capture_default_str();
   options->device.add_to(*app);
