@@ -7,23 +7,45 @@
 namespace elinvar {
 
 Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements, bool whole) : shapes_(std::move(shapes)) {
+  cut_tensors(most_elements, whole, {});
+}
+
+Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements, const BucketCuts& cuts)
+    : shapes_(std::move(shapes)) {
+  check(cuts.multiple >= 1, "[buckets] cuts at multiples of {}", cuts.multiple);
+  cut_tensors(most_elements, /*whole=*/false, cuts);
+}
+
+void Buckets::cut_tensors(int64_t most_elements, bool whole, const BucketCuts& cuts) {
   check(most_elements >= 1, "[buckets] at least one element a bucket expected, got {}", most_elements);
   int64_t room = 0;
   for (size_t t = 0; t < shapes_.size(); ++t) {
-    if (whole && room < shapes_[t].numel()) room = 0;
-    const int first = count() - (room > 0);
-    for (int64_t begin = 0, numel = shapes_[t].numel(); begin < numel;) {
-      if (room == 0) {
+    const int64_t numel = shapes_[t].numel();
+    if ((whole && room < numel) || (cuts.apart > 0 && t == cuts.apart)) room = 0;
+    int first = count();
+    for (int64_t begin = 0; begin < numel;) {
+      const bool fresh = room == 0;
+      if (fresh) {
         buckets_.emplace_back();
-        room = whole ? std::max(most_elements, shapes_[t].numel()) : most_elements;
+        room = whole ? std::max(most_elements, numel) : most_elements;
       }
-      const int64_t end = std::min(numel, begin + room);
-      buckets_.back().push_back({static_cast<int>(t), begin, end});
-      room -= end - begin;
-      begin = end;
+      int64_t length = numel - begin;
+      if (length > room) length = std::min(length, std::max<int64_t>(room / cuts.multiple, fresh) * cuts.multiple);
+      room = std::max<int64_t>(room - length, 0);
+      if (begin + length < numel) room = 0;
+      if (length == 0) continue;
+      if (begin == 0) first = count() - 1;
+      buckets_.back().push_back({static_cast<int>(t), begin, begin + length});
+      begin += length;
     }
-    of_.emplace_back(first, shapes_[t].numel() > 0 ? count() : first);
+    of_.emplace_back(first, numel > 0 ? count() : first);
   }
+}
+
+int Buckets::below(int tensor) const {
+  int buckets = 0;
+  while (buckets < count() && slices(buckets).back().tensor < tensor) ++buckets;
+  return buckets;
 }
 
 std::vector<Tensor> Buckets::cut(int bucket, const std::vector<Tensor>& values) const {
@@ -34,7 +56,7 @@ std::vector<Tensor> Buckets::cut(int bucket, const std::vector<Tensor>& values) 
     check(value.shape() == shapes_[static_cast<size_t>(s.tensor)] && value.contiguous(),
           "[buckets] tensor {}: contiguous of shape {} expected, got {}", s.tensor,
           to_string(shapes_[static_cast<size_t>(s.tensor)]), to_string(value.shape()));
-    cut.push_back(value.reshape({value.numel()}).slice(0, s.begin, s.end));
+    cut.push_back(view_of(value, s));
   }
   return cut;
 }

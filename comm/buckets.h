@@ -1,20 +1,24 @@
 #pragma once
 // Cuts the tensors of a rank gradient into buckets of bounded size, in their order, so that one bucket can be reduced
 // while the next still travels. Small tensors share a bucket; a large one spans several.
+//
+// Buckets that are also the unit in which the optimizer's state is sharded (elastic/ARRANGEMENT.md) cut tensors only at
+// multiples of a digest chunk, so that digests and sums of squares of a bucket are parts of those of whole tensors.
 #include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "comm/blob.h"
+#include "tensor/slice.h"
 #include "tensor/tensor.h"
 
 namespace elinvar {
 
-// Elements [begin, end) of one tensor, in logical order.
-struct Slice {
-  int tensor = 0;
-  int64_t begin = 0, end = 0;
+// How tensors are cut.
+struct BucketCuts {
+  int64_t multiple = 1;  // tensors are cut at multiples of this many elements
+  size_t apart = 0;      // tensors from this index on share no bucket with earlier ones; 0: all may share
 };
 
 class Buckets {
@@ -23,12 +27,16 @@ class Buckets {
   // For float32 tensors of these shapes, with at most `most_elements` (at least 1) elements per bucket. With `whole` no
   // tensor is cut, and one that is larger gets a bucket of its own.
   Buckets(std::vector<Shape> shapes, int64_t most_elements, bool whole = false);
+  // The same with rules for the cuts. A bucket may have more elements if it has one slice, of at most `cuts.multiple`.
+  Buckets(std::vector<Shape> shapes, int64_t most_elements, const BucketCuts& cuts);
 
   int count() const { return static_cast<int>(buckets_.size()); }
   const std::vector<Shape>& shapes() const { return shapes_; }
   std::span<const Slice> slices(int bucket) const { return buckets_[static_cast<size_t>(bucket)]; }
   // The buckets [first, last) that a tensor is in.
   std::pair<int, int> of(int tensor) const { return of_[static_cast<size_t>(tensor)]; }
+  // The number of buckets that contain only tensors below this index; they are the first ones.
+  int below(int tensor) const;
 
   // Returns the slices of a bucket as one-dimensional tensors that share storage with `values`, which must be
   // contiguous and have these shapes.
@@ -37,6 +45,8 @@ class Buckets {
   bool fits(int bucket, std::span<const Blob> blobs) const;
 
  private:
+  void cut_tensors(int64_t most_elements, bool whole, const BucketCuts& cuts);
+
   std::vector<Shape> shapes_;
   std::vector<std::vector<Slice>> buckets_;
   std::vector<std::pair<int, int>> of_;  // each tensor

@@ -14,5 +14,7 @@ struct Clipping {
 // scale = min(1, max_norm / (norm + 1e-6)), as in PyTorch; max_norm 0 means no clipping. The gradients are not changed.
 // If the norm is not finite, scale is 1 and the caller must stop (rule 22).
 Clipping clip_by_global_norm(std::span<const Tensor> gradients, double max_norm);
+// The same from the segment_sums() of all gradients (tensor/ops/global_norm.h).
+Clipping clip_by_global_norm(std::span<const double> segment_sums, double max_norm);
 
 }  // namespace elinvar

@@ -1,254 +1,69 @@
 #include "nn/optimizer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
+#include "nn/update_rule.h"
 #include "tensor/base/check.h"
 #include "tensor/base/registry.h"
 #include "tensor/base/setting.h"
 #include "tensor/base/spelling.h"
-#include "tensor/numerics.h"
 #include "tensor/ops/copy.h"
-#include "tensor/ops/global_norm.h"
-#include "tensor/ops/optimizer.h"
 
 namespace elinvar {
 namespace {
 
-// x^n by repeated squaring, with plain products, so that no bit depends on a mathematical library.
-double power(double x, int64_t n) {
-  double result = 1.0;
-  for (; n > 0; n /= 2, x *= x)
-    if (n % 2 == 1) result *= x;
-  return result;
-}
-
-struct Slots {
-  std::vector<std::string> names;  // "<parameter>.<what>"
-  std::vector<Tensor> tensors;     // one per parameter
-
-  Slots() = default;
-  Slots(const Parameters& parameters, const char* what) {
+// An optimiser of a built-in kind.
+class WholeOptimizer final : public Optimizer {
+ public:
+  WholeOptimizer(std::unique_ptr<UpdateRule> rule, const Parameters& parameters)
+      : rule_(std::move(rule)), names_(rule_->slots()), slots_(names_.size()) {
     for (const Parameter& p : parameters.list) {
-      names.push_back(p.name + "." + what);
-      tensors.push_back(Tensor::zeros(p.var.shape(), p.var.dtype(), p.var.value().device()));
+      parameters_.push_back(p.name);
+      for (std::vector<Tensor>& slot : slots_)
+        slot.push_back(Tensor::zeros(p.var.shape(), p.var.dtype(), p.var.value().device()));
     }
   }
-  void add_to(StateDict& state) const {
-    for (size_t i = 0; i < names.size(); ++i) state.emplace(names[i], tensors[i]);
-  }
-};
 
-// The checked arguments of an update, in the order of the parameters.
-struct Update {
-  std::vector<Tensor> p, g;
-  std::vector<bool> decay;
-  std::vector<std::pair<size_t, size_t>> wholes;  // parameters [first, second) are the shards of one tensor
-
-  Update(Parameters& parameters, std::span<const Tensor> gradients) {
+  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
+            double gradient_scale) override {
     check(gradients.size() == parameters.list.size(), "[optimizer] {} parameters but {} gradients",
           parameters.list.size(), gradients.size());
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      Parameter& parameter = parameters.list[i];
-      p.push_back(parameter.var.mutable_value());
-      const Tensor& gradient = gradients[i];
-      check(gradient.defined() && gradient.shape() == p[i].shape() && gradient.dtype() == p[i].dtype() &&
-                gradient.device() == p[i].device(),
-            "[optimizer] the gradient of {} must be {} of shape {} on a {}", parameter.name, name_of(p[i].dtype()),
-            to_string(p[i].shape()), name_of(p[i].device().kind));
-      check(p[i].contiguous(), "[optimizer] parameter {} must be contiguous", parameter.name);
-      g.push_back(gradient.to_contiguous());
-      decay.push_back(parameter.decay);
-      if (parameter.shard == 0) wholes.emplace_back(i, i + static_cast<size_t>(parameter.cut.shards));
-    }
-  }
-};
-
-float rounded(double x) { return static_cast<float>(x); }
-
-// Returns a trust ratio in the form that the kernels take, multiplied by `rate`. If float32 cannot hold the product,
-// because one norm is far smaller than the other, the update has no useful direction, and the ratio is 1.
-float scaled_by_trust(double rate, double ratio) {
-  const float scaled = rounded(rate * ratio);
-  return std::isfinite(scaled) ? scaled : rounded(rate);
-}
-
-// SGD or, with `layerwise`, LARS: ratio = trust * |p| / (|g| + weight_decay * |p| + eps) if both norms are positive and
-// it is a float32, else 1; |g| is the norm after scaling.
-class Sgd final : public Optimizer {
- public:
-  Sgd(const OptimizerConfig& config, const Parameters& parameters, bool layerwise)
-      : config_(config), layerwise_(layerwise) {
-    if (config.momentum != 0.0) velocity_ = Slots(parameters, "momentum");
-  }
-
-  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t,
-            double gradient_scale) override {
-    Update u(parameters, gradients);
-    const std::vector<double> ratios = trust_ratios(u, gradient_scale);
-    std::vector<SgdArgs> constants(u.p.size());
-    for (size_t i = 0; i < u.p.size(); ++i) {
-      SgdArgs& a = constants[i];
-      a.n = u.p[i].numel();
-      a.scale = rounded(gradient_scale);
-      a.lr = rounded(lr);
-      a.momentum = rounded(config_.momentum);
-      a.weight_decay = rounded(decay_of(u, i));
-      a.ratio = scaled_by_trust(1.0, ratios[i]);
-      a.nesterov = config_.nesterov;
-    }
-    sgd(u.g, u.p, velocity_.tensors, constants);
+    const GatherSums none;
+    UpdatePieces u{.parameters = parameters, .lr = lr, .step = step, .gradient_scale = gradient_scale, .gather = none};
+    for (size_t i = 0; i < gradients.size(); ++i) u.add(i, parameters.list[i].var.mutable_value(), gradients[i]);
+    rule_->update(u, slots_);
   }
 
   StateDict state() const override {
     StateDict all;
-    velocity_.add_to(all);
+    for (size_t k = 0; k < names_.size(); ++k)
+      for (size_t i = 0; i < parameters_.size(); ++i) all.emplace(parameters_[i] + "." + names_[k], slots_[k][i]);
     return all;
   }
 
  private:
-  double decay_of(const Update& u, size_t i) const { return u.decay[i] ? config_.weight_decay : 0.0; }
-
-  std::vector<double> trust_ratios(const Update& u, double gradient_scale) const {
-    std::vector<double> ratios(u.p.size(), 1.0);
-    if (!layerwise_) return ratios;
-    std::vector<Tensor> measured;  // p and g alternating
-    std::vector<int64_t> counts;
-    for (const auto& [begin, end] : u.wholes) {
-      if (!u.decay[begin]) continue;
-      for (const std::vector<Tensor>* tensors : {&u.p, &u.g}) {
-        for (size_t i = begin; i < end; ++i) measured.push_back((*tensors)[i]);
-        counts.push_back(static_cast<int64_t>(end - begin));
-      }
-    }
-    const std::vector<double> found = norms(measured, counts);
-    size_t at = 0;
-    for (const auto& [begin, end] : u.wholes) {
-      if (!u.decay[begin]) continue;
-      const double p_norm = found[at], g_norm = found[at + 1] * gradient_scale;
-      at += 2;
-      if (p_norm > 0.0 && g_norm > 0.0)
-        std::fill(ratios.begin() + static_cast<std::ptrdiff_t>(begin),
-                  ratios.begin() + static_cast<std::ptrdiff_t>(end),
-                  config_.trust * p_norm / (g_norm + decay_of(u, begin) * p_norm + config_.eps));
-    }
-    return ratios;
-  }
-
-  OptimizerConfig config_;
-  bool layerwise_;
-  Slots velocity_;  // empty without momentum
+  std::unique_ptr<UpdateRule> rule_;
+  std::vector<std::string> names_;
+  std::vector<std::vector<Tensor>> slots_;  // of each name, one tensor per parameter
+  std::vector<std::string> parameters_;
 };
 
-// The two moments of Adam, AdamW and LAMB, and their corrections.
-class Moments : public Optimizer {
- public:
-  Moments(const OptimizerConfig& config, const Parameters& parameters)
-      : config_(config), m_(parameters, "m"), v_(parameters, "v") {}
-
-  StateDict state() const override {
-    StateDict all;
-    m_.add_to(all);
-    v_.add_to(all);
-    return all;
-  }
-
- protected:
-  double correction1(int64_t step) const { return 1.0 / (1.0 - power(config_.beta1, step + 1)); }
-
-  template <class Args>
-  Args constants_of(const Tensor& p, int64_t step, double gradient_scale) const {
-    Args a{};
-    a.n = p.numel();
-    a.scale = rounded(gradient_scale);
-    a.beta1 = rounded(config_.beta1);
-    a.one_minus_beta1 = rounded(1.0 - config_.beta1);
-    a.beta2 = rounded(config_.beta2);
-    a.one_minus_beta2 = rounded(1.0 - config_.beta2);
-    a.eps = rounded(config_.eps);
-    a.root_correction2 = rounded(1.0 / std::sqrt(1.0 - power(config_.beta2, step + 1)));
-    return a;
-  }
-
-  OptimizerConfig config_;
-  Slots m_, v_;
-};
-
-class Adam final : public Moments {
- public:
-  Adam(const OptimizerConfig& config, const Parameters& parameters, bool decoupled)
-      : Moments(config, parameters), decoupled_(decoupled) {}
-
-  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
-            double gradient_scale) override {
-    Update u(parameters, gradients);
-    std::vector<AdamArgs> constants;
-    for (size_t i = 0; i < u.p.size(); ++i) {
-      AdamArgs a = constants_of<AdamArgs>(u.p[i], step, gradient_scale);
-      const double decay = u.decay[i] ? config_.weight_decay : 0.0;
-      if (decoupled_) a.decay = rounded(1.0 - lr * decay);
-      else a.weight_decay = rounded(decay);
-      a.step_size = rounded(lr * correction1(step));
-      constants.push_back(a);
-    }
-    adam(u.g, u.p, m_.tensors, v_.tensors, constants);
-  }
-
- private:
-  bool decoupled_;
-};
-
-class Lamb final : public Moments {
- public:
-  using Moments::Moments;
-
-  void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step,
-            double gradient_scale) override {
-    Update u(parameters, gradients);
-    std::vector<LambArgs> constants;
-    for (size_t i = 0; i < u.p.size(); ++i) {
-      LambArgs a = constants_of<LambArgs>(u.p[i], step, gradient_scale);
-      a.weight_decay = rounded(u.decay[i] ? config_.weight_decay : 0.0);
-      a.correction1 = rounded(correction1(step));
-      constants.push_back(a);
-    }
-    const Tensor sums = lamb_moments(u.g, u.p, m_.tensors, v_.tensors, constants).to(Device{});
-    const double* at = sums.data<double>();
-    for (const auto& [begin, end] : u.wholes) {
-      double p_sum = 0.0, u_sum = 0.0;
-      for (size_t i = begin; i < end; ++i)
-        for (int64_t s = segments_of(constants[i].n); s > 0; --s, at += 2) {
-          p_sum += at[0];
-          u_sum += at[1];
-        }
-      const bool trusted = u.decay[begin] && p_sum > 0.0 && u_sum > 0.0;
-      for (size_t i = begin; i < end; ++i)
-        constants[i].step_size = scaled_by_trust(lr, trusted ? std::sqrt(p_sum) / std::sqrt(u_sum) : 1.0);
-    }
-    lamb_apply(u.p, m_.tensors, v_.tensors, constants);
-  }
-};
-
-using Make = std::unique_ptr<Optimizer>(const OptimizerConfig&, const Parameters&, OptimizerConfig* resolved);
-
+// Built-in kinds have a rule, registered ones make their optimisers.
 struct OptimizerMaker {
   std::string name;
-  std::function<Make> make;
+  std::function<std::unique_ptr<UpdateRule>(const OptimizerConfig&)> rule = nullptr;
+  std::function<std::unique_ptr<Optimizer>(Settings&, const Parameters&)> make = nullptr;
 };
 
-template <class T, class... Variant>
-OptimizerMaker built_in(const char* name, Variant... variant) {
-  return {name, [=](const OptimizerConfig& config, const Parameters& parameters, OptimizerConfig*) {
-            return std::make_unique<T>(config, parameters, variant...);
-          }};
-}
-
 Registry<OptimizerMaker>& registry() {
-  static Registry<OptimizerMaker> all({built_in<Sgd>("sgd", /*layerwise=*/false),
-                                       built_in<Sgd>("lars", /*layerwise=*/true),
-                                       built_in<Adam>("adam", /*decoupled=*/false),
-                                       built_in<Adam>("adamw", /*decoupled=*/true), built_in<Lamb>("lamb")});
+  static Registry<OptimizerMaker> all(
+      {{"sgd", [](const OptimizerConfig& c) { return make_sgd(c, /*layerwise=*/false); }},
+       {"lars", [](const OptimizerConfig& c) { return make_sgd(c, /*layerwise=*/true); }},
+       {"adam", [](const OptimizerConfig& c) { return make_adam(c, /*decoupled=*/false); }},
+       {"adamw", [](const OptimizerConfig& c) { return make_adam(c, /*decoupled=*/true); }},
+       {"lamb", make_lamb}});
   return all;
 }
 
@@ -266,7 +81,7 @@ void check_optimizer(const OptimizerConfig& c) {
   check_range(c.beta2 >= 0.0 && c.beta2 < 1.0, "optimizer.beta2", "in [0, 1)", c.beta2);
   check_range(c.eps >= 0.0, "optimizer.eps", "at least 0", c.eps);
   const bool divides_by_moments = c.kind == "adam" || c.kind == "adamw" || c.kind == "lamb";
-  check_range(!divides_by_moments || rounded(c.eps) > 0.0f, "optimizer.eps",
+  check_range(!divides_by_moments || static_cast<float>(c.eps) > 0.0f, "optimizer.eps",
               "above 0 in float32, or where a gradient is 0 the update would be 0 / 0", c.eps);
   check_range(c.weight_decay >= 0.0, "optimizer.weight_decay", "at least 0", c.weight_decay);
   check_range(c.trust > 0.0, "optimizer.trust", "positive", c.trust);
@@ -275,7 +90,7 @@ void check_optimizer(const OptimizerConfig& c) {
                                    {"optimizer.eps", c.eps},
                                    {"optimizer.weight_decay", c.weight_decay},
                                    {"optimizer.trust", c.trust}})
-    check_setting(std::isfinite(rounded(value)), key, "must be at most {:g}, the largest float32, got {:g}",
+    check_setting(std::isfinite(static_cast<float>(value)), key, "must be at most {:g}, the largest float32, got {:g}",
                   std::numeric_limits<float>::max(), value);
   check_range(std::isfinite(c.clip_norm) && c.clip_norm >= 0.0, "optimizer.clip_norm", "at least 0", c.clip_norm);
   check_range(c.ema_decay >= 0.0 && c.ema_decay < 1.0, "optimizer.ema_decay", "in [0, 1)", c.ema_decay);
@@ -287,15 +102,7 @@ std::vector<std::string> optimizer_kinds() { return registry().names(); }
 bool is_built_in_optimizer(std::string_view kind) { return registry().built_in(kind); }
 
 void register_optimizer(OptimizerKind kind) {
-  const auto make = [make = std::move(kind.make)](const OptimizerConfig& config, const Parameters& parameters,
-                                                  OptimizerConfig* resolved) {
-    Settings settings(config.own, "optimizer", &resolved->own);
-    std::unique_ptr<Optimizer> optimizer = make(settings, parameters);
-    settings.finish();
-    check(optimizer != nullptr, "[optimizer] kind '{}' made no optimizer", config.kind);
-    return optimizer;
-  };
-  registry().add({std::move(kind.name), make}, "optimizer");
+  registry().add({.name = std::move(kind.name), .make = std::move(kind.make)}, "optimizer");
 }
 
 void Optimizer::load(const StateDict& from) {
@@ -317,9 +124,24 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const P
                                           OptimizerConfig* resolved) {
   check_optimizer(config);
   OptimizerConfig complete = config;
-  std::unique_ptr<Optimizer> optimizer = registry().find(config.kind)->make(config, parameters, &complete);
+  const OptimizerMaker& kind = *registry().find(config.kind);
+  std::unique_ptr<Optimizer> optimizer;
+  if (kind.rule) {
+    optimizer = std::make_unique<WholeOptimizer>(kind.rule(config), parameters);
+  } else {
+    Settings settings(config.own, "optimizer", &complete.own);
+    optimizer = kind.make(settings, parameters);
+    settings.finish();
+    check(optimizer != nullptr, "[optimizer] kind '{}' made no optimizer", config.kind);
+  }
   if (resolved != nullptr) *resolved = std::move(complete);
   return optimizer;
+}
+
+std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config) {
+  check_optimizer(config);
+  const OptimizerMaker& kind = *registry().find(config.kind);
+  return kind.rule ? kind.rule(config) : nullptr;
 }
 
 }  // namespace elinvar

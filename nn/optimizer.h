@@ -1,5 +1,6 @@
 #pragma once
 // Optimisers turn a reduced gradient into an update, by the expressions in tensor/ops/optimizer.h.
+// nn/sliced_optimizer.h divides the work among processes.
 //
 //   auto optimizer = make_optimizer(config, network.parameters);
 //   optimizer->step(network.parameters, gradients, lr, step, clip_by_global_norm(gradients, 1.0).scale);

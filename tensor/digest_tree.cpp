@@ -4,21 +4,13 @@
 #include <cstring>
 #include <list>
 
+#include "tensor/base/check.h"
 #include "tensor/op_check.h"
 #include "tensor/trace.h"
 #include "tensor/transfer.h"
 
 namespace elinvar {
 namespace {
-
-Digest digest_of(const Tensor& x, const std::vector<Digest>& chunks) {
-  Hasher hasher;
-  hasher.add(std::string_view(name_of(x.dtype())));
-  hasher.add_integer(x.ndim());
-  for (int64_t extent : x.shape()) hasher.add_integer(extent);
-  for (const Digest& chunk : chunks) hasher.add(chunk);
-  return hasher.digest();
-}
 
 // The tensors of one device.
 class Digesting {
@@ -52,7 +44,7 @@ class Digesting {
       const size_t bytes = chunks.size() * sizeof(Digest);
       if (bytes > 0) std::memcpy(chunks.data(), at, bytes);
       at += bytes;
-      results_[i]->digest = digest_of(tensors_[i], chunks);
+      results_[i]->digest = digest_of_chunks(tensors_[i].dtype(), tensors_[i].shape(), chunks);
     }
   }
 
@@ -81,6 +73,18 @@ std::vector<TensorDigest> digest_tree(std::span<const Tensor> tensors) {
   for (Digesting& device : devices) device.begin();
   for (Digesting& device : devices) device.finish();
   return results;
+}
+
+Digest digest_of_chunks(DType dtype, const Shape& shape, std::span<const Digest> chunks) {
+  const int64_t expected = digest_chunks_of(shape.numel() * size_of(dtype));
+  check(std::ssize(chunks) == expected, "[digest] {} of shape {} has {} chunks, got {}", name_of(dtype),
+        to_string(shape), expected, chunks.size());
+  Hasher hasher;
+  hasher.add(std::string_view(name_of(dtype)));
+  hasher.add_integer(shape.ndim());
+  for (int64_t extent : shape) hasher.add_integer(extent);
+  for (const Digest& chunk : chunks) hasher.add(chunk);
+  return hasher.digest();
 }
 
 std::string short_hex(const Digest& digest) { return digest.hex().substr(0, kShortDigest); }

@@ -26,6 +26,10 @@ struct TensorDigest {
 // tensors.
 std::vector<TensorDigest> digest_tree(std::span<const Tensor> tensors);
 
+// Returns the digest of a tensor of this type and shape from those of all its chunks, in order. They may come from
+// digest_tree() of slices that begin at chunks and end at chunks or at the tensor's end.
+Digest digest_of_chunks(DType dtype, const Shape& shape, std::span<const Digest> chunks);
+
 // The first 8 hexadecimal digits of a digest: enough to tell which of many tensors differ once some are known to.
 inline constexpr size_t kShortDigest = 8;
 std::string short_hex(const Digest& digest);

@@ -107,6 +107,11 @@ void TreeReducer::move_to(Device device) {
     for (Tensor& value : subtree.values) value = value.to(device);
 }
 
+std::vector<Subtree> TreeReducer::take_subtrees() {
+  check(missing_ == 0, "[reduction tree] {} values of an open leaf are missing", missing_);
+  return std::exchange(stack_, {});
+}
+
 std::vector<Tensor> TreeReducer::take_root() {
   check(complete(), "[reduction tree] leaves are missing");
   std::vector<Tensor> root = std::move(stack_[0].values);

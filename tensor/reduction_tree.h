@@ -56,6 +56,8 @@ class TreeReducer {
   bool complete() const {
     return missing_ == 0 && stack_.size() == 1 && stack_[0].begin == 0 && stack_[0].end == leaves_;
   }
+  // Returns these subtrees and resets the reducer; an open leaf must be complete.
+  std::vector<Subtree> take_subtrees();
   // Returns the root's values (empty if every leaf was absent) and resets the reducer, which must be complete.
   std::vector<Tensor> take_root();
 

@@ -5,10 +5,10 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "tensor/base/check.h"
-#include "tensor/base/file.h"
 #include "tensor/base/json.h"
 
 namespace elinvar {
@@ -70,13 +70,7 @@ float float_of_half(uint16_t half) {
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
-struct Entry {
-  std::string name;
-  DType dtype;
-  bool half;  // float16, which is read as float32
-  Shape shape;
-  int64_t begin, end;
-};
+using Entry = SafetensorsFile::Entry;
 
 // Returns a JSON number that is a non-negative integer; nullopt for anything else.
 std::optional<int64_t> extent_of(const Json& value) {
@@ -90,7 +84,7 @@ Entry parse_entry(const std::string& file, const std::string& name, const Json& 
     refuse("lacks dtype, shape or data_offsets");
   const Json &dtype = json["dtype"], &shape = json["shape"], &offsets = json["data_offsets"];
 
-  Entry entry{name, DType::f32, dtype == "F16", {}, 0, 0};
+  Entry entry{.half = dtype == "F16"};
   const auto known = dtype.is_string() ? parse_dtype(dtype.get<std::string>()) : std::nullopt;
   if (!known && !entry.half) refuse("has a dtype other than F32, F64, F16, BF16, I32, I64 and U8");
   if (known) entry.dtype = *known;
@@ -173,66 +167,108 @@ void refuse_pickle(const File& file, const std::string& name) {
       name);
 }
 
+constexpr int64_t kHashedBytes = int64_t{8} << 20;
+
+// Returns the names of tensors in the order of their bytes, which is without gaps if the file is well-formed.
+std::vector<std::string> in_file_order(const std::map<std::string, Entry>& entries) {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries) names.push_back(name);
+  std::sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    const Entry &x = entries.at(a), &y = entries.at(b);
+    return std::tie(x.begin, x.end, a) < std::tie(y.begin, y.end, b);
+  });
+  return names;
+}
+
 }  // namespace
 
-SafetensorsContents read_safetensors(const std::filesystem::path& path) {
-  const File file = File::open(path);
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(File::open(path)) {
   const std::string name = path.string();
-  SafetensorsContents contents;
-  contents.bytes = file.size();
-  Hasher hasher;
-
+  const int64_t size = file_.size();
   uint64_t length = 0;
-  refuse_pickle(file, name);
-  if (contents.bytes < 8)
-    fail("[safetensors] {} is no safetensors file: its {} bytes are too few for a header", name, contents.bytes);
-  file.read(0, &length, sizeof length);
-  hasher.add(&length, sizeof length);
-  if (length > static_cast<uint64_t>(std::min(kLongestHeader, contents.bytes - 8)))
+  refuse_pickle(file_, name);
+  if (size < 8) fail("[safetensors] {} is no safetensors file: its {} bytes are too few for a header", name, size);
+  file_.read(0, &length, sizeof length);
+  if (length > static_cast<uint64_t>(std::min(kLongestHeader, size - 8)))
     fail("[safetensors] {}: a header of {} bytes does not fit a file of {}; it is truncated or no safetensors file",
-         name, length, contents.bytes);
-  std::string header(length, '\0');
-  file.read(8, header.data(), header.size());
-  hasher.add(header.data(), header.size());
+         name, length, size);
+  head_.resize(8 + length);
+  file_.read(0, head_.data(), head_.size());
 
-  const int64_t data_begin = 8 + static_cast<int64_t>(length), data_bytes = contents.bytes - data_begin;
-  const Json json = parse_json(header);
+  const int64_t data_bytes = size - static_cast<int64_t>(head_.size());
+  const Json json = parse_json(std::string_view(head_).substr(8));
   if (!json.is_object()) fail("[safetensors] {}: the header is no JSON object", name);
 
-  std::vector<Entry> entries;
   for (const auto& [key, value] : json.items()) {
     if (key != "__metadata__") {
-      entries.push_back(parse_entry(name, key, value, data_bytes));
+      entries_.emplace(key, parse_entry(name, key, value, data_bytes));
       continue;
     }
     if (!value.is_object()) fail("[safetensors] {}: __metadata__ is no object", name);
     for (const auto& [metadata_key, text] : value.items()) {
       if (!text.is_string()) fail("[safetensors] {}: __metadata__ holds something other than text", name);
-      contents.metadata[metadata_key] = text.get<std::string>();
+      metadata_[metadata_key] = text.get<std::string>();
     }
   }
 
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
-  });
   int64_t at = 0;
-  for (const Entry& entry : entries) {
-    if (entry.begin != at) fail("[safetensors] {}: tensor '{}' overlaps another or leaves a gap", name, entry.name);
+  for (const std::string& tensor : in_file_order(entries_)) {
+    const Entry& entry = entries_.at(tensor);
+    if (entry.begin != at) fail("[safetensors] {}: tensor '{}' overlaps another or leaves a gap", name, tensor);
     at = entry.end;
   }
   if (at != data_bytes) fail("[safetensors] {}: {} bytes of elements expected, {} found", name, at, data_bytes);
+}
 
-  for (const Entry& entry : entries) {
-    Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
+void SafetensorsFile::read(const std::string& name, int64_t begin, int64_t end, void* to) const {
+  const auto found = entries_.find(name);
+  check(found != entries_.end(), "[safetensors] {} has no tensor '{}'", file_.path().string(), name);
+  const Entry& entry = found->second;
+  check(0 <= begin && begin <= end && end <= entry.shape.numel(),
+        "[safetensors] '{}' of shape {} has no elements {} to {}", name, to_string(entry.shape), begin, end);
+  const int64_t size = entry.half ? 2 : size_of(entry.dtype);
+  std::vector<uint16_t> halves(entry.half ? static_cast<size_t>(end - begin) : 0);
+  file_.read(static_cast<int64_t>(head_.size()) + entry.begin + begin * size, entry.half ? halves.data() : to,
+             static_cast<size_t>((end - begin) * size));
+  if (entry.half) std::ranges::transform(halves, static_cast<float*>(to), float_of_half);
+}
+
+Digest SafetensorsFile::read(const std::function<void*(const std::string& name)>& to) const {
+  Hasher hasher;
+  hasher.add(head_.data(), head_.size());
+  for (const std::string& name : in_file_order(entries_)) {
+    const Entry& entry = entries_.at(name);
     const size_t count = static_cast<size_t>(entry.end - entry.begin);
+    void* const target = to(name);
     std::vector<uint16_t> halves(entry.half ? count / 2 : 0);
-    void* const to = entry.half ? halves.data() : tensor.raw();
-    file.read(data_begin + entry.begin, to, count);
-    hasher.add(to, count);
-    if (entry.half) std::ranges::transform(halves, tensor.data<float>(), float_of_half);
-    contents.tensors.emplace(entry.name, std::move(tensor));
+    void* const bytes = entry.half ? halves.data() : target;
+    file_.read(static_cast<int64_t>(head_.size()) + entry.begin, bytes, count);
+    hasher.add(bytes, count);
+    if (entry.half) std::ranges::transform(halves, static_cast<float*>(target), float_of_half);
   }
-  contents.digest = hasher.digest();
+  return hasher.digest();
+}
+
+Digest SafetensorsFile::digest() const {
+  Hasher hasher;
+  hasher.add(head_.data(), head_.size());
+  const int64_t size = bytes();
+  std::vector<char> piece(static_cast<size_t>(std::min(kHashedBytes, size)));
+  for (int64_t at = static_cast<int64_t>(head_.size()); at < size; at += kHashedBytes) {
+    const size_t count = static_cast<size_t>(std::min(kHashedBytes, size - at));
+    file_.read(at, piece.data(), count);
+    hasher.add(piece.data(), count);
+  }
+  return hasher.digest();
+}
+
+SafetensorsContents read_safetensors(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  SafetensorsContents contents{.tensors = {}, .metadata = file.metadata(), .digest = {}, .bytes = file.bytes()};
+  contents.digest = file.read([&](const std::string& name) {
+    const Entry& entry = file.tensors().at(name);
+    return contents.tensors.emplace(name, Tensor::empty(entry.shape, entry.dtype)).first->second.raw();
+  });
   return contents;
 }
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "tensor/base/file.h"
 #include "tensor/state.h"
 
 namespace elinvar {
@@ -36,6 +37,35 @@ SafetensorsWritten write_safetensors(const std::filesystem::path& path, const St
 void stream_safetensors(
     const StateDict& tensors, const std::map<std::string, std::string>& metadata,
     const std::function<void(const std::shared_ptr<const void>& owner, const void* bytes, size_t count)>& sink);
+
+// A file that is open to be read tensor by tensor. Any number of threads may read.
+class SafetensorsFile {
+ public:
+  struct Entry {
+    DType dtype = DType::f32;
+    Shape shape = {};
+    bool half = false;           // float16 in the file
+    int64_t begin = 0, end = 0;  // its bytes, counted from the first tensor's
+  };
+
+  explicit SafetensorsFile(const std::filesystem::path& path);  // reads and checks the header
+
+  const std::map<std::string, Entry>& tensors() const { return entries_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  int64_t bytes() const { return file_.size(); }
+
+  // Reads elements [begin, end) of a tensor, in row-major order.
+  void read(const std::string& name, int64_t begin, int64_t end, void* to) const;
+  // Reads all elements, each tensor to the place that `to` returns for it. Returns the digest of the file.
+  Digest read(const std::function<void*(const std::string& name)>& to) const;
+  Digest digest() const;  // the digest of the file, which is read piece by piece
+
+ private:
+  File file_;
+  std::string head_;  // the bytes before those of the first tensor
+  std::map<std::string, Entry> entries_;
+  std::map<std::string, std::string> metadata_;
+};
 
 SafetensorsContents read_safetensors(const std::filesystem::path& path);
 

@@ -133,7 +133,8 @@ int audited_bucket(const AuditOptions& options, int64_t step, int buckets) {
   return below(draw(options, step, Draw::bucket), buckets);
 }
 
-AuditRoles audit_roles(const AuditOptions& options, const Generation& g, int64_t step, int vranks, int buckets) {
+AuditRoles audit_roles(const AuditOptions& options, const Generation& g, int64_t step, int vranks, int buckets,
+                       int shards) {
   const int members = static_cast<int>(g.members.size());
   AuditRoles roles{.vrank = audited_vrank(options, step, vranks)};
   for (int m = 0; m < members; ++m)
@@ -146,7 +147,10 @@ AuditRoles audit_roles(const AuditOptions& options, const Generation& g, int64_t
   roles.auditor = choose(options, g, step, Draw::auditor, roles.owner, /*idle_first=*/true);
   if (buckets == 0) return roles;
   roles.bucket = audited_bucket(options, step, buckets);
-  roles.adder = roles.bucket % members;
+  const bool sharded = g.sharding && roles.bucket < shards;
+  roles.adder = sharded
+                    ? g.index_of_id(keepers_of(g.sharding->keepers, shards)[static_cast<size_t>(roles.bucket)].front())
+                    : roles.bucket % members;
   roles.checker = choose(options, g, step, Draw::checker, roles.adder, /*idle_first=*/false);
   return roles;
 }
@@ -161,7 +165,7 @@ Digest digest_of(const RankGradient& gradient) {
   return hasher.digest();
 }
 
-Verdict judge(const Evidence& e) {
+Verdict judge(const Evidence& e, bool independent) {
   Verdict verdict;
   if (damaged_before(e)) {
     verdict.what = Verdict::What::undecided;
@@ -196,7 +200,7 @@ Verdict judge(const Evidence& e) {
   verdict.what = Verdict::What::try_all;
   // The worker that damaged what others reduce cannot be identified here: gradients are computed and sent again.
   if (e.stage == Evidence::Stage::audit || *differs == &q.inputs) return verdict;
-  verdict.workers = (*differs)->minority();
+  if (independent || *differs != &q.states) verdict.workers = (*differs)->minority();
   if (!verdict.workers.empty()) {
     verdict.what = Verdict::What::guilty;
     return verdict;

@@ -39,8 +39,9 @@ struct AuditRoles {
   int adder = -1;  // reduces the bucket for all members
   int checker = -1;
 };
-AuditRoles audit_roles(const AuditOptions& options, const Generation& generation, int64_t step, int vranks,
-                       int buckets);
+// With ZeRO, the first `shards` of the buckets have the owners that the generation's record gives them.
+AuditRoles audit_roles(const AuditOptions& options, const Generation& generation, int64_t step, int vranks, int buckets,
+                       int shards = 0);
 
 // Returns the digest of everything in a rank gradient that goes into the update: facts (except `attached`), gradients
 // and batch statistics. Reuses the digest of the tensors if the facts contain it.
@@ -97,7 +98,10 @@ struct Verdict {
   std::vector<int> workers;  // the guilty workers; if undecided, the workers that differ
   std::string reason;        // a text for people
 };
-Verdict judge(const Evidence& evidence);
+// A majority of equal states counts only if the states are `independent`: each worker has made its own updates. With
+// ZeRO it has the parameters of a bucket that it does not keep from the bucket's owner, so the owner's error may be in
+// most states, and the worker that differs may be the one that is right.
+Verdict judge(const Evidence& evidence, bool independent = true);
 const char* name_of(Verdict::What what);
 
 }  // namespace elinvar

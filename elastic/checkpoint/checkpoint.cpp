@@ -3,20 +3,18 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
+#include "elastic/checkpoint/part_contents.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tensor/base/json.h"
 #include "tensor/base/reason.h"
-#include "tensor/numerics.h"
 #include "tensor/safetensors.h"
 
 namespace elinvar {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 constexpr const char* kAside = ".writing-";
 constexpr int64_t kPartBytes = int64_t{1} << 30;
@@ -45,44 +43,14 @@ std::vector<StateDict> parts_of(const StateDict& state) {
   return parts;
 }
 
-void write_manifest(const fs::path& directory, int64_t step, const std::vector<CheckpointPart>& parts,
-                    const Digest& digest) {
-  Json manifest = {{"format", 1}, {"numerics_version", kNumericsVersion}, {"step", step}, {"state", digest.hex()}};
-  manifest["parts"] = Json::array();
-  for (const CheckpointPart& part : parts)
-    manifest["parts"].push_back({{"file", part.file}, {"bytes", part.bytes}, {"digest", part.digest.hex()}});
-  File file = File::create(directory / "manifest.json");
-  file.write(manifest.dump(2) + "\n");
-  file.sync();
-  sync_directory(directory);
-}
-
-// Returns whether a part's file name has no separators, so that a manifest cannot name files elsewhere.
-bool is_plain_name(const std::string& name) {
-  return !name.empty() && name.front() != '.' && name.find('/') == std::string::npos;
-}
-
-Checkpoint read_files(const fs::path& directory, int64_t step) {
-  const Json manifest = read_json_object(directory / "manifest.json");
-  if (manifest.at("format") != 1) fail("its format is {}, this program reads 1", manifest.at("format").dump());
-  if (manifest.at("numerics_version") != kNumericsVersion)
-    fail("it was written under numerics version {}, this program has {}", manifest.at("numerics_version").dump(),
-         kNumericsVersion);
-  if (manifest.at("step") != step) fail("its manifest is that of step {}", manifest.at("step").dump());
-
-  Checkpoint checkpoint{.step = step, .state = {}, .digest = Digest::parse(manifest.at("state").get<std::string>())};
-  for (const Json& part : manifest.at("parts")) {
-    const std::string file = part.at("file").get<std::string>();
-    if (!is_plain_name(file)) fail("its manifest names a part '{}'", file);
-    const int64_t bytes = part.at("bytes").get<int64_t>();
-    const int64_t found = static_cast<int64_t>(fs::file_size(directory / file));
-    if (found != bytes) fail("{} has {} bytes instead of {}", file, found, bytes);
-    SafetensorsContents contents = read_safetensors(directory / file);
-    if (contents.digest.hex() != part.at("digest").get<std::string>()) fail("the checksum of {} is wrong", file);
-    checkpoint.state.merge(contents.tensors);
+// Calls `read` and adds to its failures which checkpoint they concern.
+template <class Read>
+auto checked(const fs::path& path, Read&& read) {
+  try {
+    return read();
+  } catch (const std::exception& error) {  // for example: the manifest does not parse, or a part is gone
+    fail("checkpoint {} cannot be used: {}", path.string(), reason_of(error));
   }
-  if (digest(checkpoint.state) != checkpoint.digest) fail("the digest of its state is wrong");
-  return checkpoint;
 }
 
 }  // namespace
@@ -113,7 +81,8 @@ int64_t PartFile::bytes() const { return open_->bytes; }
 
 CheckpointPart PartFile::finish() {
   open_->file.sync();
-  CheckpointPart part{open_->file.path().filename().string(), open_->bytes, open_->hasher.digest()};
+  CheckpointPart part{
+      .file = open_->file.path().filename().string(), .bytes = open_->bytes, .digest = open_->hasher.digest()};
   open_.reset();
   return part;
 }
@@ -148,10 +117,15 @@ PartFile CheckpointStore::create_part(int64_t step, const std::string& file) con
   return PartFile(aside / file);
 }
 
-CheckpointPart CheckpointStore::write_part(int64_t step, const std::string& file, const StateDict& tensors) const {
+CheckpointPart CheckpointStore::write_part(int64_t step, const std::string& file, const StateDict& tensors,
+                                           std::span<const StateSlice> slices) const {
+  const PartContents contents = contents_of(tensors, slices);
   PartFile part = create_part(step, file);
-  stream_safetensors(tensors, {}, [&](const auto&, const void* bytes, size_t count) { part.write(bytes, count); });
-  return part.finish();
+  stream_safetensors(contents.tensors, contents.metadata,
+                     [&](const auto&, const void* bytes, size_t count) { part.write(bytes, count); });
+  CheckpointPart written = part.finish();
+  written.sliced = !slices.empty();
+  return written;
 }
 
 // Returns the steps with an uncommitted folder, ascending.
@@ -264,11 +238,20 @@ std::optional<Digest> CheckpointStore::manifest_digest(int64_t step) const {
 }
 
 Checkpoint CheckpointStore::read(int64_t step) const {
-  try {
-    return read_files(path_of(step), step);
-  } catch (const std::exception& error) {  // for example: the manifest does not parse, or a part is gone
-    fail("checkpoint {} cannot be used: {}", path_of(step).string(), reason_of(error));
-  }
+  return checked(path_of(step), [&] {
+    const CheckpointReader reader(path_of(step), step);
+    Checkpoint checkpoint{.step = step, .state = reader.read_verified(), .digest = reader.digest()};
+    if (digest(checkpoint.state) != checkpoint.digest) fail("the digest of its state is wrong");
+    return checkpoint;
+  });
+}
+
+CheckpointReader CheckpointStore::open(int64_t step) const {
+  return checked(path_of(step), [&] {
+    CheckpointReader reader(path_of(step), step);
+    reader.verify_parts();
+    return reader;
+  });
 }
 
 std::optional<Checkpoint> CheckpointStore::newest_good(const std::function<std::string(const Checkpoint&)>& acceptable,

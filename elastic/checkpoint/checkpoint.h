@@ -7,10 +7,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "elastic/checkpoint/checkpoint_reader.h"
+#include "elastic/checkpoint/manifest.h"
 #include "tensor/state.h"
+#include "tensor/state_slice.h"
 
 namespace elinvar {
 
@@ -18,13 +22,6 @@ struct Checkpoint {
   int64_t step = 0;
   StateDict state;
   Digest digest;  // the state's digest
-};
-
-// A file of a checkpoint, as listed in its manifest.
-struct CheckpointPart {
-  std::string file;
-  int64_t bytes = 0;
-  Digest digest;  // the file's digest
 };
 
 // A part that is written piece by piece. A part that is not finished leaves no file.
@@ -52,10 +49,11 @@ class CheckpointStore {
   void prepare();
 
   // Several processes may write a checkpoint: each writes its parts to the uncommitted folder, and a process that knows
-  // all parts commits them. write_part() returns when the file is on disk; the file has the bytes of
-  // stream_safetensors().
+  // all parts commits them. All parts together hold each tensor once, whole or in slices. write_part() returns when the
+  // file is on disk; the file has the bytes of stream_safetensors() for contents_of().
   PartFile create_part(int64_t step, const std::string& file) const;
-  CheckpointPart write_part(int64_t step, const std::string& file, const StateDict& tensors) const;
+  CheckpointPart write_part(int64_t step, const std::string& file, const StateDict& tensors,
+                            std::span<const StateSlice> slices = {}) const;
   // Returns when the checkpoint would survive a power cut. Keeps an existing checkpoint with this digest; replaces any
   // other of this step. On Failure (no room, a read-only disk) it leaves nothing new behind.
   void commit(int64_t step, const std::vector<CheckpointPart>& parts, const Digest& digest);
@@ -76,8 +74,10 @@ class CheckpointStore {
 
   // Returns the state's digest from a manifest; null without a readable manifest.
   std::optional<Digest> manifest_digest(int64_t step) const;
-  // Reads and verifies a checkpoint. Throws Failure that says what is wrong with it.
+  // Reads and verifies a checkpoint, and joins slices to whole tensors. Throws Failure that says what is wrong with it.
   Checkpoint read(int64_t step) const;
+  // Opens a checkpoint to read some of its tensors, and verifies its parts. Throws Failure likewise.
+  CheckpointReader open(int64_t step) const;
 
   struct Rejected {
     int64_t step;

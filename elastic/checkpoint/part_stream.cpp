@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "elastic/checkpoint/part_contents.h"
 #include "tensor/base/check.h"
 #include "tensor/safetensors.h"
 
@@ -15,7 +16,9 @@ constexpr size_t kMostBlobs = 1024;
 }  // namespace
 
 CheckpointPart send_part(int part, int parts, const StateDict& tensors,
-                         const std::function<void(messages::FilePiece, int64_t end)>& send) {
+                         const std::function<void(messages::FilePiece, int64_t end)>& send,
+                         std::span<const StateSlice> slices) {
+  const PartContents contents = contents_of(tensors, slices);
   Hasher hasher;
   std::vector<Blob> blobs;
   size_t held = 0;
@@ -27,7 +30,7 @@ CheckpointPart send_part(int part, int parts, const StateDict& tensors,
     sent = end;
     held = 0;
   };
-  stream_safetensors(tensors, {}, [&](const std::shared_ptr<const void>& owner, const void* bytes, size_t count) {
+  const auto add = [&](const std::shared_ptr<const void>& owner, const void* bytes, size_t count) {
     hasher.add(bytes, count);
     const std::byte* at = static_cast<const std::byte*>(bytes);
     while (count > 0) {
@@ -38,9 +41,10 @@ CheckpointPart send_part(int part, int parts, const StateDict& tensors,
       count -= taken;
       if (held == kSentPieceBytes || blobs.size() == kMostBlobs) flush();
     }
-  });
+  };
+  stream_safetensors(contents.tensors, contents.metadata, add);
   flush();
-  return {part_file(part, parts), sent, hasher.digest()};
+  return {.file = part_file(part, parts), .bytes = sent, .digest = hasher.digest(), .sliced = !slices.empty()};
 }
 
 messages::Taken PartReceiver::take(PeerId worker, int64_t step, const messages::FilePiece& piece) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "elastic/checkpoint/checkpoint.h"
@@ -21,10 +22,11 @@ inline constexpr int64_t kPartWindow = int64_t{32} << 20;
 
 std::string part_file(int part, int parts);
 
-// Cuts the file of `tensors` into pieces and passes each to `send`, which may wait. Copies nothing: a piece keeps the
-// tensors alive. Returns the description of the file.
+// Cuts the file of tensors and slices into pieces and passes each to `send`, which may wait. Copies nothing: a piece
+// keeps the tensors alive. Returns the description of the file.
 CheckpointPart send_part(int part, int parts, const StateDict& tensors,
-                         const std::function<void(messages::FilePiece, int64_t end)>& send);
+                         const std::function<void(messages::FilePiece, int64_t end)>& send,
+                         std::span<const StateSlice> slices = {});
 
 // The coordinator's side. Not thread-safe: for the thread that may wait for the disk.
 class PartReceiver {

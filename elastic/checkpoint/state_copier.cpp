@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "elastic/checkpoint/part_contents.h"
 #include "elastic/checkpoint/part_stream.h"
 #include "elastic/checkpoint/state_parts.h"
 #include "tensor/base/activity.h"
@@ -127,8 +128,12 @@ void StateCopier::copy(const std::stop_token& stop) {
     }
     const Activity activity("copying the state");
     const Clock::time_point began = Clock::now();
-    const StateDict whole = world_.state(part);
-    StateDict tensors = memory_.copy(part_of(whole, part.part, part.parts));
+    const StateDict whole = part.move ? StateDict() : world_.state(part);
+    std::vector<StateSlice> slices;
+    if (world_.slices && !part.buckets.empty()) slices = world_.slices(part);
+    StateDict tensors = memory_.copy(contents_of(part_of(whole, part.part, part.parts), slices).tensors);
+    for (StateSlice& slice : slices)
+      slice.values = tensors.extract(slice_name(slice.tensor, slice.begin, slice.end)).mapped();
     const std::optional<Digest> attested = part.attested ? std::optional(digest(whole)) : std::nullopt;
     const Lock lock(mutex_);
     --uncopied_;
@@ -138,6 +143,7 @@ void StateCopier::copy(const std::stop_token& stop) {
     std::deque<Copied>& queue = part.to == 0 ? to_write_ : to_send_;
     queue.push_back({.part = std::move(part),
                      .tensors = std::move(tensors),
+                     .slices = std::move(slices),
                      .state = attested,
                      .copy_seconds = copying.count(),
                      .wait_seconds = waiting.count(),
@@ -162,6 +168,7 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
     const Activity activity("saving the state");
     const bool checkpoint = copied.part.to == 0;
     if (checkpoint) save(copied);
+    else if (copied.part.move) world_.move(copied.part, copied.slices);
     else give(copied);
     copied = {};
     const Lock lock(mutex_);
@@ -211,15 +218,16 @@ void StateCopier::save(const Copied& copied) {
   messages::Saved saved{.part = part.part,
                         .parts = part.parts,
                         .digests = to_text(digests_of(copied.tensors)),
+                        .slices = slice_digests(copied.slices),
                         .state = copied.state,
                         .streamed = directory.empty(),
                         .copy_seconds = copied.copy_seconds,
                         .wait_seconds = copied.wait_seconds};
   try {
-    const CheckpointPart written = directory.empty()
-                                       ? stream(part, copied.tensors)
-                                       : CheckpointStore(directory / "checkpoints")
-                                             .write_part(part.step, part_file(part.part, part.parts), copied.tensors);
+    const CheckpointPart written =
+        directory.empty() ? stream(copied)
+                          : CheckpointStore(directory / "checkpoints")
+                                .write_part(part.step, part_file(part.part, part.parts), copied.tensors, copied.slices);
     saved.file = written.file;
     saved.bytes = written.bytes;
     saved.digest = written.digest;
@@ -230,14 +238,15 @@ void StateCopier::save(const Copied& copied) {
 }
 
 // Streams the part to the coordinator, which writes it for this worker (elastic/checkpoint/part_stream.h).
-CheckpointPart StateCopier::stream(const StatePart& part, const StateDict& copied) {
+CheckpointPart StateCopier::stream(const Copied& copied) {
+  const StatePart& part = copied.part;
   PeerId coordinator;
   {
     const Lock lock(mutex_);
     coordinator = coordinator_;
     streaming_ = {.step = part.step, .part = part.part, .parts = part.parts};
   }
-  return send_part(part.part, part.parts, copied, [&](messages::FilePiece piece, int64_t end) {
+  const auto send = [&](messages::FilePiece piece, int64_t end) {
     {
       Lock lock(mutex_);
       const bool free = changed_.wait_for(lock, kStreamPatience, [&] {
@@ -247,7 +256,8 @@ CheckpointPart StateCopier::stream(const StatePart& part, const StateDict& copie
       if (!free || coordinator_ != coordinator) fail("the coordinator takes no more of part {}", part.part);
     }
     world_.send(coordinator, part.step, std::move(piece));
-  });
+  };
+  return send_part(part.part, part.parts, copied.tensors, send, copied.slices);
 }
 
 }  // namespace elinvar

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "elastic/checkpoint/checkpoint.h"
 #include "elastic/checkpoint/snapshot.h"
@@ -26,11 +27,15 @@ class StateCopier {
   using Clock = std::chrono::steady_clock;
   // Callbacks, called from the copier's threads with no lock held.
   struct World {
-    std::function<StateDict(const StatePart& part)> state;  // returns views of the whole state at the part's step
+    std::function<StateDict(const StatePart& part)> state;  // returns views of the state at the part's step
     std::function<std::filesystem::path()> directory;  // the run directory; "": parts are streamed to the coordinator
     // Sends a message about the state after `step` updates; peer 0: to the coordinator.
     std::function<void(PeerId peer, int64_t step, Payload payload)> send;
     std::function<void(std::exception_ptr)> failed;
+    // With ZeRO: returns views of the slices of other tensors of the state in the part's buckets; and sends a copy of
+    // them to a member that will keep them.
+    std::function<std::vector<StateSlice>(const StatePart& part)> slices = {};
+    std::function<void(const StatePart& part, const std::vector<StateSlice>& slices)> move = {};
   };
   // `rest` is the longest time between two slices.
   StateCopier(World world, PeerId coordinator, Clock::duration rest = std::chrono::seconds(2));
@@ -53,7 +58,8 @@ class StateCopier {
   struct Copied {
     StatePart part;
     StateDict tensors;
-    std::optional<Digest> state = {};           // digest of the whole state, if no step need follow
+    std::vector<StateSlice> slices = {};
+    std::optional<Digest> state = {};           // digest of what this worker holds whole, if no step need follow
     double copy_seconds = 0, wait_seconds = 0;  // duration of the copy; time for which the loop stood still
     int64_t updates = 0;                        // the loop's updates when it was copied
   };
@@ -70,7 +76,7 @@ class StateCopier {
   void give(const Copied& copied);
   int64_t rest(const StatePart& part, int64_t updates);
   void save(const Copied& copied);
-  CheckpointPart stream(const StatePart& part, const StateDict& copied);
+  CheckpointPart stream(const Copied& copied);
 
   World world_;
   Clock::duration rest_;

@@ -88,6 +88,44 @@ StateSum state_sum(const TensorDigests& digests) {
   return summer.sum();
 }
 
+TensorDigests joined(std::span<const SliceDigests> slices) {
+  std::map<std::string, std::vector<std::pair<SliceRange, const SliceDigests*>>> tensors;
+  for (const SliceDigests& slice : slices) tensors[slice.tensor].emplace_back(range_of(slice), &slice);
+  TensorDigests digests;
+  for (auto& [name, of_tensor] : tensors) {
+    std::ranges::stable_sort(of_tensor, {}, [](const auto& slice) { return slice.first.begin; });
+    std::vector<SliceRange> ranges;
+    std::vector<Digest> chunks;
+    for (const auto& [range, slice] : of_tensor) {
+      ranges.push_back(range);
+      chunks.insert(chunks.end(), slice->chunks.begin(), slice->chunks.end());
+    }
+    check_complete(ranges);
+    digests[name] = {digest_of_chunks(DType::f32, ranges[0].whole, chunks), chunks};
+  }
+  return digests;
+}
+
+namespace {
+
+// Adds the tensors of `other` to those of `digests`, which must have other names.
+template <class Digests>
+StateSum sum_of_both(Digests digests, const Digests& other) {
+  for (const auto& [name, digest] : other)
+    if (!digests.emplace(name, digest).second) fail("[state] '{}' is there whole and in slices", name);
+  return state_sum(digests);
+}
+
+}  // namespace
+
+StateSum state_sum(const std::map<std::string, std::string>& whole, std::span<const SliceDigests> slices) {
+  return sum_of_both(whole, to_text(joined(slices)));
+}
+
+StateSum state_sum(const TensorDigests& whole, std::span<const SliceDigests> slices) {
+  return sum_of_both(whole, joined(slices));
+}
+
 void send_state(const StateDict& tensors, const StatePart& part,
                 const std::function<void(messages::StatePieces)>& send) {
   messages::StatePieces next;

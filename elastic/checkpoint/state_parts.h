@@ -2,12 +2,14 @@
 // The state in parts: each member saves one for a checkpoint, or sends one to a learner.
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "elastic/protocol/member.h"
 #include "tensor/digest_tree.h"
 #include "tensor/state.h"
+#include "tensor/state_slice.h"
 
 namespace elinvar {
 
@@ -27,6 +29,12 @@ struct StateSum {
 };
 StateSum state_sum(const std::map<std::string, std::string>& digests);  // throws UsageError
 StateSum state_sum(const TensorDigests& digests);                       // takes digests of this process
+// The same of a state whose other tensors are in slices. Throws Failure, with the name of the tensor or of the slice,
+// unless there is each tensor once and each of its chunks once.
+StateSum state_sum(const std::map<std::string, std::string>& whole, std::span<const SliceDigests> slices);
+StateSum state_sum(const TensorDigests& whole, std::span<const SliceDigests> slices);
+// Returns the digests of tensors from those of their slices, in any order. Throws Failure likewise.
+TensorDigests joined(std::span<const SliceDigests> slices);
 
 // Passes a part to `send` as messages of bounded size, at least one, each made when it is sent. The first message has
 // the facts and, with adaptive scaling, the scaling state and the last step.

@@ -30,11 +30,16 @@ DigestLine digests_of_step(const Reduced& reduced, int64_t step, const std::map<
 }  // namespace
 
 void digest_rank_gradient(RankGradient& gradient, int64_t step, const LedgerOptions& ledger, int vranks) {
-  TensorsDigest digested = digest_in_order(gradient.gradients, gradient.batch_statistics);
-  gradient.facts.gradient = digested.digest;
+  digest_rank_gradient(gradient.facts, digest_in_order(gradient.gradients, gradient.batch_statistics), step, ledger,
+                       vranks);
+}
+
+void digest_rank_gradient(RankFacts& facts, TensorsDigest digested, int64_t step, const LedgerOptions& ledger,
+                          int vranks) {
+  facts.gradient = digested.digest;
   const size_t leaves = ledger.leaves == LedgerOptions::Leaves::all ? static_cast<size_t>(vranks) : 1;
   if (due(step + 1, ledger.tensors_every) && digested.tensors.size() * leaves <= kMostOfTensors)
-    gradient.facts.tensors = std::move(digested.tensors);
+    facts.tensors = std::move(digested.tensors);
 }
 
 StepFacts facts_of(const Reduced& r, std::optional<TensorsDigest> gradient, int64_t step, const LedgerOptions& ledger,

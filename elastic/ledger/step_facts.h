@@ -66,6 +66,10 @@ struct StepFacts {
 // together, and single tensors where that is due.
 void digest_rank_gradient(RankGradient& gradient, int64_t step, const LedgerOptions& ledger, int vranks);
 
+// The same from the digests of its tensors.
+void digest_rank_gradient(RankFacts& facts, TensorsDigest digested, int64_t step, const LedgerOptions& ledger,
+                          int vranks);
+
 // Returns the facts of step `step`: the state's digest if `reduced` has it, and the facts of the update that follows.
 // `gradient` is the digest of the reduced gradient and its batch statistics; null after the last step.
 StepFacts facts_of(const Reduced& reduced, std::optional<TensorsDigest> gradient, int64_t step,

@@ -51,7 +51,8 @@ Admission::Arrival Admission::hello(const Message& m, const messages::Hello& hel
                    {{"peer", worker.peer}, {"endpoint", worker.endpoint}, {"environment", *hello.about.environment}});
   if (job_.phase != Phase::starting) return Arrival::newcomer;
   // With adaptive scaling, other workers may have reached another state after the same number of steps.
-  if (hello.loaded && m.step == job_.first_step && !job_.adaptive()) {
+  const bool whole = !job_.options.zero || hello.whole;
+  if (hello.loaded && whole && m.step == job_.first_step && !job_.adaptive()) {
     worker.state = State::ready;
     return Arrival::starter;
   }
@@ -74,7 +75,7 @@ bool Admission::gathered(Seconds now) const {
 void Admission::restore_all() {
   for (auto& [peer, w] : job_.workers) {
     w.blind = false;
-    job_.send(peer, messages::Welcome{.restore = job_.first_step});
+    job_.send(peer, messages::Welcome{.restore = job_.first_step}, job_.number);
   }
 }
 

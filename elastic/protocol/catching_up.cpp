@@ -12,6 +12,11 @@ bool CatchingUp::restore(int64_t step) {
   return true;
 }
 
+void CatchingUp::forget() {
+  restore_.reset();
+  ready_ = false;
+}
+
 void CatchingUp::cannot_load(const StateLoad& load) {
   if (position_.active() || !is_current(load)) return;
   restore_.reset();

@@ -25,6 +25,7 @@ class CatchingUp {
   // Handles the order to restore a checkpoint. Returns whether it differs from the previous one; then earlier pieces do
   // not count.
   bool restore(int64_t step);
+  void forget();                    // the state that it restored is gone: it restores it again if told to
   void learn() { learns_ = true; }  // the state is to come from members
   bool learns() const { return learns_; }
   bool restores() const { return restore_.has_value(); }

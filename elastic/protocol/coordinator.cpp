@@ -217,6 +217,7 @@ void Coordinator::conclude_fence(Seconds now) {
   groups_.fence_answered();
   Recovery recovery = fencing_.recovery();
   if (recovery.step < 0) return job_.end("failed", "no worker is left; resume the run");
+  if (planner_.lost_state(recovery)) return restore_checkpoint(now);
   const bool saves = !planner_.stop_reason().empty();  // that alone: any number of members can save
   if (static_cast<int>(recovery.members.size()) < job_.options.min_workers && !saves) {
     fencing_.hold(recovery.members.size());
@@ -291,12 +292,30 @@ void Coordinator::gather(Seconds now) {
                                [](const auto& entry) { return entry.second.state == State::member; });
   if (any) return fence("another coordinator", now);
   if (job_.workers.empty()) return job_.end("failed", "no worker is left; resume the run");
-  planner_.wait_for_starters(now);
+  begin_again(job_.options.initial_workers, now);
+}
+
+// Begins with the newest checkpoint, which all workers restore.
+void Coordinator::begin_again(int starters, Seconds now) {
+  planner_.wait_for_starters(starters, now);
   job_.first_step = job_.world.restart();
   scaling_.begin_history(job_.number + 1);
   last_checkpoint_.restart();
   for (const auto& [peer, w] : job_.workers) transfers_.introduced(peer);
   admission_.restore_all();
+}
+
+// With ZeRO: all workers that kept some part of the state are gone.
+void Coordinator::restore_checkpoint(Seconds now) {
+  std::vector<PeerId> leaving;
+  for (auto& [peer, w] : job_.workers) {
+    if (w.state == State::leaving) leaving.push_back(peer);
+    w.state = State::joining;
+    w.work = {};
+  }
+  for (const PeerId peer : leaving) dismiss(peer);
+  begin_again(static_cast<int>(job_.workers.size()), now);
+  job_.world.event("state_lost", {{"reason", fencing_.reason()}, {"restored", job_.first_step}});
 }
 
 void Coordinator::checkpoint(int64_t step, const std::string& failure, Seconds now) {
@@ -331,6 +350,21 @@ void Coordinator::ask_stop(const std::string& reason, Seconds now) {
   propose(now);
 }
 
+namespace {
+
+// Returns the number of buckets that each worker keeps with ZeRO, by id.
+std::map<int, int> buckets_kept(const Generation& generation, const Roster& workers) {
+  std::map<int, int> kept;
+  int buckets = 0;
+  for (const auto& [peer, w] : workers) buckets = std::max(buckets, w.about.shards);
+  if (!generation.sharding || buckets == 0) return kept;
+  for (const std::vector<int>& keepers : keepers_of(generation.sharding->keepers, buckets))
+    for (const int id : keepers) ++kept[id];
+  return kept;
+}
+
+}  // namespace
+
 Json Coordinator::status(Seconds now) const {
   const std::optional<Generation>& current = job_.current;
   const std::optional<Seconds> deserted = liveness_.deserted();
@@ -345,6 +379,9 @@ Json Coordinator::status(Seconds now) const {
   else if (job_.phase == Phase::holding)
     json["holding"] = {{"reason", fmt::format("fewer than {} workers", job_.options.min_workers)}};
   if (current) json["data_plane"] = groups_.data_plane();
+  if (job_.options.zero)
+    json["arrangement"] = {{"zero", job_.options.zero->stage}, {"copies", job_.options.zero->copies}};
+  const std::map<int, int> kept = current ? buckets_kept(*current, job_.workers) : std::map<int, int>();
   for (const auto& [peer, w] : job_.workers) {
     Json worker = {{"id", w.id},
                    {"state", w.draining ? "draining" : name_of(w.state)},
@@ -353,6 +390,10 @@ Json Coordinator::status(Seconds now) const {
                    {"about", description_of(w.about)}};
     const int index = current ? current->index_of(peer) : -1;
     worker["virtual_ranks"] = index < 0 ? 0 : total(current->members[static_cast<size_t>(index)].share);
+    if (job_.options.zero) {
+      worker["buckets"] = w.about.shards;
+      worker["buckets_kept"] = kept.contains(w.id) ? kept.at(w.id) : 0;
+    }
     json["workers"].push_back(worker);
   }
   std::sort(json["workers"].begin(), json["workers"].end(),

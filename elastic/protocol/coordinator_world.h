@@ -23,6 +23,12 @@ struct CoordinatorOptions {
   int64_t steps = 0;          // ignored with adaptive scaling, where the number of samples ends the run
   int initial_workers = 1;    // the first generation waits for this many
   int min_workers = 1;        // with fewer, the job holds
+  // With ZeRO: its stage, and the number of workers that keep each bucket of the optimizer's state, if there are
+  // enough.
+  struct Zero {
+    int stage = 1, copies = 2;
+  };
+  std::optional<Zero> zero = {};
   PlanLimits plan = {};
   ScalingOptions scaling = {};
   Seconds heartbeat_timeout = 3 * kHeartbeat;  // a worker silent for longer counts as gone

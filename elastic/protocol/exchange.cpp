@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "tensor/base/check.h"
+#include "tensor/digest_tree.h"
+#include "tensor/ops/global_norm.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/side_queue.h"
 #include "tensor/transfer.h"
@@ -26,12 +28,27 @@ std::vector<Tensor> tensors_of(std::span<const Blob> blobs) {
   return tensors;
 }
 
+messages::SumFacts facts_of(int bucket, std::span<const Tensor> slices) {
+  const std::vector<double> squares = segment_sums(slices);
+  std::string chunks;
+  for (const TensorDigest& slice : digest_tree(slices))
+    for (const Digest& chunk : slice.chunks) chunks.append(reinterpret_cast<const char*>(&chunk), sizeof(chunk));
+  std::string bytes(reinterpret_cast<const char*>(squares.data()), squares.size() * sizeof(double));
+  return {.bucket = bucket, .squares = blob_of(std::move(bytes)), .chunks = blob_of(std::move(chunks))};
+}
+
 }  // namespace
 
 messages::BucketResult result_of(const Buckets& buckets, int bucket, const std::vector<Tensor>& values) {
   messages::BucketResult result{.bucket = bucket};
   if (!values.empty())
     for (const Tensor& slice : buckets.cut(bucket, values)) result.slices.push_back(blob_of(slice));
+  return result;
+}
+
+messages::BucketResult result_of(int bucket, const std::vector<Tensor>& slices) {
+  messages::BucketResult result{.bucket = bucket};
+  for (const Tensor& slice : slices) result.slices.push_back(blob_of(slice));
   return result;
 }
 
@@ -53,6 +70,7 @@ Exchange::Exchange(Options options)
                                                                      .buckets = options_.buckets,
                                                                      .gradients = options_.gradients,
                                                                      .spoil = options_.spoil});
+  for (int b = 0; sharded(b); ++b) state_[static_cast<size_t>(b)].done = !gets_sum(options_.me, b);
 }
 
 void Exchange::contribute(std::vector<Subtree> roots, const messages::TrailerPart& part, const StateDigests& digests,
@@ -67,6 +85,10 @@ void Exchange::contribute(std::vector<Subtree> roots, const messages::TrailerPar
     for (size_t i = 0; i < values_.size() && i < static_cast<size_t>(options_.gradients) && count > 0; ++i)
       values_[i] = scaled(std::move(values_[i]), 1.0 / static_cast<double>(count));
     for (Bucket& bucket : state_) bucket.done = true;
+    for (int b = 0; sharded(b); ++b)
+      keep(b, values_.empty() ? std::vector<Tensor>() : options_.buckets->cut(b, values_));
+    for (size_t i = 0; sharded(0) && i < values_.size() && i < static_cast<size_t>(options_.gradients); ++i)
+      values_[i] = Tensor();
   }
   std::vector<const Subtree*> all;
   for (const Subtree& root : roots) all.push_back(&root);
@@ -75,7 +97,32 @@ void Exchange::contribute(std::vector<Subtree> roots, const messages::TrailerPar
     SideQueue(group_->device(), SideQueue::Of::gradients).follow();
   for (int b = 0; b < bucket_count() && (group_ || !all.empty()); ++b)
     if (left(state_[static_cast<size_t>(b)])) contribute(b, all, count, send);
-  trailer_.contribute(part, digests, send);
+  part_.emplace(part, digests);
+  send_part(send);
+}
+
+bool Exchange::send_part(const SendToMember& send) {
+  if (!part_ || (options_.holds_back && !options_.holds_back().empty())) return false;
+  for (int b = 0; sharded(b); ++b)
+    if (!state_[static_cast<size_t>(b)].done) return false;
+  part_->part.sums = std::exchange(facts_, {});
+  trailer_.contribute(part_->part, part_->digests, send);
+  part_.reset();
+  return true;
+}
+
+std::map<int, std::vector<Tensor>> Exchange::take_sums() {
+  std::erase_if(sums_, [&](const auto& sum) {
+    const std::vector<int>& keepers = options_.keepers[static_cast<size_t>(sum.first)];
+    return std::find(keepers.begin(), keepers.end(), options_.me) == keepers.end();  // it was only audited
+  });
+  return std::move(sums_);
+}
+
+bool Exchange::gets_sum(int member, int b) const {
+  if (!sharded(b) || audited(b)) return true;
+  const std::vector<int>& keepers = options_.keepers[static_cast<size_t>(b)];
+  return std::find(keepers.begin(), keepers.end(), member) != keepers.end();
 }
 
 void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64_t count, const SendToMember& send) {
@@ -83,24 +130,48 @@ void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64
   invariant(!bucket.contributed, "a member contributes to a bucket once");
   bucket.contributed = true;
   if (group_) return group_->contribute(b, roots, count, send);
-  const bool checked = options_.audit && options_.audit->roles().bucket == b;
   std::vector<Subtree> own;
-  messages::BucketRoots told{.bucket = b, .count = count};
   for (const Subtree* root : roots) {
     std::vector<Tensor> slices;
     if (!root->values.empty()) slices = on_host(options_.buckets->cut(b, root->values));
-    if (!owned(b) || checked) {
-      told.roots.push_back({root->begin, root->end, !slices.empty()});
-      for (const Tensor& slice : slices) told.slices.push_back(blob_of(slice));
-    }
-    if (owned(b) || checked) own.push_back({root->begin, root->end, std::move(slices)});
+    own.push_back({root->begin, root->end, std::move(slices)});
   }
-  if (owned(b)) take(bucket, own, count);
-  else send(b % options_.members, messages::Contribution{told});
-  if (!checked) return;
-  for (const int checker : options_.audit->roles().checkers)
-    if (checker != options_.me) send(checker, messages::Check{told});
-  if (options_.audit->checks()) take(checked_, std::move(own), count);
+  give(b, std::move(own), count, send);
+}
+
+void Exchange::contribute(int b, int vrank, const std::vector<Tensor>& slices, int64_t count,
+                          const SendToMember& send) {
+  invariant(options_.by_rank && !group_, "rank gradients are contributed one by one");
+  std::vector<Tensor> here = on_host(slices);
+  // What this member keeps must not keep the rest of the tensor.
+  for (size_t i = 0; owned(b) && i < here.size(); ++i) {
+    const Shape& whole = options_.buckets->shapes()[static_cast<size_t>(options_.buckets->slices(b)[i].tensor)];
+    if (here[i].numel() < whole.numel() && here[i].shares_storage(slices[i])) here[i] = here[i].clone();
+  }
+  std::vector<Subtree> rank(1);
+  rank[0] = {vrank, vrank + 1, std::move(here)};
+  give(b, std::move(rank), count, send);
+}
+
+// Gives subtrees to the bucket's owner, and to those that check it. Their tensors are on the CPU.
+void Exchange::give(int b, std::vector<Subtree> roots, int64_t count, const SendToMember& send) {
+  const bool checked = audited(b);
+  messages::BucketRoots told{.bucket = b, .count = count};
+  if (!owned(b) || checked) {
+    for (const Subtree& root : roots) {
+      told.roots.push_back({root.begin, root.end, !root.values.empty()});
+      for (const Tensor& slice : root.values) told.slices.push_back(blob_of(slice));
+    }
+  }
+  if (!owned(b)) send(owner(b), messages::Contribution{told});
+  if (checked) {
+    for (const int checker : options_.audit->roles().checkers)
+      if (checker != options_.me) send(checker, messages::Check{told});
+    if (options_.audit->checks()) take(checked_, roots, count);
+  }
+  if (!owned(b)) return;
+  take(state_[static_cast<size_t>(b)], std::move(roots), count);
+  if (options_.by_rank) arrived_.insert(b);
 }
 
 void Exchange::take(Bucket& bucket, std::vector<Subtree> roots, int64_t count) {
@@ -129,6 +200,7 @@ std::string Exchange::receive(const Message& message, const SendToMember& send) 
 std::string Exchange::receive(const messages::Contribution& contribution) {
   const int b = contribution.bucket;
   if (b < 0 || b >= bucket_count() || !owned(b)) return fmt::format("bucket {} is not mine", b);
+  if (options_.by_rank) arrived_.insert(b);
   return receive_roots(contribution, state_[static_cast<size_t>(b)]);
 }
 
@@ -162,24 +234,29 @@ std::string Exchange::receive_roots(const messages::BucketRoots& told, Bucket& b
 
 std::string Exchange::receive(const messages::BucketResult& result) {
   const int b = result.bucket;
-  if (b < 0 || b >= bucket_count() || owned(b)) return fmt::format("bucket {} is not expected", b);
+  if (b < 0 || b >= bucket_count() || owned(b) || !gets_sum(options_.me, b))
+    return fmt::format("bucket {} is not expected", b);
   Bucket& bucket = state_[static_cast<size_t>(b)];
   if (bucket.done) return "";
+  std::vector<Tensor> sum;
   if (!result.slices.empty()) {
     if (!options_.buckets->fits(b, result.slices)) return "a blob has another size";
-    place(b, tensors_of(result.slices));
+    sum = tensors_of(result.slices);
   }
+  if (sharded(b)) keep(b, std::move(sum));
+  else if (!sum.empty()) place(b, std::move(sum));
   bucket.done = true;
   return "";
 }
 
 bool Exchange::work(const SendToMember& send) {
   if (group_) return group_->work();
+  if (reduce_arrived()) return true;
   for (int b = 0; b < bucket_count(); ++b) {
     Bucket& bucket = state_[static_cast<size_t>(b)];
     if (!owned(b) || bucket.done || bucket.leaves < options_.vranks) continue;
     std::sort(bucket.roots.begin(), bucket.roots.end(), [](const auto& x, const auto& y) { return x.begin < y.begin; });
-    const bool audited = options_.audit && options_.audit->roles().bucket == b;
+    const bool audited = this->audited(b);
     const Digest inputs = audited ? digest_of(bucket.roots, bucket.count) : Digest{};
     std::vector<Tensor> sum = add_up(b, bucket);
     const bool present = !sum.empty();
@@ -188,16 +265,37 @@ bool Exchange::work(const SendToMember& send) {
       options_.audit->receive(result);
       claim({inputs, result}, send);
     }
-    if (present) place(b, std::move(sum));
     bucket.done = true;
+    if (sharded(b)) keep(b, std::move(sum));
+    else if (present) place(b, std::move(sum));
     if (options_.members > 1) {
-      const messages::BucketResult result = result_of(*options_.buckets, b, present ? values_ : std::vector<Tensor>());
+      const messages::BucketResult result =
+          sharded(b) ? result_of(b, sums_.at(b))
+                     : result_of(*options_.buckets, b, present ? values_ : std::vector<Tensor>());
       for (int other = 0; other < options_.members; ++other)
-        if (other != options_.me) send(other, result);
+        if (other != options_.me && gets_sum(other, b)) send(other, result);
     }
+    send_part(send);
     return true;
   }
   return options_.audit && audit_sum(send);
+}
+
+// With `by_rank`: adds up what has come of one bucket as far as the tree allows. An audited bucket needs its inputs.
+bool Exchange::reduce_arrived() {
+  while (!arrived_.empty()) {
+    const int b = *arrived_.begin();
+    arrived_.erase(arrived_.begin());
+    Bucket& bucket = state_[static_cast<size_t>(b)];
+    if (bucket.done || audited(b) || bucket.leaves == options_.vranks) continue;
+    std::sort(bucket.roots.begin(), bucket.roots.end(), [](const auto& x, const auto& y) { return x.begin < y.begin; });
+    const size_t before = bucket.roots.size();
+    TreeReducer reducer(options_.vranks);
+    for (Subtree& root : bucket.roots) reducer.add(std::move(root));
+    bucket.roots = reducer.take_subtrees();
+    if (bucket.roots.size() < before) return true;
+  }
+  return false;
 }
 
 // Adds up a bucket that has all rank gradients, in order.
@@ -225,6 +323,10 @@ bool Exchange::audit_sum(const SendToMember& send) {
     return true;
   }
   if (options_.audit->received() || !state_[static_cast<size_t>(b)].done) return false;
+  if (sharded(b)) {
+    options_.audit->receive(digest_of(sums_.at(b)));
+    return true;
+  }
   const std::span<const Slice> slices = options_.buckets->slices(b);
   const bool present = !values_.empty() && values_[static_cast<size_t>(slices[0].tensor)].defined();
   options_.audit->receive(digest_of(present ? options_.buckets->cut(b, values_) : std::vector<Tensor>()));
@@ -235,6 +337,11 @@ void Exchange::claim(const SumClaim& claim, const SendToMember& send) {
   options_.audit->add(claim);
   for (int other = 0; other < options_.members && options_.audit->speaks(); ++other)
     if (other != options_.me) send(other, messages::Word{.member = options_.me, .claims = options_.audit->said()});
+}
+
+void Exchange::keep(int b, std::vector<Tensor> slices) {
+  if (owned(b)) facts_.push_back(facts_of(b, slices));
+  sums_.emplace(b, std::move(slices));
 }
 
 // Uses a slice that is a whole tensor without a copy; copies other slices to their places.
@@ -260,6 +367,7 @@ std::string Exchange::missing() const {
   if (group_ && !group_->missing().empty()) return group_->missing();
   std::string text = missing_buckets();
   if (text.empty() && options_.audit) text = options_.audit->missing();
+  if (text.empty() && part_ && options_.holds_back) text = options_.holds_back();
   const std::string trailer = trailer_.missing();
   return text.empty() || trailer.empty() ? text + trailer : text + ", " + trailer;
 }

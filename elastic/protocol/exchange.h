@@ -7,6 +7,12 @@
 // subtree roots (a *contribution*); the owner completes the tree, scales, and sends the *result* to all. Facts go round
 // in the trailer (elastic/protocol/trailer_exchange.h).
 //
+// With ZeRO (elastic/protocol/optimizer_shards.h) the sum of a bucket of gradients goes only to the bucket's keepers,
+// and a member sends its part of the trailer only once it has all that it keeps. From ZeRO's second stage on members
+// keep no sums of other members' buckets: each rank gradient is contributed by itself (`by_rank`), bucket by bucket as
+// its tensors come, and the owner adds it to what it has (TreeReducer), which is as many values as the tree has levels
+// if rank gradients come in about the order of the tree.
+//
 // Members that form a group of GPUs may let the group reduce the tensors (elastic/protocol/group_exchange.h). Then
 // there are no contributions or results.
 //
@@ -16,8 +22,10 @@
 // roots can be sent again in the next generation. A member may contribute to a bucket as soon as its roots are complete
 // in that bucket, while its last rank gradient is still being computed.
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +52,14 @@ class Exchange {
     int me = 0;
     const Buckets* buckets = nullptr;  // null: there is only the trailer
     int gradients = 0;                 // tensors that are gradients; the others are batch statistics
+    // With ZeRO: the keepers of the first buckets, their owners first; all members get the sums of the others. A member
+    // that only listens gets none of these. Empty without ZeRO.
+    std::vector<std::vector<int>> keepers = {};
+    // With ZeRO: what this member still waits for, besides sums, before it sends its part of the trailer, for people;
+    // "": nothing.
+    std::function<std::string()> holds_back = {};
+    // With ZeRO: members contribute each of their rank gradients by itself.
+    bool by_rank = false;
     // The audit of a bucket's sum; not if this member is alone or only listens, and not with a group.
     std::optional<SumAudit> audit = {};
     // The group of all members that reduces the tensors; `buckets` then contain whole tensors. All members name it, or
@@ -62,22 +78,32 @@ class Exchange {
   // used; `count` is the number of targets in all its rank gradients. For a group, the roots are made on the side queue
   // for gradients (tensor/side_queue.h), or the queue follows what makes them.
   void contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count, const SendToMember& send);
-  // Contributes to the remaining buckets and the trailer. Only the first member's `digests` of the state count. Roots
-  // may be sent again later, unless this member is alone: then they are consumed.
+  // With `by_rank`: contributes a rank gradient to one bucket. `slices` are those of the bucket, or none if the virtual
+  // rank has no samples; `count` is the number of its targets.
+  void contribute(int bucket, int vrank, const std::vector<Tensor>& slices, int64_t count, const SendToMember& send);
+  // Contributes to the remaining buckets (with `by_rank`: to none) and the trailer. Only the first member's `digests`
+  // of the state count. Roots may be sent again later, unless this member is alone: then they are consumed.
   void contribute(std::vector<Subtree> roots, const messages::TrailerPart& part, const StateDigests& digests,
                   const SendToMember& send);
   // Takes a message of this exchange. Returns "" or why the message is invalid.
   std::string receive(const Message& message, const SendToMember& send);
   // Reduces one bucket that is ready, on the caller's CPU stream. Returns false if there is none.
   bool work(const SendToMember& send);
-  // Returns whether this member has yet to send its part of the trailer, and perhaps some buckets.
-  bool owes() const { return options_.me >= 0 && !trailer_.contributed(); }
+  // Returns whether this member has yet to make its part of the trailer, and perhaps some buckets.
+  bool owes() const { return options_.me >= 0 && !part_ && !trailer_.contributed(); }
+  // With ZeRO: whether this member's part of the trailer is sent. Others may have completed the step then.
+  bool promised() const { return trailer_.contributed(); }
+  bool listens() const { return options_.me < 0; }
+  // Sends the part of the trailer if nothing holds it back. Returns whether it did.
+  bool send_part(const SendToMember& send);
   bool complete() const;
   std::string missing() const;  // what has not arrived yet, for people; "" if nothing is awaited
 
   // Tensors and trailer of a complete exchange.
   std::vector<Tensor> values() const { return group_ ? group_->values() : values_; }
   const messages::Trailer& trailer() const { return *trailer_.trailer(); }
+  // With ZeRO: the sums of the buckets that this member keeps, as slices. values() has only batch statistics then.
+  std::map<int, std::vector<Tensor>> take_sums();
 
  private:
   struct Bucket {
@@ -87,25 +113,42 @@ class Exchange {
     bool contributed = false;  // by this member
     bool done = false;
   };
-  bool owned(int bucket) const { return options_.me >= 0 && bucket % options_.members == options_.me; }
+  bool sharded(int bucket) const { return static_cast<size_t>(bucket) < options_.keepers.size(); }
+  int owner(int bucket) const {
+    return sharded(bucket) ? options_.keepers[static_cast<size_t>(bucket)][0] : bucket % options_.members;
+  }
+  bool owned(int bucket) const { return options_.me >= 0 && owner(bucket) == options_.me; }
+  bool audited(int bucket) const { return options_.audit && options_.audit->roles().bucket == bucket; }
+  bool gets_sum(int member, int bucket) const;
   int bucket_count() const { return options_.buckets ? options_.buckets->count() : 0; }
   std::string receive_roots(const messages::BucketRoots& told, Bucket& bucket);
   std::string receive(const messages::Contribution& contribution);
   std::string receive(const messages::Check& check);
   std::string receive(const messages::BucketResult& result);
+  void give(int bucket, std::vector<Subtree> roots, int64_t count, const SendToMember& send);
+  bool reduce_arrived();
   static void take(Bucket& bucket, std::vector<Subtree> roots, int64_t count);
   std::vector<Tensor> add_up(int b, Bucket& bucket);
   bool audit_sum(const SendToMember& send);
   void claim(const SumClaim& claim, const SendToMember& send);
   void place(int bucket, std::vector<Tensor> slices);
+  void keep(int bucket, std::vector<Tensor> slices);
   std::string missing_buckets() const;
 
   Options options_;
   TrailerExchange trailer_;
   std::optional<GroupExchange> group_;
   std::vector<Bucket> state_;
+  std::set<int> arrived_;  // with `by_rank`: buckets that this member owns, with rank gradients that are not yet added
   std::vector<Tensor> values_;
-  Bucket checked_;  // the audited bucket, as this member adds it up in addition to its owner
+  std::map<int, std::vector<Tensor>> sums_;  // with ZeRO
+  std::vector<messages::SumFacts> facts_;    // with ZeRO: of the buckets that this member owns
+  struct Part {
+    messages::TrailerPart part;
+    StateDigests digests;
+  };
+  std::optional<Part> part_;  // held back
+  Bucket checked_;            // the audited bucket, as this member adds it up in addition to its owner
 };
 
 }  // namespace elinvar

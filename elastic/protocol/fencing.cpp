@@ -40,7 +40,7 @@ Fencing::Answer Fencing::answered(Worker& worker, const Message& m, const messag
     return Answer::of_another;
   }
   worker.fenced = answer;
-  worker.completed = m.step;
+  worker.completed = worker.fenced_at = m.step;
   return Answer::counts;
 }
 

@@ -21,6 +21,7 @@ GenerationPlanner::GenerationPlanner(JobState& job, BatchScaling& scaling, Group
       scaling_(scaling),
       groups_(groups),
       facts_(facts),
+      starters_(job.options.initial_workers),
       start_until_(now + job.options.start_timeout),
       changed_(now) {}
 
@@ -39,18 +40,52 @@ Generation GenerationPlanner::next(const std::vector<PeerId>& peers, const std::
   std::sort(g.members.begin(), g.members.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   std::vector<double> speeds = speeds_of(g.members, job_.workers);
   const int vranks = job_.options.plan.vranks;
-  const auto shares = assign(vranks, speeds);
+  // From ZeRO's second stage on owners add up rank gradients as they come: members then take alternating ones, so that
+  // siblings come together.
+  const auto assigned = [&] {
+    return job_.options.zero && job_.options.zero->stage >= 2
+               ? assign_orphans(vranks, std::vector<std::vector<Interval>>(speeds.size()), speeds)
+               : assign(vranks, speeds);
+  };
+  const auto shares = assigned();
   for (size_t i = 0; i < speeds.size(); ++i)
     if (std::find(joining.begin(), joining.end(), g.members[i].peer) != joining.end()) speeds[i] *= kFirstShare;
-  const auto first = assign(vranks, speeds);
+  const auto first = assigned();
   for (size_t i = 0; i < shares.size(); ++i) {
     g.members[i].share = shares[i];
     g.members[i].first_share = first[i];
   }
   g.next_id = job_.next_id;
+  if (job_.options.zero) g.sharding = Sharding{.zero = job_.options.zero->stage, .keepers = keepers(g)};
   g.group = groups_.why_none(peers).empty();
   g.scaling = scaling_.record(peers.size());
   return g;
+}
+
+// Members that are to leave keep nothing, unless all are.
+BucketDeal GenerationPlanner::keepers(const Generation& g) const {
+  BucketDeal deal{.copies = job_.options.zero->copies};
+  for (const GenerationMember& m : g.members)
+    if (!job_.workers.at(m.peer).draining) deal.ids.push_back(m.id);
+  if (deal.ids.empty()) deal.ids = g.ids();
+  return deal;
+}
+
+std::vector<int> GenerationPlanner::ids_of(const std::vector<PeerId>& peers) const {
+  std::vector<int> ids;
+  for (const PeerId peer : peers)
+    if (const int id = job_.workers.at(peer).id; id != 0) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+bool GenerationPlanner::lost_state(const Recovery& recovery) const {
+  if (!job_.options.zero) return false;
+  if (recovery.sharding.whole) return recovery.restored.empty();
+  int buckets = 0;
+  for (const PeerId peer : recovery.members) buckets = std::max(buckets, job_.workers.at(peer).about.shards);
+  const std::vector<int> providers = providers_of(recovery.sharding, buckets, ids_of(recovery.members));
+  return std::find(providers.begin(), providers.end(), 0) != providers.end();
 }
 
 bool GenerationPlanner::create(const Generation& g) {
@@ -93,11 +128,13 @@ FenceReason GenerationPlanner::start(Seconds now) {
                                    job_.first_step));
     return std::nullopt;
   }
-  const int wanted = now < start_until_ ? std::max(job_.options.initial_workers, least) : least;
+  const int wanted = now < start_until_ ? std::max(starters_, least) : least;
   if (have == 0 || have + blind < wanted) return std::nullopt;
   if (have < least) return "too few workers see the run directory";
   Generation g = next(ready, "start");
   g.first_step = job_.first_step;
+  if (g.sharding) g.sharding->holders.ids = g.ids();
+  if (g.sharding) g.sharding->whole = true;
   if (g.scaling) g.scaling->scaling_state = scaling_.first_state();
   if (!create(g)) return superseded();
   begin(g, now);
@@ -108,7 +145,8 @@ FenceReason GenerationPlanner::start(Seconds now) {
   return std::nullopt;
 }
 
-void GenerationPlanner::wait_for_starters(Seconds now) {
+void GenerationPlanner::wait_for_starters(int enough, Seconds now) {
+  starters_ = enough;
   job_.phase = Phase::starting;
   job_.current.reset();
   start_until_ = now + job_.options.start_timeout;
@@ -121,6 +159,11 @@ FenceReason GenerationPlanner::recover(Recovery recovery, const std::optional<Tr
   g.number = job_.number;
   g.group_from = groups_.source_of_recovered(g);
   g.first_step = recovery.step;
+  if (g.sharding) {
+    g.sharding->whole = recovery.sharding.whole;
+    g.sharding->holders = recovery.sharding.holders;
+    if (g.sharding->whole) g.sharding->holders.ids = ids_of(recovery.restored);
+  }
   if (g.scaling) g.scaling->scaling_state = recovery.scaling_state;
   if (recovery.scaling_state) scaling_.use(recovery.scaling_state->batch);
   g.trial = trial;
@@ -147,7 +190,7 @@ FenceReason GenerationPlanner::recover(Recovery recovery, const std::optional<Tr
 FenceReason GenerationPlanner::propose(Seconds now) {
   if (job_.phase != Phase::running || job_.proposal || facts_.last_told()) return std::nullopt;
   const Generation& current = *job_.current;
-  if (current.stop || current.trial) return std::nullopt;
+  if (current.stop || current.trial || !settled()) return std::nullopt;
   const bool may_reassign = now - changed_ >= job_.options.reassign_every;
   std::optional<Plan> plan = elinvar::plan(current, job_.workers, wishes_, job_.options.plan, may_reassign);
   std::optional<Scaled> scaled;
@@ -167,6 +210,7 @@ FenceReason GenerationPlanner::propose(Seconds now) {
     g.reason += ", " + scaled->reason;
   }
   g.follows = current.number;
+  if (g.sharding) g.sharding->holders = current.sharding->keepers;
   g.group_from = groups_.source_of_planned(g);
   g.stop = plan->stop;
   g.checkpoint = plan->checkpoint;
@@ -179,6 +223,9 @@ FenceReason GenerationPlanner::propose(Seconds now) {
   for (const GenerationMember& m : current.members) job_.send(m.peer, messages::Propose{g}, g.number);
   return std::nullopt;
 }
+
+// With ZeRO: whether the generation's keepers have the state, so that another generation may have others.
+bool GenerationPlanner::settled() const { return !job_.options.zero || job_.completed() > job_.current->first_step; }
 
 void GenerationPlanner::switch_to_proposal(Seconds now) {
   const Generation before = *job_.current;

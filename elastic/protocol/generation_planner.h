@@ -27,7 +27,10 @@ class GenerationPlanner {
   // Begins the first generation once enough workers have the state, or asks for a fence if they are fewer than the job
   // needs. Ends the job if no worker can read the state.
   FenceReason start(Seconds now);
-  void wait_for_starters(Seconds now);  // no generation is left: the job begins again
+  // With ZeRO: whether no member has the state of some bucket.
+  bool lost_state(const Recovery& recovery) const;
+  // No generation is left: the job begins again, at once if this many workers have the state.
+  void wait_for_starters(int enough, Seconds now);
   // Begins the generation after a fence.
   FenceReason recover(Recovery recovery, const std::optional<Trial>& trial, const std::string& reason, Seconds now);
   // Proposes a change if one is due and none is under way.
@@ -39,6 +42,9 @@ class GenerationPlanner {
   std::vector<PeerId> released() const;
 
  private:
+  std::vector<int> ids_of(const std::vector<PeerId>& peers) const;
+  BucketDeal keepers(const Generation& generation) const;
+  bool settled() const;
   Generation next(const std::vector<PeerId>& peers, const std::string& reason, const std::vector<PeerId>& joining = {});
   bool create(const Generation& generation);
   FenceReason superseded();
@@ -49,6 +55,7 @@ class GenerationPlanner {
   GroupPlanner& groups_;
   const FactsOnFile& facts_;
   Wishes wishes_;
+  int starters_;         // enough workers for the first generation
   Seconds start_until_;  // after this, min_workers are enough for the first generation
   Seconds changed_;      // when the newest record was made or its generation began
 };

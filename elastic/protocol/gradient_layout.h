@@ -2,15 +2,25 @@
 // The shapes of a rank gradient's tensors, and the buckets in which members exchange them. A worker learns them from
 // the first rank gradient that has samples.
 #include <optional>
+#include <vector>
 
 #include "comm/buckets.h"
 #include "elastic/step/step.h"
 
 namespace elinvar {
 
+// With ZeRO, tensors are cut at multiples of some number of elements, and no bucket has both gradients and batch
+// statistics. The buckets of gradients, the units in which the optimizer's state is sharded, follow from the shapes of
+// the parameters.
+struct ShardOptions {
+  int64_t multiple = 1;
+  std::vector<Shape> parameters = {};
+  bool sums = false;  // an update needs sums over whole parameters (trust ratios)
+};
+
 class GradientLayout {
  public:
-  explicit GradientLayout(int64_t bucket_elements) : bucket_elements_(bucket_elements) {}
+  explicit GradientLayout(int64_t bucket_elements, const std::optional<ShardOptions>& sharding = {});
 
   // Returns whether the layout was learned: false if it was known before, or if the rank gradient has no tensors.
   bool learn(const RankGradient& gradient);
@@ -18,13 +28,21 @@ class GradientLayout {
 
   const Buckets* buckets() const { return buckets_ ? &*buckets_ : nullptr; }  // null unless known
   int bucket_count() const { return buckets_ ? buckets_->count() : 0; }
+  // With ZeRO: the buckets of gradients, known from the beginning. Those of batch statistics follow them.
+  bool sharded() const { return shard_multiple_.has_value(); }
+  bool sums() const { return sums_; }  // an update needs sums over whole parameters
+  int shards() const { return shards_.count(); }
+  const Buckets& shard_buckets() const { return shards_; }
   const Buckets& whole_buckets() const { return *whole_buckets_; }  // for groups of GPUs, which do not cut tensors
   int gradients() const { return gradients_; }  // the number of gradients; batch statistics follow them
 
  private:
   int64_t bucket_elements_;
+  std::optional<int64_t> shard_multiple_;
   std::optional<Buckets> buckets_, whole_buckets_;
   int gradients_ = 0;
+  Buckets shards_;
+  bool sums_ = false;
 };
 
 }  // namespace elinvar

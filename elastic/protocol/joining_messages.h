@@ -41,6 +41,7 @@ struct WorkerInfo {
   Digest data = {};
   int64_t steps = 0;  // number of updates in the whole run
   int64_t parameters = 0, samples = 0;
+  int shards = 0;  // with ZeRO: the number of buckets of gradients
   std::vector<TensorLayout> gradient = {}, state = {};
   bool tokens = false;                    // the unit of targets: tokens
   std::optional<ImageForm> images = {};   // null if the samples are not images
@@ -50,7 +51,7 @@ struct WorkerInfo {
   std::vector<Digest> repeated = {};  // gradients of the run's first updates, if the worker has another build
   JsonValue environment = {};         // tools/training/environment.h
 
-  ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, gradient, state, tokens, images,
+  ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, shards, gradient, state, tokens, images,
                  notices, numerics_version, protocol, nccl, repeated, environment)
 };
 
@@ -72,6 +73,7 @@ struct JobDescription {
   std::string directory = {};  // the run directory on the coordinator's host
   std::string chaos = {};
   bool imported = false;  // the run begins with checkpoint 0, not with a new network
+  bool sharded = false;   // the optimizer's state is sharded over the workers (ZeRO)
   // Facts are reported at once, because a fault or a stop is tied to a step; otherwise up to a second later.
   bool facts_at_once = false;
   double hold = 0;         // seconds
@@ -81,8 +83,8 @@ struct JobDescription {
   int64_t term = 0;
   std::string endpoint = {};
 
-  ELINVAR_FIELDS(text, file, overrides, directory, chaos, imported, facts_at_once, hold, build, repeat, arrival, term,
-                 endpoint)
+  ELINVAR_FIELDS(text, file, overrides, directory, chaos, imported, sharded, facts_at_once, hold, build, repeat,
+                 arrival, term, endpoint)
 };
 
 // A learner to which this worker sends the state. No record names it, so a later coordinator learns of it only from
@@ -99,6 +101,7 @@ struct Hello {
   WorkerInfo about = {};
   bool active = false;  // it is a member of a generation
   bool loaded = false;  // it has the state after `step` updates
+  bool whole = false;   // .. with ZeRO, also the optimizer's state of all buckets
   bool warm = false;    // it has computed a rank gradient
   bool ready = false;   // it has caught up in this attempt of the state transfer
   int64_t attempt = 0;
@@ -107,7 +110,7 @@ struct Hello {
   int id = 0;             // its id if it is a member
   std::vector<Learner> learners = {};
 
-  ELINVAR_FIELDS(about, active, loaded, warm, ready, attempt, promised, draining, id, learners)
+  ELINVAR_FIELDS(about, active, loaded, whole, warm, ready, attempt, promised, draining, id, learners)
 };
 
 struct Refused {

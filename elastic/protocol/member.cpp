@@ -14,17 +14,20 @@ Member::Member(const MemberOptions& options)
       outbox_(position_),
       facts_(options.report_every, position_, outbox_),
       scaling_(options.scaling),
-      layout_(options.bucket_elements),
+      layout_(options.bucket_elements, options.sharding),
+      shards_(position_, layout_),
       catching_up_(position_, outbox_),
       audit_(options.audit, options.vranks, position_, outbox_),
       groups_(options.groups, position_, outbox_),
       inbox_(position_, catching_up_, outbox_),
-      reduction_({.vranks = options.vranks, .spoil = options.spoil}, position_, layout_, inbox_, audit_, groups_),
+      reduction_({.vranks = options.vranks, .spoil = options.spoil}, position_, layout_, inbox_, audit_, groups_,
+                 shards_),
       gradients_({.vranks = options.vranks,
                   .checkpoint_every = options.checkpoint_every,
                   .state_digest_every = options.state_digest_every},
                  position_, scaling_, layout_, audit_, reduction_),
-      transfers_(position_, layout_, outbox_, facts_, scaling_) {
+      transfers_(position_, layout_, outbox_, facts_, scaling_, shards_),
+      values_(position_, layout_, catching_up_, shards_, outbox_) {
   position_.self = options.self;
   if (!scaling_.adaptive()) position_.steps = options.steps;
 }
@@ -42,7 +45,7 @@ Member::Next Member::next() {
   if (!active && (finished || layout_.known())) report_ready();
   if (finished) return Next::wait;
   if (!active) return Next::copy;
-  if (position_.fenced()) return Next::wait;
+  if (position_.fenced()) return inbox_.exchange() ? Next::copy : Next::wait;
   if (!position_.begun()) {
     listen();
     return Next::copy;
@@ -75,9 +78,13 @@ Member::Progress Member::reduce() {
 
 void Member::finish_reduction() {
   StepReduction::Result result = reduction_.take();
+  const bool was_active = position_.active();
   groups_.reduced(result.trailer.group, result.in_group);
 
   const int64_t step = position_.completed++;
+  shards_.committed(step);
+  if (layout_.sharded() && step < position_.steps)
+    values_.begin(step, /*sends=*/!result.listened, std::move(result.kept));
   if (result.trailer.scaling_state) {
     scaling_.forget_current();
     if (step < position_.steps) {  // the last reduction does not change the state
@@ -94,11 +101,21 @@ void Member::finish_reduction() {
   const bool kept = !position_.active() || position_.members() > 1 || transfers_.any() || !position_.proposed.empty();
   transfers_.completed(step, std::move(result.values), std::move(result.trailer), kept);
   enter_agreed();
+  values_.review();
+  if (result.listened && was_active) values_.ask(options_.endpoint);
   scaling_.settle(position_);
+}
+
+std::string Member::missing() const {
+  const std::string reduction = reduction_.missing();
+  return reduction.empty() ? values_.missing() : reduction;
 }
 
 void Member::advance(StepFacts facts) {
   invariant(position_.step < position_.completed, "an update follows a reduction");
+  invariant(!values_.pending() || values_.complete(), "all parts of an update are made");
+  values_.end();
+  transfers_.gave_values();
   const int64_t made = facts.step = position_.step++;
   facts_.add(facts);
   // A checkpoint may wait for a state's digest or for this step; the end of the run waits for the last facts.
@@ -106,6 +123,7 @@ void Member::advance(StepFacts facts) {
   if (waited_for || facts_.gathered(made)) facts_.report_new();
   if (asked_to_save() || scheduled()) transfers_.save(asked_to_save());
   transfers_.at_boundary();
+  transfers_.move();
 }
 
 // Returns whether the current state belongs in a scheduled checkpoint.
@@ -130,6 +148,7 @@ void Member::set_made(const ScalingState& state) {
 void Member::loaded(const StateLoad& load) {
   if (position_.active() || !catching_up_.is_current(load)) return;
   position_.completed = position_.step = load.step;
+  gradients_.next_step();  // a rank gradient may have been under way when the old state was given up
   scaling_.forget_current();
   if (scaling_.adaptive()) {
     position_.steps = kUnknownSteps;
@@ -140,6 +159,9 @@ void Member::loaded(const StateLoad& load) {
   transfers_.forget_result();
   position_.loaded = true;
   inbox_.prune();
+  values_.review();
+  if (load.restore) shards_.restored();
+  else shards_.learned();
   if (load.restore) catching_up_.report_ready();
 }
 
@@ -156,6 +178,7 @@ void Member::receive_state(int64_t step, const messages::StatePieces& pieces) {
 void Member::forget_state() {
   position_.loaded = false;
   inbox_.end();
+  values_.end();
 }
 
 // Listens for a result that other members have.
@@ -163,6 +186,14 @@ void Member::listen() {
   if (!layout_.known()) return;
   reduction_.listen();
   if (position_.active() && ahead_ != 0) outbox_.send(std::exchange(ahead_, 0), messages::Fetch{options_.endpoint});
+}
+
+// With ZeRO: a member that asks for the values after a step has its trailer. If this one lacks it, and is fenced, it
+// must not wait for the next generation, which may need these values to begin.
+void Member::learn_commit(const Message& asked) {
+  if (!position_.active() || !position_.fenced() || asked.step != position_.completed || inbox_.exchange()) return;
+  reduction_.listen();
+  outbox_.send(asked.sender, position_.number(), asked.step, messages::Fetch{options_.endpoint});
 }
 
 void Member::report_ready() {
@@ -177,20 +208,25 @@ void Member::fenced_by(int64_t fence) {
     position_.proposed.clear();
     transfers_.stop_all();
     audit_.fence();
-    if (position_.active()) inbox_.end();
+    if (position_.active()) reduction_.fence();
+    gradients_.fence();
+    values_.fence(options_.endpoint);
     groups_.fence();
     inbox_.prune();
+    shards_.prune();
+    values_.review();
   }
   messages::Fenced answer{.promised = position_.promised,
                           .active = position_.active(),
                           .loaded = position_.loaded,
                           .keeps = transfers_.keeps_result(),
                           .group = groups_.spare()};
-  if (position_.begun() && position_.completed <= position_.steps)
+  if (position_.begun() && position_.completed <= position_.steps && !reduction_.keeps_none())
     answer.share = position_.generation->share(position_.index, position_.completed);
   if (scaling_.adaptive() && position_.loaded) answer.scaling_state = scaling_.current();
   answer.certain = scaling_.adaptive() && scaling_.certain();
   if (scaling_.adaptive()) answer.end = position_.known_steps();
+  answer.shards = shards_.held();
   facts_.report_all();
   outbox_.report(std::move(answer));
 }
@@ -217,12 +253,17 @@ void Member::start(const messages::Start& start) {
   }
   inbox_.end();
   agreed_ = std::max(agreed_, generation.number);
+  if (completed == first) {  // no member has completed the interrupted step
+    shards_.uncommitted();
+    reduction_.forget();
+  }
   if (completed < first) {
     gradients_.next_step();
     for (const auto& [peer, of_peer] : start.completed)
       if (of_peer == first) ahead_ = peer;
   }
   enter(Generation(generation), first);
+  values_.ask(options_.endpoint);
 }
 
 void Member::propose(Generation generation) {
@@ -260,7 +301,9 @@ void Member::enter(Generation generation, int64_t first_step) {
   outbox_.connect_members(now);
   for (const GenerationMember& m : now.members) transfers_.stop(m.peer);
   inbox_.prune();
+  shards_.prune();
   if (asked_to_save() && position_.step == position_.completed) transfers_.save(/*attested=*/true);
+  transfers_.move();
   outbox_.report(messages::Entered{.end = scaling_.adaptive() ? position_.known_steps() : std::nullopt});
   if (position_.index == 0) facts_.report_all();
 }
@@ -272,6 +315,7 @@ void Member::introduce(PeerId coordinator, const WorkerInfo& about) {
   outbox_.report(messages::Hello{.about = about,
                                  .active = position_.active(),
                                  .loaded = position_.loaded,
+                                 .whole = shards_.whole(),
                                  .warm = layout_.known(),
                                  .ready = catching_up_.ready(),
                                  .attempt = catching_up_.attempt(),
@@ -312,6 +356,16 @@ void Member::receive(const Message& m) {
   if (ExchangeInbox::takes(m)) return inbox_.receive(m);
   const bool from_member = visit(
       m.payload, [&](const messages::Fetch& told) { transfers_.give_result(m, told); },
+      [&](const messages::BucketValues& told) { values_.receive(m, told); },
+      [&](const messages::BucketSums& told) { values_.receive(m, told); },
+      [&](const messages::WantValues& told) {
+        values_.receive(m, told);
+        learn_commit(m);
+      },
+      [&](const messages::BucketState& told) {
+        shards_.receive(m, told);
+        reduction_.send_part();
+      },
       [&](const messages::GroupName& told) { groups_.receive(m, told); },
       [&](const messages::GroupAgain& told) { groups_.receive(m, told); },
       [&](const messages::StatePieces& told) { receive_state(m.step, told); });
@@ -323,7 +377,7 @@ void Member::obey(const Message& m) {
   visit(
       m.payload, [&](const messages::Fence&) { fenced_by(m.generation); },
       [&](const messages::Start& told) { start(told); }, [&](const messages::Propose& told) { propose(told.record); },
-      [&](const messages::Welcome& told) { welcome(told); },
+      [&](const messages::Welcome& told) { welcome(m.generation, told); },
       [&](const messages::Refused& told) {
         outcome_ = {"refused", told.reason, told.again};
       },
@@ -336,15 +390,36 @@ void Member::obey(const Message& m) {
       [&](const messages::StopSending& told) { transfers_.stop(told.peer); });
 }
 
-void Member::welcome(const messages::Welcome& told) {
+void Member::welcome(int64_t number, const messages::Welcome& told) {
+  if (position_.active() && told.restore && number > position_.number()) return_to_start(number);
   if (position_.active()) return;
   if (!told.restore) return catching_up_.learn();
+  if (layout_.sharded() && !shards_.whole()) catching_up_.forget();
   if (catching_up_.restore(*told.restore)) {  // the state received from members is not used
     forget_state();
     inbox_.clear_early();
   } else if (position_.loaded) {  // already reported to an earlier coordinator
     catching_up_.report_ready();
   }
+}
+
+// With ZeRO: no member that is left has some part of the state, so all restore a checkpoint. Fences up to this number
+// are over.
+void Member::return_to_start(int64_t number) {
+  position_.promised = std::max(position_.promised, number);
+  position_.generation.reset();
+  position_.proposed.clear();
+  position_.index = -1;
+  inbox_.end();
+  reduction_.forget();
+  values_.forget();
+  gradients_.next_step();
+  transfers_.stop_all();
+  transfers_.forget_result();
+  catching_up_.forget();
+  position_.loaded = false;
+  waiting_for_release_ = false;
+  ahead_ = 0;
 }
 
 }  // namespace elinvar

@@ -24,6 +24,7 @@
 #include "elastic/protocol/state_transfers.h"
 #include "elastic/protocol/step_audit.h"
 #include "elastic/protocol/step_gradients.h"
+#include "elastic/protocol/value_exchange.h"
 
 namespace elinvar {
 
@@ -33,9 +34,10 @@ struct MemberOptions {
   int vranks = 1;
   int64_t steps = 0;  // number of updates in the whole run
   int64_t bucket_elements = 1 << 20;
-  int64_t checkpoint_every = 0;    // 0: only at the end
-  int64_t state_digest_every = 0;  // 0: only at checkpoints and at the end
-  ScalingOptions scaling = {};     // with adaptive scaling, its goal and not `steps` ends the run
+  std::optional<ShardOptions> sharding = {};  // with ZeRO
+  int64_t checkpoint_every = 0;               // 0: only at the end
+  int64_t state_digest_every = 0;             // 0: only at checkpoints and at the end
+  ScalingOptions scaling = {};                // with adaptive scaling, its goal and not `steps` ends the run
   AuditOptions audit = {};
   bool groups = false;    // this worker has a GPU that can be in a group (comm/gpu_group.h)
   int report_every = 32;  // the number of steps whose facts the leader reports at once
@@ -58,6 +60,8 @@ class Member {
   StepAudit& audit() { return audit_; }
   MemberGroups& groups() { return groups_; }
   StateTransfers& transfers() { return transfers_; }
+  OptimizerShards& shards() { return shards_; }
+  ValueExchange& values() { return values_; }
   MemberOutbox& outbox() { return outbox_; }
 
   // --- The loop calls next(), does what it says, and then calls advance().
@@ -66,7 +70,8 @@ class Member {
     layout,  // learn_layout() with a rank gradient that is discarded: a newcomer warms up before others wait for it
     load,    // catching_up().load() into the network, then loaded()
     // Compute gradients().todo(), add each, gradients().contribute(), reduce() until complete, update by
-    // reduction().take_reduced(), advance().
+    // reduction().take_reduced(), advance(). With ZeRO: before the update, make the change that shards().take_change()
+    // names; after it, take part in values() until they are complete.
     gradients,
     replay,  // rebuild the state from checkpoint audit().begin_replay(); the rebuilt state replaces the old one
     // Like `gradients` without rank gradients and contribution: another member sends the result. Requires the layout.
@@ -78,6 +83,8 @@ class Member {
   void loaded(const StateLoad& load);  // the state is in the network; ignored if another one has begun to arrive
   enum class Progress { waiting, complete, abandoned };
   Progress reduce();  // reduces buckets that are ready, on the caller's CPU stream
+  // What the step waits for, for people; "": nothing is awaited.
+  std::string missing() const;
   // Records that the update is made. `facts` are for the coordinator; advance() sets their step.
   void advance(StepFacts facts);
 
@@ -99,7 +106,7 @@ class Member {
 
  private:
   void obey(const Message& message);
-  void welcome(const messages::Welcome& welcome);
+  void welcome(int64_t number, const messages::Welcome& welcome);
   void start(const messages::Start& start);
   void propose(Generation generation);
   void enter(Generation generation, int64_t first_step);
@@ -109,7 +116,9 @@ class Member {
   void set_made(const ScalingState& state);
   void receive_state(int64_t step, const messages::StatePieces& pieces);
   void forget_state();
+  void return_to_start(int64_t number);
   void listen();
+  void learn_commit(const Message& asked);
   void report_ready();
   bool scheduled() const;
   bool asked_to_save() const;
@@ -120,6 +129,7 @@ class Member {
   FactsOutbox facts_;
   ScalingProgress scaling_;
   GradientLayout layout_;
+  OptimizerShards shards_;
   CatchingUp catching_up_;
   StepAudit audit_;
   MemberGroups groups_;
@@ -127,6 +137,7 @@ class Member {
   StepReduction reduction_;
   StepGradients gradients_;
   StateTransfers transfers_;
+  ValueExchange values_;
 
   bool waiting_for_release_ = false, draining_ = false;
   int64_t agreed_ = 0;  // the newest generation that every member held, according to a trailer

@@ -38,6 +38,16 @@ struct Fence {
   static constexpr Kind kKind{"fence", kToWorker, "no message of an older generation counts any more"};
 };
 
+// Which optimizer state a worker holds: that of its buckets in a deal, since a step of the generation of this number,
+// or that of all buckets (`whole`), if it has restored its state and has not updated it yet.
+struct HeldShards {
+  int64_t generation = 0;
+  BucketDeal deal = {};
+  bool whole = false;
+
+  ELINVAR_FIELDS(generation, deal, whole)
+};
+
 struct Fenced {
   static constexpr Kind kKind{"fenced", kToCoordinator, "the answer to a fence: where it stands"};
   int64_t promised = 0;              // the newest fence that it has promised
@@ -51,8 +61,9 @@ struct Fenced {
   std::optional<ScalingState> scaling_state = {};
   bool certain = false;
   std::optional<int64_t> end = {};
+  std::optional<HeldShards> shards = {};  // with ZeRO
 
-  ELINVAR_FIELDS(promised, active, loaded, keeps, share, group, scaling_state, certain, end)
+  ELINVAR_FIELDS(promised, active, loaded, keeps, share, group, scaling_state, certain, end, shards)
 };
 
 struct Release {

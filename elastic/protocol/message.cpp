@@ -53,6 +53,14 @@ struct FieldForm<std::vector<TensorLayout>> {
   }
 };
 template <>
+struct FieldForm<Shape> {
+  static Json write(const Shape& shape, std::vector<Blob>&) { return std::vector<int64_t>(shape.begin(), shape.end()); }
+  static Shape read(const Json& json, FieldReader& reader) {
+    const auto extents = FieldForm<std::vector<int64_t>>::read(json, reader);
+    return checked(reader, [&] { return whole_shape(extents); });
+  }
+};
+template <>
 struct FieldForm<NcclId> {
   static Json write(const NcclId& id, std::vector<Blob>&) { return id.hex(); }
   static NcclId read(const Json& json, FieldReader& reader) {
@@ -88,7 +96,8 @@ using AllKinds =
              messages::Entered, messages::Fence, messages::Fenced, messages::Release, messages::NewCoordinator,
              messages::Suspect, messages::Drain, messages::Failed, messages::Contribution, messages::BucketResult,
              messages::TrailerPart, messages::Trailer, messages::Check, messages::Word, messages::Audit,
-             messages::Fetch, messages::GroupRoots, messages::GroupName, messages::GroupAgain, messages::GroupUsed,
+             messages::BucketValues, messages::BucketSums, messages::WantValues, messages::BucketState, messages::Fetch,
+             messages::GroupRoots, messages::GroupName, messages::GroupAgain, messages::GroupUsed,
              messages::GroupMissing, messages::GroupFailed, messages::Alive, messages::Heard, messages::Facts,
              messages::Ack, messages::Shown, messages::FaultInjected, messages::Saved, messages::FilePiece,
              messages::Taken, messages::Ctl, messages::Answer>;

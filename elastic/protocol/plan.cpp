@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace elinvar {
 namespace {
 
@@ -15,16 +17,25 @@ std::string reason_to_reassign(const Generation& current, const Roster& roster, 
   return fmt::format("other shares: a step takes {:.0f} % of the time", 100 * after / before);
 }
 
+// Returns whether a worker keeps some of the optimizer's state for all.
+bool keeps(const Generation& current, int id) {
+  if (!current.sharding) return false;
+  const std::vector<int>& ids = current.sharding->keepers.ids;
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
 }  // namespace
 
 std::optional<Plan> plan(const Generation& current, const Roster& roster, const Wishes& wishes,
                          const PlanLimits& limits, bool may_reassign) {
   Plan plan{.members = {}, .joining = {}, .stop = !wishes.stop.empty(), .checkpoint = wishes.checkpoint, .reason = {}};
   const auto because = [&](const std::string& what) { plan.reason += (plan.reason.empty() ? "" : ", ") + what; };
+  std::vector<PeerId> leaving;
   for (const GenerationMember& m : current.members) {
     const Worker& worker = roster.at(m.peer);
-    if (worker.draining) because(fmt::format("worker {} leaves", worker.id));
-    else plan.members.push_back(m.peer);
+    if (!worker.draining) plan.members.push_back(m.peer);
+    else if (keeps(current, worker.id)) leaving.push_back(m.peer);
+    else because(fmt::format("worker {} leaves", worker.id));
   }
   for (const auto& [peer, w] : roster) {
     if (w.state != Worker::State::ready || w.draining || static_cast<int>(plan.members.size()) >= limits.max_workers)
@@ -33,11 +44,18 @@ std::optional<Plan> plan(const Generation& current, const Roster& roster, const 
     plan.joining.push_back(peer);
     because("a worker joins");
   }
+  // A member that keeps state first gives it to others, in a generation in which it keeps nothing, and then leaves.
+  const bool others = !plan.members.empty();
+  for (size_t i = 0; others && i < leaving.size(); ++i) {
+    because(fmt::format("worker {} hands over the state that it keeps", roster.at(leaving[i]).id));
+    plan.members.push_back(leaving[i]);
+  }
   if (plan.stop) because(wishes.stop);
   if (plan.members.empty()) {
     for (const auto& [peer, w] : roster)
       if (w.state == Worker::State::receiving || w.state == Worker::State::joining) return std::nullopt;
     plan.stop = true;
+    for (const PeerId peer : leaving) because(fmt::format("worker {} leaves", roster.at(peer).id));
     for (const GenerationMember& m : current.members) plan.members.push_back(m.peer);
   }
   if (plan.checkpoint) because("a checkpoint was asked for");

@@ -25,12 +25,15 @@ TreeReducer& RankGradients::reducer_of(int vrank) {
   return reducers_.emplace_back(vranks_);
 }
 
+void RankGradients::record(int vrank, RankFacts facts, double seconds) {
+  facts_.emplace(vrank, std::move(facts));
+  if (seconds <= 0) return;
+  seconds_ += seconds;
+  ++measured_;
+}
+
 void RankGradients::add(int vrank, RankGradient gradient, double seconds) {
-  facts_.emplace(vrank, std::move(gradient.facts));
-  if (seconds > 0) {
-    seconds_ += seconds;
-    ++measured_;
-  }
+  record(vrank, std::move(gradient.facts), seconds);
   if (opened_) {  // already reduced
     invariant(opened_->vrank == vrank, "one rank gradient at a time is open");
     for (TreeReducer& reducer : reducers_) reducer.close();

@@ -28,6 +28,9 @@ class RankGradients {
   // reduced already. A value of 0 for `seconds` does not count as a measurement.
   void add(int vrank, RankGradient gradient, double seconds);
 
+  // Adds the facts of a virtual rank alone, whose tensors others have.
+  void record(int vrank, RankFacts facts, double seconds);
+
   // Opens a rank gradient with `count` targets. `buckets` must outlive it; their shapes are those of gradients and
   // batch statistics.
   void open(int vrank, int64_t count, const Buckets& buckets);

@@ -10,10 +10,10 @@ Recovery recovery_after(const Roster& roster, const std::set<PeerId>& peers) {
   for (const PeerId peer : peers) {
     const Worker& w = roster.at(peer);
     if (!w.fenced->loaded) continue;
-    r.completed[peer] = w.completed;
-    if (w.completed > r.step) kept = false;
-    r.step = std::max(r.step, w.completed);
-    kept = kept || (w.fenced->keeps && w.completed == r.step);
+    r.completed[peer] = w.fenced_at;
+    if (w.fenced_at > r.step) kept = false;
+    r.step = std::max(r.step, w.fenced_at);
+    kept = kept || (w.fenced->keeps && w.fenced_at == r.step);
   }
   for (const auto& [peer, completed] : r.completed) {
     const Worker& w = roster.at(peer);
@@ -26,6 +26,16 @@ Recovery recovery_after(const Roster& roster, const std::set<PeerId>& peers) {
     if (answer.scaling_state && (!r.scaling_state || answer.certain)) r.scaling_state = answer.scaling_state;
     r.kept[peer] = answer.share;
   }
+  // The newest deal that any member knows to be committed: then all keepers have the state.
+  const messages::HeldShards* newest = nullptr;
+  for (const PeerId peer : r.members) {
+    const std::optional<messages::HeldShards>& held = roster.at(peer).fenced->shards;
+    if (held && !held->whole && (!newest || held->generation > newest->generation)) newest = &*held;
+  }
+  if (newest) r.sharding.holders = newest->deal;
+  r.sharding.whole = newest == nullptr;
+  for (const PeerId peer : r.members)
+    if (const auto& held = roster.at(peer).fenced->shards; !newest && held && held->whole) r.restored.push_back(peer);
   return r;
 }
 

@@ -20,6 +20,9 @@ struct Recovery {
   // are any; and the last step of the run, if a worker knows it.
   std::optional<ScalingState> scaling_state = {};
   std::optional<int64_t> end = {};
+  // With ZeRO: where the state is, from the answers of members. `keepers` is not set.
+  Sharding sharding = {};
+  std::vector<PeerId> restored = {};  // if `sharding.whole`: those that have restored the state
 };
 
 // All `peers` are in the roster and have answered.

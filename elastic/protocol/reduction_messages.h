@@ -47,6 +47,24 @@ struct BucketResult {
   ELINVAR_FIELDS(bucket, slices, attempt)
 };
 
+// What all members need to know of the sum of a bucket although only its keepers get it (ZeRO): the sums of squares of
+// its segments (float64, tensor/ops/global_norm.h) and the digests of its chunks (128 bits, tensor/digest_tree.h), in
+// order.
+struct SumFacts {
+  int bucket = 0;
+  Blob squares = {}, chunks = {};
+
+  ELINVAR_FIELDS(bucket, squares, chunks)
+};
+
+// The digests of the chunks of the optimizer's state in a bucket, in the order of BucketState's tensors.
+struct StateChunks {
+  int bucket = 0;
+  Blob chunks = {};
+
+  ELINVAR_FIELDS(bucket, chunks)
+};
+
 struct TrailerPart {
   static constexpr Kind kKind{"part", kToMember, "a member's part of the trailer, to the first member"};
   int member = 0;
@@ -57,8 +75,12 @@ struct TrailerPart {
   std::optional<ScalingState> scaling_state = {};  // the step's scaling state
   std::optional<AuditClaims> audit = {};           // set if the step is audited; claims about sums are sent separately
   int64_t group = 0;                               // the group of GPUs that this member is in (MemberGroups::name)
+  std::vector<SumFacts> sums = {};                 // with ZeRO: of the buckets that it owns
+  // With ZeRO, if the state is digested: the digests of the chunks of the optimizer's state in the buckets that it
+  // keeps.
+  std::vector<StateChunks> chunks = {};
 
-  ELINVAR_FIELDS(member, held, seconds, facts, state, scaling_state, audit, group)
+  ELINVAR_FIELDS(member, held, seconds, facts, state, scaling_state, audit, group, sums, chunks)
 };
 
 struct Trailer {
@@ -69,13 +91,16 @@ struct Trailer {
   std::optional<Digest> state = {};
   StateDigests state_digests = {};  // the first member's digests
   std::optional<ScalingState> scaling_state = {};
-  std::string contradiction = {};       // which members differ in the state's digest or in scaling state
-  std::vector<double> seconds = {};     // the time of one rank gradient on each member
-  std::vector<AuditClaims> audit = {};  // claims of each member, if the step is audited
-  int64_t group = 0;                    // the group of GPUs that all members are in; 0: none
-  std::optional<int64_t> attempt = {};  // to a learner: the attempt of the state transfer
+  std::string contradiction = {};        // which members differ in the state's digest or in scaling state
+  std::vector<double> seconds = {};      // the time of one rank gradient on each member
+  std::vector<AuditClaims> audit = {};   // claims of each member, if the step is audited
+  int64_t group = 0;                     // the group of GPUs that all members are in; 0: none
+  std::vector<SumFacts> sums = {};       // with ZeRO: of all buckets of gradients, ascending
+  std::vector<StateChunks> chunks = {};  // with ZeRO, if the state is digested: of all these buckets, ascending
+  std::optional<int64_t> attempt = {};   // to a learner: the attempt of the state transfer
 
-  ELINVAR_FIELDS(agreed, facts, state, state_digests, scaling_state, contradiction, seconds, audit, group, attempt)
+  ELINVAR_FIELDS(agreed, facts, state, state_digests, scaling_state, contradiction, seconds, audit, group, sums, chunks,
+                 attempt)
 };
 
 struct GroupRoots {
@@ -93,6 +118,46 @@ struct Word {
   std::vector<SumClaim> claims = {};  // about this step, the oldest first
 
   ELINVAR_FIELDS(member, claims)
+};
+
+struct BucketValues {
+  static constexpr Kind kKind{"value", kToMember,
+                              "with ZeRO: the parameters in a bucket after update `step`, from its owner to all"};
+  int bucket = 0;
+  std::vector<Blob> slices = {};
+  std::optional<int64_t> attempt = {};  // to a learner: the attempt of the state transfer
+
+  ELINVAR_FIELDS(bucket, slices, attempt)
+};
+
+struct BucketSums {
+  static constexpr Kind kKind{"sums", kToMember,
+                              "with ZeRO and LARS or LAMB: sums over the segments of a bucket, for trust ratios, from "
+                              "its owner to all"};
+  int bucket = 0;
+  Blob sums = {};  // float64 (nn/update_rule.h)
+
+  ELINVAR_FIELDS(bucket, sums)
+};
+
+struct WantValues {
+  static constexpr Kind kKind{"want", kToMember,
+                              "it lacks the `value` of these buckets after update `step`, and the `sums` of those"};
+  std::vector<int> buckets = {}, sums = {};
+  std::string endpoint = {};
+
+  ELINVAR_FIELDS(buckets, sums, endpoint)
+};
+
+// The order of the blobs is that of the optimizer's tensors for one slice, and then that of the bucket's slices.
+struct BucketState {
+  static constexpr Kind kKind{"shard", kToMember,
+                              "the optimizer's state of a bucket after `step` updates, for a member that will keep it"};
+  int bucket = 0;
+  std::vector<Blob> tensors = {};
+  std::vector<Digest> digests = {};  // of each tensor
+
+  ELINVAR_FIELDS(bucket, tensors, digests)
 };
 
 struct Fetch {

@@ -11,6 +11,7 @@
 #include "tensor/base/json_value.h"
 #include "tensor/digest.h"
 #include "tensor/fields.h"
+#include "tensor/state_slice.h"
 
 namespace elinvar {
 
@@ -76,11 +77,12 @@ struct Saved {
   int64_t bytes = 0;
   Digest digest = {};                               // digest of the file
   std::map<std::string, std::string> digests = {};  // digests of the part's tensors (elastic/checkpoint/state_parts.h)
-  std::optional<Digest> state = {};                 // digest of the whole state, if no step need follow
+  std::vector<SliceDigests> slices = {};            // digests of the part's slices of tensors
+  std::optional<Digest> state = {};                 // digest of what each worker holds whole, if no step need follow
   bool streamed = false;                      // the coordinator writes the file (elastic/checkpoint/part_stream.h)
   double copy_seconds = 0, wait_seconds = 0;  // duration of the copy of the part; time for which the loop stood still
 
-  ELINVAR_FIELDS(part, parts, error, file, bytes, digest, digests, state, streamed, copy_seconds, wait_seconds)
+  ELINVAR_FIELDS(part, parts, error, file, bytes, digest, digests, slices, state, streamed, copy_seconds, wait_seconds)
 };
 
 struct FilePiece {

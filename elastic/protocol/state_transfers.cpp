@@ -8,8 +8,8 @@
 namespace elinvar {
 
 StateTransfers::StateTransfers(const MemberPosition& position, const GradientLayout& layout, MemberOutbox& outbox,
-                               const FactsOutbox& facts, const ScalingProgress& scaling)
-    : position_(position), layout_(layout), outbox_(outbox), facts_(facts), scaling_(scaling) {}
+                               const FactsOutbox& facts, const ScalingProgress& scaling, OptimizerShards& shards)
+    : position_(position), layout_(layout), outbox_(outbox), facts_(facts), scaling_(scaling), shards_(shards) {}
 
 void StateTransfers::begin(int64_t step, const messages::SendState& request) {
   // A state before a boundary that has passed can no longer be copied.
@@ -28,12 +28,23 @@ std::vector<messages::Learner> StateTransfers::learners() const {
 // The last reduction has only a trailer and changes no state: the boundary after it is still that of `steps`.
 void StateTransfers::save(bool attested) {
   if (!position_.active()) return;
-  parts_.push_back({.step = std::min(position_.step, position_.steps),
+  const int64_t step = std::min(position_.step, position_.steps);
+  parts_.push_back({.step = step,
                     .part = position_.index,
                     .parts = position_.members(),
                     .to = 0,
                     .scaling_state = scaling_.made(),
-                    .attested = attested});
+                    .attested = attested,
+                    .buckets = shards_.on() ? shards_.provides(step) : std::vector<int>()});
+}
+
+void StateTransfers::move() {
+  for (OptimizerShards::Give& give : shards_.take_gives())
+    parts_.push_back({.step = position_.step,
+                      .to = give.to,
+                      .buckets = std::move(give.buckets),
+                      .move = true,
+                      .generation = position_.number()});
 }
 
 void StateTransfers::at_boundary() {
@@ -59,10 +70,14 @@ std::vector<StatePart> StateTransfers::take_parts() { return std::exchange(parts
 
 // Results for others are in host memory: a device alone has no room for them in addition to the coming rank gradients.
 void StateTransfers::completed(int64_t step, std::vector<Tensor> values, messages::Trailer trailer, bool kept) {
-  if (kept && (position_.members() == 1 || any())) values = on_host(values);
+  if (layout_.sharded() && !values.empty()) std::fill_n(values.begin(), layout_.gradients(), Tensor());
+  else if (kept && (position_.members() == 1 || any())) values = on_host(values);
+  value_learners_.clear();
   for (const auto& [peer, transfer] : transfers_)
-    if (transfer.request.copies && transfer.step <= step)
+    if (transfer.request.copies && transfer.step <= step) {
       give_copy(peer, step, transfer.request.attempt, values, trailer);
+      if (layout_.sharded() && step != position_.steps) value_learners_[peer] = transfer.request.attempt;
+    }
   forget_result();
   if (!kept) return;
   last_values_ = std::move(values);
@@ -80,12 +95,18 @@ void StateTransfers::give_result(const Message& m, const messages::Fetch& fetch)
   give_copy(m.sender, m.step, /*attempt=*/0, last_values_, *last_trailer_);
 }
 
+void StateTransfers::give_values(int bucket, const std::vector<Blob>& slices) {
+  for (const auto& [peer, attempt] : value_learners_)
+    outbox_.send(peer, kCopyGeneration, position_.completed - 1,
+                 messages::BucketValues{.bucket = bucket, .slices = slices, .attempt = attempt});
+}
+
 // Only a learner needs the attempt.
 void StateTransfers::give_copy(PeerId to, int64_t step, int64_t attempt, const std::vector<Tensor>& values,
                                const messages::Trailer& trailer) {
   const Buckets* const buckets = layout_.buckets();
   const bool tensors = step != position_.steps;
-  for (int b = 0; tensors && b < buckets->count(); ++b) {
+  for (int b = layout_.shards(); tensors && b < buckets->count(); ++b) {
     messages::BucketResult result = result_of(*buckets, b, values);
     result.attempt = attempt;
     outbox_.send(to, kCopyGeneration, step, std::move(result));

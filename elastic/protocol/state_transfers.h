@@ -9,6 +9,7 @@
 #include "elastic/protocol/facts_outbox.h"
 #include "elastic/protocol/gradient_layout.h"
 #include "elastic/protocol/member_outbox.h"
+#include "elastic/protocol/optimizer_shards.h"
 #include "elastic/protocol/scaling_progress.h"
 
 namespace elinvar {
@@ -25,12 +26,17 @@ struct StatePart {
   std::optional<int64_t> end = {};       // with adaptive scaling: the last step, if known
   bool attested = false;                 // a digest of the whole state goes with the part: no step need follow
   bool throttled = false;                // steps continue meanwhile, and no worker waits for the learner
+  // With ZeRO: the buckets whose optimizer state is part of it. With `move` it is nothing else, and goes to a member
+  // that will keep these buckets.
+  std::vector<int> buckets = {};
+  bool move = false;
+  int64_t generation = 0;  // of a move
 };
 
 class StateTransfers {
  public:
   StateTransfers(const MemberPosition& position, const GradientLayout& layout, MemberOutbox& outbox,
-                 const FactsOutbox& facts, const ScalingProgress& scaling);
+                 const FactsOutbox& facts, const ScalingProgress& scaling, OptimizerShards& shards);
 
   // Begins to send a learner the state after `step` updates, or answers that this boundary has passed.
   void begin(int64_t step, const messages::SendState& request);
@@ -41,10 +47,15 @@ class StateTransfers {
 
   void save(bool attested);  // saves this member's part of a checkpoint of the current state, if it is active
   void at_boundary();        // an update was made: gives the parts due after it
+  void move();               // with ZeRO: gives other members the state that they are to keep
   std::vector<StatePart> take_parts();
 
   // Sends the result of a reduction to learners that get copies, and keeps it if another process may lack it (`kept`).
   void completed(int64_t step, std::vector<Tensor> values, messages::Trailer trailer, bool kept);
+  // With ZeRO: whether learners need the values after the last completed step, and sends them.
+  bool wants_values() const { return !value_learners_.empty(); }
+  void give_values(int bucket, const std::vector<Blob>& slices);
+  void gave_values() { value_learners_.clear(); }
   bool keeps_result() const { return last_trailer_.has_value(); }
   void forget_result();
   // Sends the last result to a worker that lacks it. The worker may be in a generation that this member does not know
@@ -65,7 +76,9 @@ class StateTransfers {
   MemberOutbox& outbox_;
   const FactsOutbox& facts_;
   const ScalingProgress& scaling_;
+  OptimizerShards& shards_;
   std::map<PeerId, Transfer> transfers_;
+  std::map<PeerId, int64_t> value_learners_;  // with ZeRO: the attempts of learners that need the values of this update
   std::vector<StatePart> parts_;
   std::vector<Tensor> last_values_;  // the result of step `completed` - 1
   std::optional<messages::Trailer> last_trailer_;

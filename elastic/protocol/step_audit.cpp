@@ -9,8 +9,8 @@ bool StepAudit::audits() const {
   return audited(options_, position_.completed) && !position_.last() && position_.begun();
 }
 
-AuditRoles StepAudit::roles(int buckets) const {
-  return audit_roles(options_, *position_.generation, position_.completed, vranks_, buckets);
+AuditRoles StepAudit::roles(int buckets, int shards) const {
+  return audit_roles(options_, *position_.generation, position_.completed, vranks_, buckets, shards);
 }
 
 bool StepAudit::on_trial() const {
@@ -47,10 +47,10 @@ std::optional<AuditClaims> StepAudit::claims() const {
   return AuditClaims{.states = claims_.states, .leaves = claims_.leaves, .sums = {}};
 }
 
-std::optional<SumAudit> StepAudit::sum_audit(int buckets) {
+std::optional<SumAudit> StepAudit::sum_audit(int buckets, int shards) {
   evidence_.reset();
   if (!audits() || position_.members() < 2) return std::nullopt;
-  const AuditRoles roles = this->roles(buckets);
+  const AuditRoles roles = this->roles(buckets, shards);
   if (roles.bucket < 0) return std::nullopt;
   return SumAudit(SumAudit::roles_of(roles, on_trial(), position_.members()), position_.index, claims_.sums);
 }

@@ -26,8 +26,9 @@ class StepAudit {
   // Returns the claims for this member's part of the trailer if the step is audited. Claims about sums do not exist
   // yet.
   std::optional<AuditClaims> claims() const;
-  // Returns the audit of a bucket's sum for the exchange of this step, if it has that many buckets.
-  std::optional<SumAudit> sum_audit(int buckets);
+  // Returns the audit of a bucket's sum for the exchange of this step, if it has that many buckets, the first `shards`
+  // of which have keepers (ZeRO).
+  std::optional<SumAudit> sum_audit(int buckets, int shards = 0);
   enum class Outcome { agreed, disagreed, reported };
   // Judges whether all claims in a complete exchange agree; in a trial they never do. After `disagreed` the step is not
   // completed before a fence, report() sends the evidence to the coordinator, and further calls return `reported`.
@@ -41,7 +42,7 @@ class StepAudit {
   int64_t begin_replay();
 
  private:
-  AuditRoles roles(int buckets) const;
+  AuditRoles roles(int buckets, int shards = 0) const;
 
   AuditOptions options_;
   int vranks_;

@@ -1,6 +1,9 @@
 #include "elastic/protocol/step_gradients.h"
 
+#include <iterator>
 #include <utility>
+
+#include "tensor/base/check.h"
 
 namespace elinvar {
 
@@ -17,6 +20,7 @@ StepGradients::StepGradients(const Options& options, const MemberPosition& posit
 std::vector<int> StepGradients::todo() const {
   std::vector<int> todo;
   if (!position_.begun() || position_.completed > position_.steps) return todo;
+  if (position_.fenced() && reduction_.keeps_none()) return todo;
   for (const Interval& interval : position_.generation->share(position_.index, position_.completed))
     for (int v = interval.begin; v < interval.end; ++v)
       if (!computed_.has(v)) todo.push_back(v);
@@ -32,27 +36,62 @@ void StepGradients::add(int64_t step, int vrank, RankGradient gradient, double s
   if (step != position_.completed) return;
   audit_.say_gradient(vrank, gradient);
   if (computed_.has(vrank) || !owns(vrank)) return;
+  if (position_.fenced() && reduction_.keeps_none()) return;
   if (!computed_.is_open()) layout_.learn(gradient);
+  if (by_rank()) {
+    computed_.record(vrank, gradient.facts, seconds);
+    return pass_on(vrank, std::move(gradient));
+  }
   computed_.add(vrank, std::move(gradient), seconds);
+}
+
+const Buckets& StepGradients::begin() {
+  if (!reduction_.begun()) reduction_.begin();
+  return *layout_.buckets();
+}
+
+// Contributes a rank gradient that came whole.
+void StepGradients::pass_on(int vrank, RankGradient gradient) {
+  const Buckets& buckets = begin();
+  std::vector<Tensor> values = std::move(gradient.gradients);
+  std::move(gradient.batch_statistics.begin(), gradient.batch_statistics.end(), std::back_inserter(values));
+  for (int b = 0; b < buckets.count(); ++b)
+    reduction_.contribute(b, vrank, values.empty() ? values : buckets.cut(b, values), gradient.facts.count);
+}
+
+void StepGradients::close(int64_t step, int vrank, RankGradient gradient, double seconds) {
+  if (step != position_.completed) return;
+  audit_.say_gradient(vrank, gradient);
+  if (!passing_ || passing_->vrank() != vrank) return;
+  invariant(passing_->complete(), "all tensors of the rank gradient were put");
+  passing_.reset();
+  computed_.record(vrank, std::move(gradient.facts), seconds);
 }
 
 bool StepGradients::opens(int vrank) const {
   if (!position_.active() || position_.fenced() || position_.generation->stop || position_.members() == 1 ||
       position_.last() || !layout_.known())
     return false;
+  if (by_rank()) return position_.begun() && owns(vrank) && !computed_.has(vrank);
   const std::vector<int> left = todo();
   return left.size() == 1 && left[0] == vrank && owns(vrank) && !computed_.has(vrank);
 }
 
 void StepGradients::open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& batch_statistics) {
   if (step != position_.completed || !opens(vrank)) return;
-  computed_.open(vrank, count, *reduction_.begin());
+  if (by_rank()) passing_.emplace(vrank, count, begin());
+  else computed_.open(vrank, count, *reduction_.begin());
   for (size_t i = 0; i < batch_statistics.size(); ++i)
     put(layout_.gradients() + static_cast<int>(i), batch_statistics[i]);
 }
 
 // After a fence there is no exchange: the gradient is reduced here, and is sent with the others in the next generation.
 void StepGradients::put(int tensor, Tensor value, bool passes) {
+  if (passing_) {
+    for (const auto& [bucket, slices] : passing_->put(tensor, std::move(value)))
+      reduction_.contribute(bucket, passing_->vrank(), slices, passing_->count());
+    return;
+  }
   if (!computed_.is_open()) return;
   for (const int bucket : computed_.put(tensor, std::move(value), passes))
     reduction_.contribute(bucket, computed_.roots(), computed_.count());
@@ -77,21 +116,30 @@ bool StepGradients::digest_due() const {
          (step == position_.steps || due(step, options_.state_digest_every) || due(step, options_.checkpoint_every));
 }
 
-void StepGradients::contribute(const std::optional<Digest>& state, const StateDigests& parts) {
+void StepGradients::contribute(const std::optional<Digest>& state, const StateDigests& parts,
+                               std::vector<messages::StateChunks> chunks) {
   if (!position_.begun() || position_.fenced() || position_.generation->stop || !todo().empty()) return;
   const auto& proposed = position_.proposed;
   messages::TrailerPart part{.held = proposed.empty() ? position_.number() : proposed.rbegin()->first,
                              .seconds = computed_.seconds(),
                              .facts = computed_.facts(),
                              .state = state,
-                             .scaling_state = scaling_.certain()};
+                             .scaling_state = scaling_.certain(),
+                             .chunks = std::move(chunks)};
   std::vector<Subtree> roots;
   for (const Subtree* root : computed_.roots()) roots.push_back(*root);
   if (position_.members() == 1 && !audit_.audits()) computed_.drop_sums();
   reduction_.contribute(std::move(roots), std::move(part), parts);
 }
 
+void StepGradients::fence() {
+  if (!reduction_.keeps_none()) return;
+  passing_.reset();
+  computed_.clear();
+}
+
 void StepGradients::next_step() {
+  passing_.reset();
   computed_.clear();
   audit_.next_step();
 }

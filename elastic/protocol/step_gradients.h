@@ -6,9 +6,14 @@
 // pass runs: opens() says whether this one may, open() begins it once its targets are counted, put() adds a gradient,
 // and add() ends it, with the same tensors. Gradients on a GPU are put by the thread that uses its side queue for
 // gradients (tensor/side_queue.h), which the stream has joined by the time of add().
+//
+// With ZeRO's second stage every rank gradient may be put, because each is contributed by itself, and close() ends it:
+// none of its tensors are kept. One that comes whole is contributed in the same way. After a fence all are computed
+// again.
 #include <optional>
 #include <vector>
 
+#include "elastic/protocol/passing_gradient.h"
 #include "elastic/protocol/rank_gradients.h"
 #include "elastic/protocol/scaling_progress.h"
 #include "elastic/protocol/step_reduction.h"
@@ -33,11 +38,15 @@ class StepGradients {
   void add(int64_t step, int vrank, RankGradient gradient, double seconds);  // drops a gradient that comes too late
 
   bool opens(int vrank) const;
+  bool by_rank() const { return reduction_.by_rank(); }  // close() ends what open() begins
   void open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& batch_statistics);
-  bool has_open() const { return computed_.is_open(); }  // false after a fence in some cases
+  bool has_open() const { return computed_.is_open() || passing_; }  // false after a fence in some cases
   // With `passes` the value is valid only until add(): one call copies all such values put since the last complete
   // bucket.
   void put(int tensor, Tensor value, bool passes = false);
+  // Ends a rank gradient that was put and of which there are facts alone, with its `digest` if it is compared. Drops it
+  // if a fence came in between, or if this member computed it for an audit only.
+  void close(int64_t step, int vrank, RankGradient gradient, double seconds);
 
   // Returns whether rank gradients of this step are reduced on the device that computes them, by a group of GPUs or by
   // this member alone. Then they must be on that device, else on the CPU.
@@ -48,18 +57,26 @@ class StepGradients {
 
   bool digest_due() const;  // whether contribute() needs the digest of the current state
   // Sends this member's share of the reduction.
-  void contribute(const std::optional<Digest>& state, const StateDigests& parts = {});
-  void next_step();  // called by the member: drops the rank gradients
+  // With ZeRO: `chunks` are those of OptimizerShards::digested().
+  void contribute(const std::optional<Digest>& state, const StateDigests& parts = {},
+                  std::vector<messages::StateChunks> chunks = {});
+  // --- Called by the member.
+  void fence();      // with ZeRO's second stage: drops the rank gradients
+  void next_step();  // drops the rank gradients
 
  private:
+  const Buckets& begin();
+  void pass_on(int vrank, RankGradient gradient);
+
   Options options_;
   const MemberPosition& position_;
   const ScalingProgress& scaling_;
   GradientLayout& layout_;
   StepAudit& audit_;
   StepReduction& reduction_;
-  RankGradients computed_;  // the rank gradients of step `completed`
-  bool crowded_ = false;    // the device has no room for rank gradients
+  RankGradients computed_;                  // the rank gradients of step `completed`
+  std::optional<PassingGradient> passing_;  // with by_rank(): the open rank gradient
+  bool crowded_ = false;                    // the device has no room for rank gradients
 };
 
 }  // namespace elinvar

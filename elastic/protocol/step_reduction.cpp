@@ -1,5 +1,6 @@
 #include "elastic/protocol/step_reduction.h"
 
+#include <cstring>
 #include <utility>
 
 namespace elinvar {
@@ -36,16 +37,40 @@ Reduced reduced_of(const messages::Trailer& trailer, const std::vector<Tensor>& 
   return reduced;
 }
 
+template <class T>
+void append(std::vector<T>& to, const Blob& blob) {
+  const size_t before = to.size();
+  to.resize(before + blob.bytes / sizeof(T));
+  std::memcpy(to.data() + before, blob.data, (to.size() - before) * sizeof(T));
+}
+
+GradientShards shards_of(const messages::Trailer& trailer, const Buckets& buckets,
+                         std::map<int, std::vector<Tensor>> sums) {
+  GradientShards shards;
+  for (auto& [bucket, gradients] : sums) {
+    const std::span<const Slice> slices = buckets.slices(bucket);
+    shards.kept.push_back({.number = bucket,
+                           .slices = std::vector<Slice>(slices.begin(), slices.end()),
+                           .gradients = std::move(gradients)});
+  }
+  for (const messages::SumFacts& sum : trailer.sums) {
+    append(shards.squares, sum.squares);
+    append(shards.chunks, sum.chunks);
+  }
+  return shards;
+}
+
 }  // namespace
 
 StepReduction::StepReduction(Options options, const MemberPosition& position, const GradientLayout& layout,
-                             ExchangeInbox& inbox, StepAudit& audit, MemberGroups& groups)
+                             ExchangeInbox& inbox, StepAudit& audit, MemberGroups& groups, OptimizerShards& shards)
     : options_(std::move(options)),
       position_(position),
       layout_(layout),
       inbox_(inbox),
       audit_(audit),
-      groups_(groups) {}
+      groups_(groups),
+      shards_(shards) {}
 
 const Buckets* StepReduction::begin() {
   Exchange::Options options{.vranks = options_.vranks,
@@ -53,7 +78,12 @@ const Buckets* StepReduction::begin() {
                             .me = position_.index,
                             .buckets = step_buckets(),
                             .gradients = layout_.gradients(),
-                            .audit = audit_.sum_audit(layout_.bucket_count())};
+                            .audit = audit_.sum_audit(layout_.bucket_count(), layout_.shards())};
+  if (shards_.on() && options.buckets) {
+    for (int b = 0; b < layout_.shards(); ++b) options.keepers.push_back(shards_.keepers(b));
+    options.holds_back = [this] { return shards_.missing(); };
+    options.by_rank = by_rank();
+  }
   if (in_group()) {
     options.group = groups_.agreed();
     options.buckets = &layout_.whole_buckets();
@@ -69,11 +99,13 @@ const Buckets* StepReduction::begin() {
 
 void StepReduction::listen() {
   if (!layout_.known() || inbox_.exchange()) return;
+  const size_t sharded = step_buckets() ? static_cast<size_t>(layout_.shards()) : 0;  // sums for their keepers alone
   inbox_.begin(Exchange({.vranks = options_.vranks,
                          .members = 0,
                          .me = -1,
                          .buckets = step_buckets(),
-                         .gradients = layout_.gradients()}));
+                         .gradients = layout_.gradients(),
+                         .keepers = std::vector<std::vector<int>>(sharded)}));
 }
 
 bool StepReduction::work() {
@@ -85,6 +117,10 @@ bool StepReduction::work() {
 
 void StepReduction::contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count) {
   if (Exchange* const exchange = inbox_.exchange()) exchange->contribute(bucket, roots, count, inbox_.sender());
+}
+
+void StepReduction::contribute(int bucket, int vrank, const std::vector<Tensor>& slices, int64_t count) {
+  inbox_.exchange()->contribute(bucket, vrank, slices, count, inbox_.sender());
 }
 
 void StepReduction::contribute(std::vector<Subtree> roots, messages::TrailerPart part, const StateDigests& digests) {
@@ -101,6 +137,7 @@ StepReduction::Progress StepReduction::reduce() {
   if (!exchange || exchange->owes()) return Progress::abandoned;
   while (work()) {
   }
+  send_part();
   if (exchange->group() && !exchange->group()->trouble().empty()) groups_.stalled(exchange->group()->trouble());
   if (!exchange->complete()) return Progress::waiting;
   switch (audit_.judge(*exchange, layout_.bucket_count())) {
@@ -114,11 +151,40 @@ StepReduction::Progress StepReduction::reduce() {
   return Progress::waiting;
 }
 
+void StepReduction::send_part() {
+  Exchange* const exchange = inbox_.exchange();
+  if (!exchange) return;
+  exchange->send_part(inbox_.sender());
+  if (exchange->promised()) shards_.promise();
+}
+
+void StepReduction::fence() {
+  Exchange* const exchange = inbox_.exchange();
+  if (exchange && exchange->promised() && shards_.on()) {
+    shards_.promise();
+    retained_ = {.step = position_.completed, .sums = exchange->take_sums()};
+  }
+  inbox_.end();
+}
+
 StepReduction::Result StepReduction::take() {
-  const Exchange& exchange = *inbox_.exchange();
+  Exchange& exchange = *inbox_.exchange();
   Result result{.values = exchange.values(), .trailer = exchange.trailer(), .in_group = exchange.group().has_value()};
+  std::map<int, std::vector<Tensor>> sums = exchange.take_sums();
+  result.listened = exchange.listens();
+  if (exchange.promised()) shards_.promise();
+  if (result.listened && retained_ && retained_->step == position_.completed) sums = std::move(retained_->sums);
+  retained_.reset();
   inbox_.end();
   reduced_ = reduced_of(result.trailer, result.values, layout_.gradients(), position_.number());
+  if (layout_.sharded() && !position_.last()) {
+    reduced_.gradients.clear();
+    reduced_.shards = shards_of(result.trailer, *layout_.buckets(), std::move(sums));
+    for (const GradientShards::Bucket& bucket : reduced_.shards->kept) result.kept.push_back(bucket.number);
+  }
+  for (const messages::StateChunks& bucket : result.trailer.chunks)
+    append(reduced_.state_chunks.emplace_back(BucketChunks{.bucket = bucket.bucket, .chunks = {}}).chunks,
+           bucket.chunks);
   result.samples = reduced_.samples;
   return result;
 }

@@ -2,6 +2,7 @@
 // The reduction of a member's step: it begins the exchange with the other members, or listens to theirs, reduces what
 // arrives, and makes the result for the loop once the audit has no objection.
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "elastic/protocol/exchange_inbox.h"
 #include "elastic/protocol/gradient_layout.h"
 #include "elastic/protocol/member_groups.h"
+#include "elastic/protocol/optimizer_shards.h"
 #include "elastic/protocol/step_audit.h"
 
 namespace elinvar {
@@ -21,7 +23,7 @@ class StepReduction {
     std::function<void(int64_t step, int bucket, std::vector<Tensor>& sums)> spoil = {};
   };
   StepReduction(Options options, const MemberPosition& position, const GradientLayout& layout, ExchangeInbox& inbox,
-                StepAudit& audit, MemberGroups& groups);
+                StepAudit& audit, MemberGroups& groups, OptimizerShards& shards);
 
   // --- Called by the loop. Sums are made on the caller's CPU stream.
   bool work();                  // reduces one bucket that is ready; returns false if there is none
@@ -33,10 +35,23 @@ class StepReduction {
   Reduced take_reduced();  // the result, once
 
   // --- Called by the member and its StepGradients.
-  const Buckets* begin();  // begins the exchange, and returns its buckets
+  // With ZeRO's second stage a member keeps no rank gradients beyond a fence. If there are other members, each rank
+  // gradient is contributed by itself.
+  bool keeps_none() const { return shards_.zero() >= 2; }
+  bool by_rank() const {
+    return keeps_none() && position_.active() && position_.members() > 1 && !position_.last() && layout_.known();
+  }
+  // A fence ends the exchange. With ZeRO, another member may have completed it: keeps this member's sums for listen().
+  void fence();
+  void forget() { retained_.reset(); }  // no member has completed it
+  void send_part();                     // sends the part of the trailer if what held it back has arrived
+  const Buckets* begin();               // begins the exchange, and returns its buckets
+  bool begun() const { return inbox_.exchange() != nullptr; }
   // Contributes to one bucket, if the exchange has begun and no fence has ended it, or to all that is left of it
   // (Exchange::contribute). The latter begins the exchange if need be, and adds to `part` what the reduction knows.
   void contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count);
+  // With by_rank(): contributes a rank gradient to one bucket; its buckets must be those of begin().
+  void contribute(int bucket, int vrank, const std::vector<Tensor>& slices, int64_t count);
   void contribute(std::vector<Subtree> roots, messages::TrailerPart part, const StateDigests& digests);
   void listen();  // listens to an exchange of other members to get its result
   enum class Progress { waiting, complete, disagreed, abandoned };  // disagreed: an audit has just found a difference
@@ -47,6 +62,8 @@ class StepReduction {
     messages::Trailer trailer;
     int64_t samples = 0;
     bool in_group = false;
+    std::vector<int> kept = {};  // with ZeRO: the buckets whose sums this member has
+    bool listened = false;       // this member took no part in the exchange that is complete
   };
   Result take();  // ends a complete reduction
 
@@ -59,7 +76,13 @@ class StepReduction {
   ExchangeInbox& inbox_;
   StepAudit& audit_;
   MemberGroups& groups_;
+  OptimizerShards& shards_;
   Reduced reduced_;
+  struct Retained {
+    int64_t step = 0;
+    std::map<int, std::vector<Tensor>> sums;
+  };
+  std::optional<Retained> retained_;
 };
 
 }  // namespace elinvar

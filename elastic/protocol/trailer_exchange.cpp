@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace elinvar {
@@ -19,6 +21,8 @@ messages::Trailer combine(std::map<int, messages::TrailerPart> parts, int vranks
     t.agreed = std::min(t.agreed, p.held);
     t.seconds.push_back(p.seconds);
     if (p.audit) t.audit.push_back(*p.audit);
+    std::move(p.sums.begin(), p.sums.end(), std::back_inserter(t.sums));
+    std::move(p.chunks.begin(), p.chunks.end(), std::back_inserter(t.chunks));
     for (auto& [vrank, facts] : p.facts)
       if (vrank >= 0 && vrank < vranks) t.facts[static_cast<size_t>(vrank)] = std::move(facts);
     t.group = from == 0 || p.group == t.group ? p.group : 0;
@@ -31,6 +35,16 @@ messages::Trailer combine(std::map<int, messages::TrailerPart> parts, int vranks
     states += fmt::format("{}member {} has {}", states.empty() ? "" : ", ", from, p.state->hex());
   }
   if (differ) t.contradiction = states;
+  std::sort(t.sums.begin(), t.sums.end(), [](const auto& x, const auto& y) { return x.bucket < y.bucket; });
+  std::stable_sort(t.chunks.begin(), t.chunks.end(), [](const auto& x, const auto& y) { return x.bucket < y.bucket; });
+  // Several members keep a bucket; they must agree on its state.
+  const auto same = [&](const messages::StateChunks& x, const messages::StateChunks& y) {
+    if (x.bucket != y.bucket) return false;
+    if (x.chunks.bytes != y.chunks.bytes || std::memcmp(x.chunks.data, y.chunks.data, x.chunks.bytes) != 0)
+      t.contradiction = fmt::format("the keepers of bucket {} have different states of the optimizer", x.bucket);
+    return true;
+  };
+  t.chunks.erase(std::unique(t.chunks.begin(), t.chunks.end(), same), t.chunks.end());
   return t;
 }
 

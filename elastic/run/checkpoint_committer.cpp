@@ -7,7 +7,6 @@
 
 #include "elastic/step/step.h"
 #include "tensor/base/check.h"
-#include "elastic/checkpoint/state_parts.h"
 
 namespace elinvar {
 
@@ -20,29 +19,46 @@ std::vector<CheckpointCommitter::Settled> CheckpointCommitter::saved(int64_t ste
   }
   Saving& saving = saving_[{step, part.parts}];
   saving.expected = part.parts;
-  saving.parts[part.part] = {.file = part.file, .bytes = part.bytes, .digest = part.digest};
+  saving.parts[part.part] = {
+      .file = part.file, .bytes = part.bytes, .digest = part.digest, .sliced = !part.slices.empty()};
   for (const auto& [name, digest] : part.digests) saving.digests[name] = digest;
+  saving.slices[part.part] = part.slices;
   if (part.state) saving.attested[part.part] = *part.state;
   saving.copy_seconds = std::max(saving.copy_seconds, part.copy_seconds);
   saving.wait_seconds = std::max(saving.wait_seconds, part.wait_seconds);
   return commit();
 }
 
+// Composes the digests of the whole state from those of the parts. Throws Failure if a tensor is not complete.
+StateSum CheckpointCommitter::sum_of(const Saving& saving) {
+  std::vector<SliceDigests> slices;
+  for (const auto& [part, of_part] : saving.slices) slices.insert(slices.end(), of_part.begin(), of_part.end());
+  return state_sum(saving.digests, slices);
+}
+
 // Returns why the saved parts, of which none is missing, do not make a checkpoint; "" if they do; null if that is not
 // known yet.
 std::optional<std::string> CheckpointCommitter::fault_of(int64_t step, const Saving& saving) {
-  std::optional<Digest> agreed = facts_.states().at(step);
-  if (!agreed && static_cast<int>(saving.attested.size()) == saving.expected) {
-    agreed = saving.attested.begin()->second;
+  constexpr const char* kOther = "what was saved is not the state that the workers agree on";
+  const std::optional<Digest> agreed = facts_.states().at(step);
+  if (!agreed) {
+    if (static_cast<int>(saving.attested.size()) != saving.expected) return std::nullopt;
+    const auto& [first, state] = *saving.attested.begin();
     for (const auto& [part, attested] : saving.attested)
-      if (attested != *agreed)
+      if (attested != state)
         return fmt::format("the workers of parts {} and {} have different states: a machine or its memory is at fault",
-                           saving.attested.begin()->first, part);
+                           first, part);
+    // Each slice is held by one worker, so the workers can agree only on the tensors that all of them hold whole.
+    if (state_sum(saving.digests).digest != state) return kOther;
   }
-  if (!agreed) return std::nullopt;
-  const auto [digest, parts] = state_sum(saving.digests);
-  if (digest != *agreed) return "what was saved is not the state that the workers agree on";
-  facts_.know_state(step, digest, parts);
+  StateSum sum;
+  try {
+    sum = sum_of(saving);
+  } catch (const Failure& incomplete) {
+    return incomplete.what();
+  }
+  if (agreed && sum.digest != *agreed) return kOther;
+  facts_.know_state(step, sum.digest, sum.parts);
   return step > facts_.recorded() ? std::nullopt : std::optional<std::string>("");
 }
 
@@ -80,7 +96,7 @@ std::vector<CheckpointCommitter::Settled> CheckpointCommitter::commit() {
 std::string CheckpointCommitter::commit(int64_t step, const Saving& saving) {
   std::vector<CheckpointPart> files;
   for (const auto& [number, part] : saving.parts) files.push_back(part);
-  const Digest digest = state_sum(saving.digests).digest;
+  const Digest digest = sum_of(saving).digest;
   facts_.sync();
   try {
     store_.commit(step, files, digest);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "elastic/checkpoint/checkpoint.h"
+#include "elastic/checkpoint/state_parts.h"
 #include "elastic/ledger/events.h"
 #include "elastic/protocol/message.h"
 #include "elastic/run/facts_recorder.h"
@@ -38,10 +39,12 @@ class CheckpointCommitter {
   struct Saving {
     std::map<int, CheckpointPart> parts;
     int expected = 0;
-    std::map<std::string, std::string> digests;
-    std::map<int, Digest> attested;             // digests of the whole state, by the worker of each part
-    double copy_seconds = 0, wait_seconds = 0;  // the maximum over the parts
+    std::map<std::string, std::string> digests;       // of whole tensors
+    std::map<int, std::vector<SliceDigests>> slices;  // of each part
+    std::map<int, Digest> attested;                   // digests of what each worker holds whole, by its part
+    double copy_seconds = 0, wait_seconds = 0;        // the maximum over the parts
   };
+  static StateSum sum_of(const Saving& saving);
   std::string commit(int64_t step, const Saving& saving);
   std::optional<std::string> fault_of(int64_t step, const Saving& saving);
 

@@ -13,6 +13,7 @@ namespace {
 
 const std::vector<std::string> kKinds = {"kill", "stall", "drain", "join", "drop", "flip", "random"};
 const std::vector<std::string> kFlips = {"leaf", "input", "reduced", "parameter", "optimizer"};
+const std::vector<std::string> kPoints = {"forward", "contribute", "sum", "part", "trailer", "update", "value"};
 constexpr double kMostSeconds = 3600;
 
 std::vector<std::string> split(const std::string& text, char at) {
@@ -57,12 +58,12 @@ class Settings {
           text_, key, expected, value);
     return number;
   }
-  // Returns the index in `words` of a setting's value, or 0 if the setting is absent.
-  size_t choice(const std::string& key, const std::vector<std::string>& words) {
+  // Returns the index in `words` of a setting's value; null if the setting is absent.
+  std::optional<size_t> choice(const std::string& key, const std::vector<std::string>& words) {
     known_.push_back(key);
     const auto found =
         std::find_if(words_.begin(), words_.end(), [&](const auto& word) { return word.starts_with(key + "="); });
-    if (found == words_.end()) return 0;
+    if (found == words_.end()) return std::nullopt;
     const std::string value = found->substr(key.size() + 1);
     words_.erase(found);
     const auto chosen = std::find(words.begin(), words.end(), value);
@@ -94,8 +95,10 @@ Fault parse_fault(Settings& settings) {
     fault.seconds = settings.number<double>("seconds", 0, kMostSeconds, "S from 0 to 3600");
   if (fault.what == Fault::What::flip) {
     fault.bit = settings.number<int64_t>("bit", 0, int64_t{1} << 50, "B from 0 on");
-    fault.flips = static_cast<Fault::Flips>(settings.choice("what", kFlips));
+    fault.flips = static_cast<Fault::Flips>(settings.choice("what", kFlips).value_or(0));
   }
+  if (fault.what == Fault::What::kill && fault.whom == Fault::Whom::worker)
+    if (const auto point = settings.choice("at", kPoints)) fault.at = static_cast<Fault::Point>(*point);
   return fault;
 }
 
@@ -124,6 +127,8 @@ class Dice {
 const char* name_of(Fault::What what) { return kKinds[static_cast<size_t>(what)].c_str(); }
 
 const char* name_of(Fault::Flips what) { return kFlips[static_cast<size_t>(what)].c_str(); }
+
+const char* name_of(Fault::Point point) { return kPoints[static_cast<size_t>(point)].c_str(); }
 
 const char* name_of(Moment::What what) {
   constexpr const char* kNames[] = {"step", "checkpoint", "generation", "newcomer"};

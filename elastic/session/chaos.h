@@ -5,6 +5,15 @@
 //   kill:worker=ID,step=N               SIGKILL to a worker while update N is made (the first is 1)
 //   kill:coordinator,step=N             SIGKILL to the coordinator
 //   kill:all,step=N                     SIGKILL to all workers at once
+//   kill:worker=ID,step=N,at=POINT      the worker kills itself at one point of update N, where it comes there. POINT
+//   is
+//                                       one of: "forward", it begins its first rank gradient; "contribute", "sum" or
+//                                       "value", it has sent one other member the first subtree roots of its rank
+//                                       gradients, the first sum of a bucket that it owns, or, with ZeRO, the first
+//                                       parameters that it has updated; "part", it is about to send its part of the
+//                                       trailer; "trailer", it has sent one other member the trailer or, if it does
+//                                       not lead, has received it; "update", it has made its update and, with ZeRO,
+//                                       sent no parameters
 //   stall:worker=ID,step=N,seconds=S    SIGSTOP, and SIGCONT after S seconds
 //   drain:worker=ID,step=N              SIGTERM: the worker is asked to leave
 //   join:step=N                         one more worker is started
@@ -19,8 +28,8 @@
 //   random:seed=N,rate=P                any of these to workers, at any moment, with probability P in each step
 //
 // Faults are separated by ';'. ID is a worker's id as `train ctl status` shows it; 0 is the leader of that moment. The
-// worker itself injects drops and flips, which are never random. Random faults leave at least one member with the state
-// alive and running, and start workers only while there are fewer than kMostRandomWorkers.
+// worker itself injects drops, flips and kills at a point, which are never random. Random faults leave at least one
+// member with the state alive and running, and start workers only while there are fewer than kMostRandomWorkers.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -35,6 +44,7 @@ struct Fault {
   enum class What { kill, stall, drain, join, drop, flip };
   enum class Whom { worker, coordinator, all };
   enum class Flips { gradient, input, reduced, parameter, optimizer };
+  enum class Point { forward, contribute, sum, part, trailer, update, value };
   What what = What::kill;
   Whom whom = Whom::worker;
   int worker = 0;
@@ -42,10 +52,14 @@ struct Fault {
   double seconds = 0;  // how long a stall lasts
   int64_t bit = 0;     // which bit a flip inverts
   Flips flips = Flips::gradient;
+  std::optional<Point> at = {};  // of a kill by the worker itself
 };
 const char* name_of(Fault::What what);
 const char* name_of(Fault::Flips what);
-inline bool by_worker(Fault::What what) { return what == Fault::What::drop || what == Fault::What::flip; }
+const char* name_of(Fault::Point point);
+inline bool by_worker(const Fault& fault) {
+  return fault.what == Fault::What::drop || fault.what == Fault::What::flip || fault.at;
+}
 
 struct RandomFaults {
   uint64_t seed = 0;

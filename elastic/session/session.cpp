@@ -30,11 +30,31 @@ void Session::Impl::flip_state(Fault::Flips what, const std::string& prefix) {
   std::vector<Tensor> live, tensors;
   for (const auto& [name, tensor] : state.view())
     if (name.starts_with(prefix)) live.push_back(tensor);
+  if (sharded() && what == Fault::Flips::optimizer) {
+    Lock lock(mutex);
+    const std::vector<int> kept = member.values().kept();
+    lock.unlock();
+    for (const StateSlice& slice : state_of(kept)) live.push_back(slice.values);
+  }
   tensors = live;
   const Lock lock(mutex);
   if (!flip(what, view.number, tensors, nlohmann::json::object())) return;
   for (size_t i = 0; i < live.size(); ++i)
     if (!tensors[i].shares_storage(live[i])) copy(tensors[i], live[i]);
+}
+
+void Session::Impl::flip_reduced() {
+  std::vector<Tensor> gradients = reduced.gradients;
+  if (reduced.shards)
+    for (const GradientShards::Bucket& bucket : reduced.shards->kept)
+      gradients.insert(gradients.end(), bucket.gradients.begin(), bucket.gradients.end());
+  const bool flipped = flip(Fault::Flips::reduced, view.number, gradients, {});
+  if (!flipped) return;
+  size_t at = 0;
+  for (Tensor& gradient : reduced.gradients) gradient = gradients[at++];
+  if (reduced.shards)
+    for (GradientShards::Bucket& bucket : reduced.shards->kept)
+      for (Tensor& gradient : bucket.gradients) gradient = gradients[at++];
 }
 
 void Session::Impl::wait(Lock& lock) {
@@ -83,7 +103,7 @@ void Session::Impl::begin_replay(Lock& lock) {
   lock.unlock();
   bool restored = false;
   try {
-    restored = state.restore(from).has_value();
+    restored = !sharded() && state.restore(from).has_value();  // no worker may have room for all shards
   } catch (const Failure&) {
   }
   lock.lock();
@@ -99,6 +119,7 @@ void Session::Impl::load(Lock& lock) {
   bool done = true;
   if (load.restore) {
     std::optional<ScalingState> scaling_state = ScalingState{};
+    if (view.number > 0) worker_faults.interrupted(view.number);
     if (*load.restore > 0 || !pristine) scaling_state = state.restore(*load.restore);
     done = scaling_state.has_value();
     if (done) pristine = *load.restore == 0;
@@ -124,7 +145,10 @@ void Session::Impl::touch_memory() { SnapshotMemory().prepare(4 * gradient_bytes
 
 // Prepares memory for the next checkpoint.
 void Session::Impl::want_memory(int part, int parts) {
-  copier.prepare(SnapshotMemory::bytes_for(part_of(whole_state(0, {}), part, parts)));
+  int64_t bytes = SnapshotMemory::bytes_for(part_of(whole_state(0, {}), part, parts));
+  if (sharded())
+    for (const TensorLayout& tensor : state.shards->layout) bytes += tensor.numel() * tensor.element_bytes() / parts;
+  copier.prepare(bytes);
 }
 
 // Warms up with the first virtual rank that has samples.
@@ -158,23 +182,30 @@ void Session::Impl::begin_step(Lock& lock, bool listens) {
   view.leads = leads();
   view.worker = member.position().id();
   view.scaling_state = at_work().scaling().current();
+  made_before = member.scaling().made();
 }
 
 void Session::Impl::contribute(Lock& lock) {
   std::optional<Digest> digest;
   StateDigests parts;
+  std::vector<messages::StateChunks> chunks;
   if (at_work().gradients().digest_due()) {
     const int64_t made =
         std::min(member.position().step, member.position().known_steps().value_or(member.position().step));
     const ScalingState scaling_state = member.scaling().made();
+    const std::vector<int> buckets = sharded() ? member.shards().digested(made) : std::vector<int>();
     const TimedActivity activity("the state's digest");
     lock.unlock();
-    StateSum sum = state_sum(digests_of(whole_state(made, scaling_state)));
+    TensorDigests tensors = digests_of(whole_state(made, scaling_state));
+    StateSum sum = state_sum(tensors);
     digest = sum.digest;
     parts = std::move(sum.parts);
+    if (!buckets.empty()) chunks = state_chunks(buckets);
     lock.lock();
+    digests = std::move(tensors);
+    digested = view.number;
   }
-  at_work().gradients().contribute(digest, parts);
+  at_work().gradients().contribute(digest, parts, std::move(chunks));
   flush();
 }
 
@@ -244,6 +275,7 @@ const Reduced* Session::reduce() {
   Lock lock(s.mutex);
   if (!s.listening) s.contribute(lock);
   if (!s.wait_for_sums(lock)) return nullptr;
+  if (!s.view.last) s.die(Fault::Point::trailer, s.view.number);
   const Clock::time_point reduced = Clock::now();
   s.reduce_seconds = std::chrono::duration<double>(reduced - began).count();
   s.wait_for_copies(lock, reduced);
@@ -251,17 +283,22 @@ const Reduced* Session::reduce() {
   s.work.at("the update", s.now());
   s.reduced = s.at_work().reduction().take_reduced();
   s.view.leads = s.leads();
-  if (s.member.position().members() == 1)
-    s.flip(Fault::Flips::reduced, s.view.number, s.reduced.gradients, {});  // nothing is exchanged
+  if (s.member.position().members() == 1) s.flip_reduced();  // nothing is exchanged
   const std::string& contradiction = s.reduced.contradiction;
   if (!contradiction.empty())
     elinvar::fail("the members differ after step {}: {}; a machine or its memory is at fault", s.view.number,
                   contradiction);
   if (!s.view.last && s.reduced.count == 0)
     elinvar::fail("step {}: no target in the whole batch counts, so there is no mean to take", s.view.number + 1);
+  if (s.view.last && s.sharded()) s.compose_digests(lock);
   if (s.view.last || s.replay) return &s.reduced;
   // Digests here and not after the update, so that a GPU computes the digests while the next step is prepared.
   const Activity digesting("digests");
+  if (s.sharded()) {
+    s.change_shards(lock);
+    s.compose_digests(lock);
+    return &s.reduced;
+  }
   lock.unlock();
   s.gradient = digest_in_order(s.reduced.gradients, s.reduced.batch_statistics);
   return &s.reduced;

@@ -8,6 +8,7 @@
 //     const Reduced* const reduced = session.reduce();
 //     if (reduced == nullptr) continue;                  // a member is gone: go on with the step
 //     if (!session.step().last) ... update the state by *reduced ...
+//     if (!session.exchange_values()) continue;
 //     session.advance(...);
 //   }
 //
@@ -28,9 +29,25 @@
 #include "elastic/session/gradient_sink.h"
 #include "elastic/session/watch.h"
 #include "tensor/state.h"
+#include "tensor/state_slice.h"
 #include "tensor/transfer.h"
 
 namespace elinvar {
+
+// With ZeRO: the session's access to the parameters, and to the optimizer's state of the slices that this worker keeps.
+// Slices are of the parameters in order. Functions that return tensors are also called from other threads while the
+// state does not change.
+struct ShardAccess {
+  // The worker keeps the state of these slices alone. That of slices which it did not keep is that of the state that it
+  // has restored, or else zero.
+  std::function<void(std::vector<Slice> slices)> keep;
+  // Returns the names and ranges of the optimizer's tensors in a slice, always in the same order.
+  std::function<std::vector<SliceRange>(const Slice& slice)> ranges;
+  // Returns views of these tensors, if the slice is kept, or their values in the state that was restored.
+  std::function<std::vector<StateSlice>(const Slice& slice)> state;
+  std::function<Tensor(const Slice& slice)> parameter;  // a view, one-dimensional
+  std::vector<TensorLayout> layout = {};                // of all tensors of the optimizer
+};
 
 // The session's access to the state. `view` shares storage with the live state and is called from other threads while
 // the state does not change.
@@ -39,6 +56,7 @@ struct StateAccess {
   // Restores the state of checkpoint `step`, or for 0 the initial state of the run, for a network that has been in use
   // or was not initialised. Returns null if the checkpoint cannot be read from here.
   std::function<std::optional<ScalingState>(int64_t step)> restore;
+  std::optional<ShardAccess> shards = {};  // with ZeRO; then `view` has no tensor of the optimizer
 };
 
 struct SessionOptions {
@@ -125,12 +143,20 @@ class Session {
     void open(int64_t count, std::vector<Tensor> batch_statistics, const Mark& since) override;
     void put(size_t gradient, Tensor value, const Mark& since) override;
 
+    bool named() const;     // the ledger names the digest of the gradient
+    bool compared() const;  // an audit compares it
+    void close(RankFacts facts, double seconds);
+
     Impl& session_;
     int vrank_;
     bool counts_ = false, work_follows_ = false;
     std::chrono::steady_clock::time_point began_;
     std::vector<Tensor> opened_, opened_statistics_;  // the tensors that were passed on
     bool opened_passes_ = false;                      // they are valid only until the next gradient
+    // With ZeRO's second stage: tensors are passed on and not kept. What needs them later needs only their digests:
+    // those of gradients, and then of batch statistics.
+    bool passes_on_ = false, digests_ = false;
+    std::vector<Digest> gradient_digests_, statistics_digests_;
   };
   // Returns the next task, valid until next() is called again. Null: all are finished, or the plan has changed.
   Task* next();
@@ -139,6 +165,14 @@ class Session {
   // Sends a summary of the step after its update to the coordinator, which keeps it. Unlike facts it is lost if the
   // worker or the coordinator is lost.
   void show(std::string bytes);
+  // With ZeRO, within an update that needs sums over whole parameters: takes those of the segments of the slices that
+  // this worker keeps, `each` for a segment, and returns those of all segments of all parameters (tensor/slice.h).
+  // Throws StepOver if the step is over.
+  std::vector<double> gather_sums(const std::vector<double>& mine, int each);
+  struct StepOver {};
+  // With ZeRO, after the update: sends the parameters that this worker has updated, and takes those of others. Returns
+  // false if the step is over: begin again. Does nothing without ZeRO.
+  bool exchange_values();
   // Records that the update is made.
   void advance(const StepReport& report);
 

@@ -1,9 +1,11 @@
 // A session: takes gradients from the loop, whole or one tensor after another.
 #include <algorithm>
+#include <csignal>
 
 #include "elastic/ledger/step_facts.h"
 #include "elastic/session/session_impl.h"
 #include "tensor/base/activity.h"
+#include "tensor/digest_tree.h"
 #include "tensor/ops/copies.h"
 #include "tensor/side_queue.h"
 
@@ -25,6 +27,15 @@ void Session::Impl::tell_fault(const char* what, int64_t step, nlohmann::json fi
   transmit(member.position().coordinator, {.payload = messages::FaultInjected{.event = what, .about = fields}});
 }
 
+void Session::Impl::die(Fault::Point at, int64_t step) {
+  // The network has a thread of its own, which needs this time to send what was passed to it before.
+  constexpr std::chrono::milliseconds kSending{5};
+  if (replay || !worker_faults.dies(at, member.position().id(), member.position().index == 0, step)) return;
+  tell_fault(name_of(Fault::What::kill), step, {{"at", name_of(at)}});
+  std::this_thread::sleep_for(kSending);
+  std::raise(SIGKILL);
+}
+
 Session::Task::Task(Impl& session, int vrank)
     : session_(session), vrank_(vrank), counts_(session.at_work().gradients().owns(vrank)), began_(Clock::now()) {}
 
@@ -34,6 +45,7 @@ Session::Task* Session::next() {
   const std::vector<int> todo = s.at_work().gradients().todo();
   if (s.listening || s.at_work().position().step != s.view.number || todo.empty()) return nullptr;
   s.task.emplace(s, todo[0]);
+  if (s.task->counts()) s.die(Fault::Point::forward, s.view.number);
   s.work.at("a rank gradient", s.now());
   return &*s.task;
 }
@@ -43,13 +55,27 @@ void Session::Task::reads(Tensor& input) {
   session_.flip(Fault::Flips::input, session_.view.number, {&input, 1}, {{"vrank", vrank_}});
 }
 
-// The rank gradient may be passed on early if it is the last one of this worker and others wait for it.
+bool Session::Task::named() const {
+  Impl& s = session_;
+  return !s.replay && s.member.gradients().owns(vrank_) &&
+         names_rank_gradient(s.options.ledger, s.view.number, vrank_, s.options.member.vranks);
+}
+
+bool Session::Task::compared() const { return session_.at_work().audit().compares(session_.view.number, vrank_); }
+
+// The rank gradient may be passed on early if it is the last one of this worker and others wait for it. With ZeRO's
+// second stage all are, and one that is computed for an audit is only digested.
 GradientSink::Plan Session::Task::plan() {
   Impl& s = session_;
   const Lock lock(s.mutex);
   const bool stays = s.at_work().gradients().stay_on_device();
-  const bool opens = s.at_work().position().step == s.view.number && s.at_work().gradients().opens(vrank_) &&
-                     !(stays && work_follows_);
+  const StepGradients& gradients = s.at_work().gradients();
+  const bool opens = s.at_work().position().step == s.view.number && !(stays && work_follows_) &&
+                     (gradients.opens(vrank_) || (gradients.by_rank() && !counts_));
+  passes_on_ = opens && gradients.by_rank();
+  digests_ = passes_on_ && (named() || compared());
+  gradient_digests_.clear();
+  statistics_digests_.clear();
   return {.place = stays ? Place::device : Place::cpu, .receiver = opens ? this : nullptr};
 }
 
@@ -65,6 +91,10 @@ void Session::Task::finish(RankFacts facts) {
   Lock lock(s.mutex);
   const std::chrono::duration<double> seconds = Clock::now() - began_;
   ++s.gradients_computed;
+  if (passes_on_) {
+    lock.unlock();
+    return close(std::move(facts), seconds.count());
+  }
   RankGradient gradient = take(std::move(facts));
   if (!opened_.empty()) {
     SideQueue::join(opened_[0].device(), SideQueue::Of::gradients);
@@ -72,15 +102,13 @@ void Session::Task::finish(RankFacts facts) {
     gradient.batch_statistics = std::move(opened_statistics_);
   }
   s.flip(Fault::Flips::gradient, s.view.number, gradient.gradients, {{"vrank", vrank_}});
-  const bool named = !s.replay && s.member.gradients().owns(vrank_) &&
-                     names_rank_gradient(s.options.ledger, s.view.number, vrank_, s.options.member.vranks);
-  if (!gradient.gradients.empty() && named) {
+  if (!gradient.gradients.empty() && named()) {
     const Activity activity("digests");
     lock.unlock();
     digest_rank_gradient(gradient, s.view.number, s.options.ledger, s.options.member.vranks);
     lock.lock();
   }
-  if (s.at_work().audit().compares(s.view.number, vrank_)) {
+  if (compared()) {
     lock.unlock();
     gradient.digest = digest_of(gradient);
     lock.lock();
@@ -90,13 +118,38 @@ void Session::Task::finish(RankFacts facts) {
   s.at_work().gradients().add(s.view.number, vrank_, std::move(gradient), seconds.count());
 }
 
+// Ends a rank gradient of which only digests are left.
+void Session::Task::close(RankFacts facts, double seconds) {
+  Impl& s = session_;
+  const Lock lock(s.mutex);
+  RankGradient gradient{.facts = std::move(facts)};
+  if (digests_) {
+    std::vector<Digest> tensors = gradient_digests_;
+    tensors.insert(tensors.end(), statistics_digests_.begin(), statistics_digests_.end());
+    TensorsDigest digested = digest_in_order(tensors);
+    if (compared()) {
+      RankGradient whole{.facts = gradient.facts};
+      whole.facts.gradient = digested.digest;
+      gradient.digest = digest_of(whole);
+    }
+    if (named())
+      digest_rank_gradient(gradient.facts, std::move(digested), s.view.number, s.options.ledger,
+                           s.options.member.vranks);
+  }
+  s.work.at("", s.now());
+  s.member.gradients().close(s.view.number, vrank_, std::move(gradient), seconds);
+  s.flush();
+}
+
 void Session::Task::open(int64_t count, std::vector<Tensor> batch_statistics, const Mark& since) {
   Impl& s = session_;
   const SideQueue side(batch_statistics.empty() ? Device{} : batch_statistics[0].device(), SideQueue::Of::gradients);
   side.follow(since);
   if (since) batch_statistics = copies(batch_statistics);
+  if (digests_)
+    for (const TensorDigest& tensor : digest_tree(batch_statistics)) statistics_digests_.push_back(tensor.digest);
   const Lock lock(s.mutex);
-  opened_statistics_ = batch_statistics;
+  if (!passes_on_) opened_statistics_ = batch_statistics;
   s.member.gradients().open(s.view.number, vrank_, count, batch_statistics);
   s.flush();
 }
@@ -109,10 +162,18 @@ void Session::Task::put(size_t gradient, Tensor value, const Mark& since) {
   const Clock::time_point began = Clock::now();
   const SideQueue side(value.device(), SideQueue::Of::gradients);
   side.follow(since);
-  const Lock lock(s.mutex);
+  Lock lock(s.mutex);
   s.flip(Fault::Flips::gradient, s.view.number, {&value, 1}, {{"vrank", vrank_}});
-  opened_.resize(std::max(opened_.size(), gradient + 1));
-  opened_[gradient] = value;
+  if (digests_) {
+    lock.unlock();
+    gradient_digests_.resize(std::max(gradient_digests_.size(), gradient + 1));
+    gradient_digests_[gradient] = digest_tree({&value, 1})[0].digest;
+    lock.lock();
+  }
+  if (!passes_on_) {
+    opened_.resize(std::max(opened_.size(), gradient + 1));
+    opened_[gradient] = value;
+  }
   opened_passes_ = since != nullptr;
   s.member.gradients().put(static_cast<int>(gradient), std::move(value), opened_passes_);
   s.flush();

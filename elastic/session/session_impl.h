@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "elastic/checkpoint/state_copier.h"
+#include "elastic/checkpoint/state_parts.h"
 #include "elastic/session/group_former.h"
 #include "elastic/session/replay.h"
 #include "elastic/session/worker_faults.h"
@@ -30,6 +31,16 @@ struct Session::Impl {
   StateDict whole_state(int64_t step, const ScalingState& scaling_state) const;
   void failed(std::exception_ptr failure);  // from any thread: the loop throws it
 
+  // --- session_shards.cpp: the optimizer's state, sharded (ZeRO).
+  bool sharded() const { return state.shards.has_value(); }
+  std::vector<StateSlice> state_of(std::span<const int> buckets) const;
+  std::vector<Blob> values_of(int bucket) const;
+  void send_shards(const StatePart& part, const std::vector<StateSlice>& slices);
+  std::vector<messages::StateChunks> state_chunks(std::span<const int> buckets) const;
+  void change_shards(Lock& lock);
+  void compose_digests(Lock& lock);
+  void give_wanted();  // requires the lock
+
   // --- session_listener.cpp. Requires the lock, except for listen() and send().
   MemberOptions options_of_member();
   GroupFormer::Tells about_groups();
@@ -45,6 +56,7 @@ struct Session::Impl {
   // --- session_gradients.cpp. Requires the lock. flip() returns whether a bit was flipped.
   bool flip(Fault::Flips what, int64_t step, std::span<Tensor> tensors, nlohmann::json about);
   void tell_fault(const char* what, int64_t step, nlohmann::json fields);
+  void die(Fault::Point at, int64_t step);  // kills this process if an injected fault says so
 
   // --- session.cpp. Called by the loop. at_work() is the member that the loop works for: the job's, or a replay's.
   Member& at_work() { return replay ? replay->member() : member; }
@@ -60,6 +72,7 @@ struct Session::Impl {
   bool leads() const { return !replay && member.position().index == 0; }
   void want_memory(int part, int parts);
   void touch_memory();
+  void flip_reduced();
   void flip_state(Fault::Flips what, const std::string& prefix);
   void rethrow() const {
     if (error) std::rethrow_exception(error);
@@ -88,6 +101,10 @@ struct Session::Impl {
   std::optional<Task> task;
   Reduced reduced;
   TensorsDigest gradient;  // digest of `reduced`
+  // With ZeRO: the digests of the state before step `digested`, without the tensors of the optimizer.
+  TensorDigests digests;
+  int64_t digested = -1;
+  ScalingState made_before;  // the scaling state of the state before the step
   double reduce_seconds = 0;
   std::optional<Clock::time_point> group_since;  // when the group began to reduce this step, or last made progress
   int64_t group_progress = 0;                    // the progress at that time

@@ -36,14 +36,22 @@ Session::Impl::Impl(SessionOptions given, Transport& with, StateAccess access)
       member(options_of_member()),
       watch(options.watch, options.term, now()),
       coordinator_endpoint(options.coordinator_endpoint),
-      copier({.state = [this](const StatePart& part) { return whole_state(part.step, part.scaling_state); },
-              .directory = options.directory,
-              .send = [this](PeerId peer, int64_t step, Payload payload) { send(peer, step, std::move(payload)); },
-              .failed = [this](std::exception_ptr failure) { failed(std::move(failure)); }},
-             options.coordinator) {
+      copier(
+          {.state = [this](const StatePart& part) { return whole_state(part.step, part.scaling_state); },
+           .directory = options.directory,
+           .send = [this](PeerId peer, int64_t step, Payload payload) { send(peer, step, std::move(payload)); },
+           .failed = [this](std::exception_ptr failure) { failed(std::move(failure)); },
+           .slices = [this](const StatePart& part) { return state_of(part.buckets); },
+           .move = [this](const StatePart& part, const std::vector<StateSlice>& slices) { send_shards(part, slices); }},
+          options.coordinator) {
   if (options.nccl) former.emplace(options.nccl, about_groups(), options.group_patience);
   std::vector<TensorLayout> layout;
   for (const auto& [name, tensor] : whole_state(0, {})) layout.push_back(layout_of(name, tensor));
+  if (sharded()) {
+    layout.insert(layout.end(), state.shards->layout.begin(), state.shards->layout.end());
+    std::sort(layout.begin(), layout.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    options.about.shards = member.layout().shards();
+  }
   options.about.state = std::move(layout);
   {
     const Lock lock(mutex);
@@ -121,6 +129,7 @@ GroupFormer::Tells Session::Impl::about_groups() {
 }
 
 void Session::Impl::flush() {
+  if (sharded()) give_wanted();
   for (Action& action : member.outbox().take()) {
     switch (action.what) {
       case Action::What::connect:
@@ -135,8 +144,12 @@ void Session::Impl::flush() {
           tell_fault("drop", action.message.step, {{"message", kind}});
           break;
         }
+        const auto point = WorkerFaults::point_of(kind);
+        const int64_t step = action.message.step;
+        if (point == Fault::Point::part) die(*point, step);
         stamp(action.message.payload, now());
         transmit(action.peer, std::move(action.message));
+        if (point) die(*point, step);
         break;
       }
     }
@@ -185,7 +198,7 @@ void Session::Impl::listen(const std::stop_token& stop) {
 
 void Session::Impl::heartbeat() {
   messages::Alive alive{.work = work.heartbeat(now()), .leaves = gradients_computed, .answer = watch.asks(now())};
-  if (alive.work.what.empty()) alive.work.misses = member.reduction().missing();
+  if (alive.work.what.empty()) alive.work.misses = member.missing();
   member.heartbeat(std::move(alive));
 }
 

@@ -6,12 +6,12 @@ namespace elinvar {
 
 WorkerFaults::WorkerFaults(const std::vector<Fault>& faults) {
   for (const Fault& fault : faults)
-    if (by_worker(fault.what)) faults_.push_back(fault);
+    if (by_worker(fault)) faults_.push_back(fault);
 }
 
-std::optional<Fault> WorkerFaults::take(Fault::What what, Fault::Flips flips, int id, bool leads, int64_t step) {
+std::optional<Fault> WorkerFaults::take(const Fault& like, int id, bool leads, int64_t step) {
   const auto found = std::find_if(faults_.begin(), faults_.end(), [&](const Fault& fault) {
-    return fault.what == what && fault.flips == flips && fault.step == step + 1 &&
+    return fault.what == like.what && fault.flips == like.flips && fault.at == like.at && fault.step == step + 1 &&
            (fault.worker == 0 ? leads : fault.worker == id);
   });
   if (found == faults_.end()) return std::nullopt;
@@ -23,11 +23,26 @@ std::optional<Fault> WorkerFaults::take(Fault::What what, Fault::Flips flips, in
 bool WorkerFaults::drops(int id, bool leads, int64_t step, const std::string& kind) {
   constexpr std::string_view kKinds[] = {"contribution", "result", "roots", "part", "trailer"};
   if (faults_.empty() || std::find(std::begin(kKinds), std::end(kKinds), kind) == std::end(kKinds)) return false;
-  return take(Fault::What::drop, {}, id, leads, step).has_value();
+  return take({.what = Fault::What::drop}, id, leads, step).has_value();
 }
 
 void WorkerFaults::interrupted(int64_t step) {
-  std::erase_if(faults_, [&](const Fault& f) { return f.what == Fault::What::drop && f.step == step + 1; });
+  std::erase_if(faults_, [&](const Fault& f) {
+    return (f.what == Fault::What::drop && f.step == step + 1) || (f.at && f.worker == 0 && f.step <= step + 1);
+  });
+}
+
+bool WorkerFaults::dies(Fault::Point at, int id, bool leads, int64_t step) {
+  return !faults_.empty() && take({.what = Fault::What::kill, .at = at}, id, leads, step).has_value();
+}
+
+std::optional<Fault::Point> WorkerFaults::point_of(const std::string& kind) {
+  if (kind == "contribution") return Fault::Point::contribute;
+  if (kind == "result") return Fault::Point::sum;
+  if (kind == "part") return Fault::Point::part;
+  if (kind == "trailer") return Fault::Point::trailer;
+  if (kind == "value") return Fault::Point::value;
+  return std::nullopt;
 }
 
 bool WorkerFaults::flips_later() const {
@@ -39,7 +54,7 @@ std::optional<int64_t> WorkerFaults::flips(Fault::Flips what, int id, bool leads
   int64_t bits = 0;
   for (const Tensor& tensor : tensors) bits += 8 * tensor.bytes();
   if (faults_.empty() || bits == 0) return std::nullopt;
-  const std::optional<Fault> fault = take(Fault::What::flip, what, id, leads, step);
+  const std::optional<Fault> fault = take({.what = Fault::What::flip, .flips = what}, id, leads, step);
   if (!fault) return std::nullopt;
   const int64_t bit = fault->bit % bits;
   int64_t at = bit;

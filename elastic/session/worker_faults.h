@@ -1,7 +1,7 @@
 #pragma once
 // Injected faults (elastic/session/chaos.h) that only the worker itself can carry out: losing a message of a reduction
-// although the connection lives, and flipping a bit in what the worker computes. Each fault happens once in a process,
-// in the step that it names.
+// although the connection lives, flipping a bit in what the worker computes, and dying at one point of a step. Each
+// fault happens once in a process, in the step that it names.
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,9 +17,13 @@ class WorkerFaults {
 
   // Returns whether worker `id`, which may be the leader, must lose this message of the reduction of `step`.
   bool drops(int id, bool leads, int64_t step, const std::string& kind);
-  // The reduction of `step` was interrupted and begins again. Cancels drops of that step, so that its next leader
-  // does not lose a message too.
+  // The reduction of `step` was interrupted and begins again, or the state of an earlier step is restored. Cancels
+  // drops of that step, and deaths of the leader up to it, so that its next leader does not lose a message or die too.
   void interrupted(int64_t step);
+  // Returns whether worker `id`, which may be the leader, must die at this point of `step`.
+  bool dies(Fault::Point at, int id, bool leads, int64_t step);
+  // The point of a step that is the first message of this kind; null: none.
+  static std::optional<Fault::Point> point_of(const std::string& kind);
   // Returns whether a flip is still to come. If not, the caller need not gather the tensors for flips().
   bool flips_later() const;
   // Flips a bit if a fault of this kind is due: replaces the tensor that holds it by a copy with the bit flipped.
@@ -27,7 +31,8 @@ class WorkerFaults {
   std::optional<int64_t> flips(Fault::Flips what, int id, bool leads, int64_t step, std::span<Tensor> tensors);
 
  private:
-  std::optional<Fault> take(Fault::What what, Fault::Flips flips, int id, bool leads, int64_t step);
+  // Takes the fault out of the list if this worker has one that is like `fault` in this step.
+  std::optional<Fault> take(const Fault& like, int id, bool leads, int64_t step);
   std::vector<Fault> faults_;
 };
 

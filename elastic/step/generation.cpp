@@ -48,12 +48,30 @@ GenerationScaling scaling_from(const Json& json) {
   return scaling;
 }
 
+Json to_json(const BucketDeal& deal) { return {{"ids", deal.ids}, {"copies", deal.copies}}; }
+
+BucketDeal deal_from(const Json& json) {
+  return {.ids = json.at("ids").get<std::vector<int>>(), .copies = json.at("copies").get<int>()};
+}
+
 }  // namespace
 
 int Generation::index_of(PeerId peer) const {
   for (size_t i = 0; i < members.size(); ++i)
     if (members[i].peer == peer) return static_cast<int>(i);
   return -1;
+}
+
+int Generation::index_of_id(int id) const {
+  for (size_t i = 0; i < members.size(); ++i)
+    if (members[i].id == id) return static_cast<int>(i);
+  return -1;
+}
+
+std::vector<int> Generation::ids() const {
+  std::vector<int> ids;
+  for (const GenerationMember& m : members) ids.push_back(m.id);
+  return ids;
 }
 
 const std::vector<Interval>& Generation::share(int member, int64_t step) const {
@@ -69,6 +87,11 @@ Json to_json(const Generation& g) {
   if (g.trial) json["trial"] = g.trial->replay ? Json{{"replay", *g.trial->replay}} : Json::object();
   if (g.group) json["group"] = true;
   if (g.group_from) json["group_from"] = *g.group_from;
+  if (g.sharding)
+    json["sharding"] = {{"zero", g.sharding->zero},
+                        {"keepers", to_json(g.sharding->keepers)},
+                        {"holders", to_json(g.sharding->holders)},
+                        {"whole", g.sharding->whole}};
   for (const GenerationMember& m : g.members)
     json["members"].push_back({{"id", m.id},
                                {"peer", m.peer},
@@ -94,6 +117,13 @@ Generation generation_from(const Json& json) {
     if (g.trial && json["trial"].contains("replay")) g.trial->replay = json["trial"]["replay"].get<int64_t>();
     g.group = json.value("group", false);
     if (json.contains("group_from")) g.group_from = json["group_from"].get<int64_t>();
+    if (json.contains("sharding")) {
+      const Json& sharding = json["sharding"];
+      g.sharding = Sharding{.zero = sharding.at("zero").get<int>(),
+                            .keepers = deal_from(sharding.at("keepers")),
+                            .holders = deal_from(sharding.at("holders")),
+                            .whole = sharding.at("whole").get<bool>()};
+    }
     for (const Json& m : json.at("members"))
       g.members.push_back({.id = m.at("id").get<int>(),
                            .peer = m.at("peer").get<uint64_t>(),

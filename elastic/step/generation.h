@@ -10,6 +10,7 @@
 #include "comm/nccl.h"
 #include "elastic/step/assignment.h"
 #include "elastic/step/scaling_state.h"
+#include "elastic/step/sharding.h"
 
 namespace elinvar {
 
@@ -59,8 +60,11 @@ struct Generation {
   bool group = false;  // the members can form a group of GPUs (comm/gpu_group.h), and must do so
   // The generation from whose group the new one is made; all members were in it. Null: a new group.
   std::optional<int64_t> group_from = {};
+  std::optional<Sharding> sharding = {};  // null: every member has the whole state of the optimizer
 
   int index_of(PeerId peer) const;  // -1 if the peer is not a member
+  int index_of_id(int id) const;    // -1 if no member has this id
+  std::vector<int> ids() const;
   const std::vector<Interval>& share(int member, int64_t step) const;
 };
 

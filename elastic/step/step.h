@@ -9,6 +9,7 @@
 #include "elastic/step/scaling_state.h"
 #include "tensor/base/json_value.h"
 #include "tensor/digest.h"
+#include "tensor/slice.h"
 #include "tensor/tensor.h"
 #include "tensor/fields.h"
 
@@ -49,6 +50,7 @@ struct TensorsDigest {
   std::string tensors;
 };
 TensorsDigest digest_in_order(std::span<const Tensor> tensors, std::span<const Tensor> then = {});
+TensorsDigest digest_in_order(std::span<const Digest> tensors);
 
 // The digests of a whole state: the short digests of its tensors in name order, and those of the chunks of tensors that
 // have several, concatenated (tensor/digest_tree.h).
@@ -58,11 +60,33 @@ struct StateDigests {
   ELINVAR_FIELDS(tensors, chunks)
 };
 
+// The gradients of a step with ZeRO: each worker gets the sums of the buckets that it keeps, and facts of all.
+struct GradientShards {
+  struct Bucket {
+    int number = 0;
+    std::vector<Slice> slices;
+    std::vector<Tensor> gradients;  // of each slice, one-dimensional; empty if no virtual rank had samples
+  };
+  std::vector<Bucket> kept;     // ascending
+  std::vector<double> squares;  // the sums of squares of all segments of all gradients (NUMERICS.md, rule 19), in order
+  std::vector<Digest> chunks;   // the digests of all chunks of all gradients (tensor/digest_tree.h), in order
+};
+
+// The digests of the chunks of the optimizer's tensors in a bucket, in the order of its slices, of the tensors of a
+// slice, and of their chunks.
+struct BucketChunks {
+  int bucket = 0;
+  std::vector<Digest> chunks;
+};
+
 struct Reduced {
-  std::vector<Tensor> gradients;         // root of the tree * float(1 / count): one more rounding
+  std::vector<Tensor> gradients;         // root of the tree * float(1 / count): one more rounding; none with `shards`
+  std::optional<GradientShards> shards;  // with ZeRO
   std::vector<Tensor> batch_statistics;  // root of the tree
-  int leaves = 0;                        // the number of virtual ranks that had samples
-  double loss = 0;                       // virtual ranks' sums, added left to right in binary64, / count
+  // With ZeRO, if the state was digested: the digests of the chunks of the optimizer's state.
+  std::vector<BucketChunks> state_chunks;
+  int leaves = 0;   // the number of virtual ranks that had samples
+  double loss = 0;  // virtual ranks' sums, added left to right in binary64, / count
   int64_t count = 0, correct = 0, samples = 0;
   Digest batch;                  // digest of the virtual ranks' batches, in order
   std::optional<Digest> state;   // digest of the state before the step, if every member computed it

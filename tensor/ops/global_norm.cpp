@@ -71,45 +71,32 @@ Tensor sums_of_segments(std::span<const Tensor> tensors) {
   return partial.to(Device{});
 }
 
-double square_sum_of(std::span<const Tensor> tensors) {
-  const Tensor partial = sums_of_segments(tensors);
+double added(std::span<const double> sums) {
   double sum = 0.0;
-  for (const double p : partial.span<double>()) sum += p;
+  for (const double s : sums) sum += s;
   return sum;
 }
 
-std::vector<double> norms_of(std::span<const Tensor> tensors, const std::vector<int64_t>& counts) {
-  const auto all = static_cast<int64_t>(tensors.size());
-  int64_t counted = 0;
-  for (const int64_t count : counts) {
-    check(count > 0, "[norms] counts must be positive, got {}", count);
-    counted += count;
-  }
-  check(counts.empty() || counted == all, "[norms] counts add up to {}, but there are {} tensors", counted, all);
+std::vector<double> segment_sums_of(std::span<const Tensor> tensors) {
   const Tensor partial = sums_of_segments(tensors);
-  const double* at = partial.data<double>();
-  const std::vector<int64_t> runs = counts.empty() ? std::vector<int64_t>(tensors.size(), 1) : counts;
-  std::vector<double> found;
-  auto tensor = tensors.begin();
-  for (const int64_t count : runs) {
-    double sum = 0.0;
-    for (const auto end = tensor + count; tensor != end; ++tensor)
-      for (int64_t s = segments_of(tensor->numel()); s > 0; --s) sum += *at++;
-    found.push_back(std::sqrt(sum));
-  }
-  return found;
+  const std::span<const double> sums = partial.span<double>();
+  return {sums.begin(), sums.end()};
 }
 
+double square_sum_of(std::span<const Tensor> tensors) {
+  const Tensor partial = sums_of_segments(tensors);
+  return added(partial.span<double>());
+}
+
+const Op kSegmentSums("segment_sums(tensors) -> sums", segment_sums_of);
 const Op kSquareSum("square_sum(tensors) -> sum", square_sum_of);
-const Op kNorms("norms(tensors, counts) -> norms", norms_of);
 
 }  // namespace
 
+std::vector<double> segment_sums(std::span<const Tensor> tensors) { return kSegmentSums(tensors); }
 double square_sum(std::span<const Tensor> tensors) { return kSquareSum(tensors); }
 double global_norm(std::span<const Tensor> tensors) { return std::sqrt(square_sum(tensors)); }
-std::vector<double> norms(std::span<const Tensor> tensors, const std::vector<int64_t>& counts) {
-  return kNorms(tensors, counts);
-}
+double global_norm(std::span<const double> segment_sums) { return std::sqrt(added(segment_sums)); }
 
 }  // namespace elinvar
 #endif

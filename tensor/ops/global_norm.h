@@ -22,10 +22,11 @@ template <class B>
 void square_sums(GpuStream<B>&, std::span<const SquareSumsArgs>);
 
 // Tensors must be float32 or float64 and on one device.
-double square_sum(std::span<const Tensor> tensors);
-double global_norm(std::span<const Tensor> tensors);  // its square root
-// Returns the global_norm of each tensor alone or, with `counts`, of each run of so many; runs are not empty, and have
-// all tensors.
-std::vector<double> norms(std::span<const Tensor> tensors, const std::vector<int64_t>& counts = {});
+std::vector<double> segment_sums(std::span<const Tensor> tensors);  // of all segments, in order
+double square_sum(std::span<const Tensor> tensors);                 // the segments' sums added
+double global_norm(std::span<const Tensor> tensors);                // its square root
+
+// Returns the norm of tensors from their segment_sums(), which may come from several processes (tensor/slice.h).
+double global_norm(std::span<const double> segment_sums);
 
 }  // namespace elinvar

@@ -52,11 +52,20 @@ TEST(Generations, ARecordIsCreatedOnce) {
   EXPECT_TRUE(store.create(g));
   EXPECT_FALSE(store.create(g));
   g.number = 12;
+  g.sharding = {.zero = 1, .keepers = {.ids = {4}, .copies = 2}, .holders = {.ids = {2, 3}, .copies = 2}};
   EXPECT_TRUE(store.create(g));
   const Generation read = *store.newest();
   EXPECT_EQ(to_json(read), to_json(g));
+  EXPECT_EQ(read.sharding, g.sharding);
   EXPECT_EQ(read.share(0, 7), (std::vector<Interval>{{0, 1}, {3, 4}}));
   EXPECT_EQ(read.share(0, 8), (std::vector<Interval>{{0, 2}}));
+}
+
+TEST(Generations, ARecordSaysWhereTheOptimizersStateIs) {
+  Generation g{.number = 1, .members = {}, .reason = ""};
+  EXPECT_EQ(generation_from(to_json(g)).sharding, std::nullopt);
+  g.sharding = {.zero = 2, .keepers = {.ids = {1, 4}, .copies = 3}, .holders = {.ids = {1, 2}}, .whole = true};
+  EXPECT_EQ(generation_from(to_json(g)).sharding, g.sharding);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ TEST(Checkpoint, EveryDamageIsSeenAndThePreviousOneUsed) {
       [](const fs::path& p) { fs::remove(p / "manifest.json"); },
       [](const fs::path& p) { fs::resize_file(p / "manifest.json", 40); },
       [](const fs::path& p) { replace_file(p / "manifest.json", "{}"); },
-      [](const fs::path& p) { replace_file(p / "manifest.json", R"({"format":2})"); },
+      [](const fs::path& p) { replace_file(p / "manifest.json", R"({"format":3})"); },
       [](const fs::path& p) {
         fs::remove_all(p);
         fs::copy(p.parent_path() / "step-1", p);

@@ -84,6 +84,19 @@ TEST(Audit, StatesAreComparedBeforeGradients) {
   EXPECT_EQ(judged(Stage::replay, {again, other}).what, What::undecided);
 }
 
+// With ZeRO two workers have the parameters of a third, or of one of the two.
+TEST(Audit, StatesThatDependOnEachOtherHaveNoMajority) {
+  const AuditClaims one{.states = {d(1)}, .leaves = {d(5)}, .sums = {}},
+      other{.states = {d(2)}, .leaves = {d(6)}, .sums = {}};
+  const Evidence states = about(Stage::trial, {one, other, one});
+  EXPECT_EQ(judge(states).workers, std::vector<int>{2});
+  const Verdict verdict = judge(states, /*independent=*/false);
+  EXPECT_EQ(verdict.what, What::replay);
+  EXPECT_EQ(verdict.workers, (std::vector<int>{1, 2, 3}));
+  const Evidence gradients = about(Stage::trial, {leaves({d(1)}), leaves({d(2)}), leaves({d(1)})});
+  EXPECT_EQ(judge(gradients, /*independent=*/false).workers, std::vector<int>{2});
+}
+
 TEST(Audit, ASumIsJudgedByWhatWasAddedUp) {
   const auto sums = [](std::vector<SumClaim> claims) {
     return AuditClaims{.states = {}, .leaves = {d(1)}, .sums = std::move(claims)};
@@ -150,6 +163,20 @@ TEST(Audit, EveryGradientSumAndWorkerHasItsTurn) {
   const AuditRoles alone = audit_roles(options, generation_of(1, 3), 5, 3, 1);
   EXPECT_EQ(alone.auditor, alone.owner);
   EXPECT_EQ(alone.bucket, -1);
+}
+
+// With ZeRO the record says who adds up a bucket of gradients; nobody checks its own sums.
+TEST(Audit, ASumIsNotCheckedByItsOwner) {
+  const AuditOptions options{.every = 1, .seed = 7};
+  Generation g = generation_of(4, 6);
+  g.sharding = Sharding{.keepers = {.ids = {1, 2, 3}, .copies = 2}};
+  const auto keepers = keepers_of(g.sharding->keepers, 5);
+  for (int64_t step = 0; step < 100; ++step) {
+    const AuditRoles roles = audit_roles(options, g, step, 6, /*buckets=*/7, /*shards=*/5);
+    const bool sharded = roles.bucket < 5;
+    EXPECT_EQ(roles.adder, sharded ? keepers[static_cast<size_t>(roles.bucket)][0] - 1 : roles.bucket % 4);
+    EXPECT_NE(roles.checker, roles.adder);
+  }
 }
 
 TEST(Audit, ADigestCoversAllOfAGradientThatCounts) {
@@ -237,6 +264,19 @@ TEST(ElasticAudit, LastingFaultsAreFoundOrTheRunEnds) {
 TEST(ElasticAudit, FlipsAreCaughtWithAdaptiveScaling) {
   const AuditsHappened happened =
       expect_audits_hold({.faults = 1, .adaptive = true, .flips = 2, .lasting_faults = true});
+  EXPECT_GT(happened.caught, 300);
+}
+
+// With ZeRO only the keepers of a bucket use its sum, but all members compare it if it is audited.
+TEST(ElasticAudit, EachFlipIsCaughtWithShardedState) {
+  const AuditsHappened happened = expect_audits_hold({.faults = 0, .flips = 1, .zero = 1});
+  EXPECT_GT(happened.flips, 300);
+  EXPECT_EQ(happened.caught, happened.flips);
+  EXPECT_EQ(happened.undecided, 0);
+}
+
+TEST(ElasticAudit, FlipsAreCaughtInRandomSchedulesWithShardedState) {
+  const AuditsHappened happened = expect_audits_hold({.faults = 1, .flips = 3, .zero = 1});
   EXPECT_GT(happened.caught, 300);
 }
 

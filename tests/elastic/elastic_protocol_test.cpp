@@ -25,8 +25,9 @@ Schedule schedule_of(uint64_t seed) {
 struct Happened {
   int64_t schedules = 0, batch_changes = 0, opened = 0, interrupted = 0, killed_beside = 0, lost_open = 0, stopped = 0;
   int64_t in_group = 0, new_groups = 0, shrunk_groups = 0, kept_groups = 0, not_formed = 0, aborted_groups = 0;
+  int64_t moved = 0, asked = 0, state_lost = 0;
 };
-Happened expect_random_schedules_hold(bool adaptive, bool gpus = false) {
+Happened expect_random_schedules_hold(bool adaptive, bool gpus = false, int zero = 0, int copies = 2) {
   CpuStream alone(1);
   const StreamScope scope(alone);
   const int64_t only = test::from_environment("ELINVAR_SCHEDULE", -1);
@@ -37,6 +38,9 @@ Happened expect_random_schedules_hold(bool adaptive, bool gpus = false) {
   for (int64_t seed = std::max<int64_t>(only, 0); seed < count && failures < 3; ++seed) {
     Schedule schedule = schedule_of(static_cast<uint64_t>(seed));
     schedule.adaptive = adaptive;
+    schedule.zero = zero;
+    schedule.copies = copies;
+    schedule.sums = zero > 0 && seed % 2 == 0;
     if (gpus) {
       schedule.gpus = seed % 4 == 0 ? 85 : 100;
       schedule.audit_every = seed % 3 == 0 ? 4 : 0;
@@ -58,6 +62,9 @@ Happened expect_random_schedules_hold(bool adaptive, bool gpus = false) {
     happened.kept_groups += result.kept_groups;
     happened.not_formed += result.not_formed;
     happened.aborted_groups += result.aborted_groups;
+    happened.moved += result.moved;
+    happened.asked += result.asked;
+    happened.state_lost += result.state_lost;
     if (result.violation.empty() && only < 0) continue;
     failures += !result.violation.empty();
     std::string log;
@@ -97,6 +104,59 @@ TEST(ElasticProtocol, RandomSchedulesOfGpusGoThroughGroups) {
   EXPECT_GT(happened.kept_groups, happened.schedules / 50);
   EXPECT_GT(happened.not_formed, happened.schedules / 20);
   EXPECT_GT(happened.aborted_groups, happened.schedules / 20);
+}
+
+// With ZeRO each worker keeps a part of the optimizer's state, which it may lose.
+Happened expect_sharded_schedules_hold(int copies, bool adaptive = false, int zero = 1) {
+  return expect_random_schedules_hold(adaptive, /*gpus=*/false, zero, copies);
+}
+
+TEST(ElasticProtocol, RandomSchedulesWithShardedStateEndAsTheUndisturbedRun) {
+  const Happened happened = expect_sharded_schedules_hold(/*copies=*/2);
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.moved, happened.schedules);
+  EXPECT_GT(happened.asked, happened.schedules / 50);
+  EXPECT_GT(happened.state_lost, 0);
+}
+
+TEST(ElasticProtocol, RandomSchedulesWithOneCopyOfTheStateEndAsTheUndisturbedRun) {
+  const Happened happened = expect_sharded_schedules_hold(/*copies=*/1);
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.state_lost, happened.schedules / 20);
+}
+
+TEST(ElasticProtocol, RandomSchedulesWithShardedStateAndAdaptiveScalingAgreeOnEveryBatch) {
+  const Happened happened = expect_sharded_schedules_hold(/*copies=*/2, /*adaptive=*/true);
+  if (happened.schedules < 100) return;
+  EXPECT_GE(happened.batch_changes, happened.schedules / 20);
+  EXPECT_GT(happened.moved, happened.schedules);
+}
+
+TEST(ElasticProtocol, RandomSchedulesWithOneCopyOfTheStateAndAdaptiveScalingAgreeOnEveryBatch) {
+  const Happened happened = expect_sharded_schedules_hold(/*copies=*/1, /*adaptive=*/true);
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.state_lost, happened.schedules / 20);
+}
+
+// From the second stage on no worker keeps rank gradients: an interrupted step is computed again.
+TEST(ElasticProtocol, RandomSchedulesWithoutWholeGradientsEndAsTheUndisturbedRun) {
+  const Happened happened = expect_sharded_schedules_hold(/*copies=*/2, /*adaptive=*/false, /*zero=*/2);
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.opened, happened.schedules);
+  EXPECT_GT(happened.interrupted, happened.killed_beside / 2);
+  EXPECT_GT(happened.lost_open, happened.schedules / 100);
+  EXPECT_GT(happened.moved, happened.schedules);
+}
+
+TEST(ElasticProtocol, RandomSchedulesWithoutWholeGradientsAndWithOneCopyEndAsTheUndisturbedRun) {
+  const Happened happened = expect_sharded_schedules_hold(/*copies=*/1, /*adaptive=*/false, /*zero=*/2);
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.state_lost, happened.schedules / 20);
+}
+
+TEST(ElasticProtocol, RandomSchedulesWithoutWholeGradientsAndWithAdaptiveScalingAgreeOnEveryBatch) {
+  const Happened happened = expect_sharded_schedules_hold(/*copies=*/2, /*adaptive=*/true, /*zero=*/2);
+  EXPECT_GE(happened.batch_changes, happened.schedules / 20);
 }
 
 // No worker is a member then, and one takes over all the same.

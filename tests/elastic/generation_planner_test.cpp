@@ -51,7 +51,7 @@ TEST(GenerationPlanner, TheFirstNeedsWorkersThatSeeTheRunDirectory) {
   p.job.add(3, State::ready);
   EXPECT_EQ(p.planner.start(1), "too few workers see the run directory");
   p.job.state.workers.erase(3);
-  p.planner.wait_for_starters(20);
+  p.planner.wait_for_starters(2, 20);
   EXPECT_FALSE(p.planner.start(49));
   EXPECT_FALSE(p.job.state.ending);
   EXPECT_FALSE(p.planner.start(50));
@@ -193,6 +193,102 @@ TEST(GenerationPlanner, AStopWaitsForATrial) {
     EXPECT_EQ(p.newest().checkpoint, !doubted);
     EXPECT_EQ(p.newest().trial.has_value(), doubted);
   }
+}
+
+const CoordinatorOptions kZero{.steps = 100, .zero = CoordinatorOptions::Zero{.copies = 2}, .plan = {.vranks = 8}};
+
+// Members 1, 2 and 3 of generation 1, which keep five buckets of the optimizer's state.
+struct ShardedPlanner : Planner {
+  ShardedPlanner() : Planner(kZero) {
+    job.run({1, 2, 3});
+    job.state.current->sharding = Sharding{.keepers = kept, .holders = kept};
+    for (auto& [peer, w] : job.state.workers) {
+      w.about.shards = 5;
+      w.completed = 1;
+    }
+  }
+  const BucketDeal kept{.ids = {1, 2, 3}, .copies = 2};
+};
+
+TEST(GenerationPlanner, TheFirstMembersHaveAllOfTheState) {
+  Planner p(kZero);
+  p.job.add(8, State::ready).id = 0;
+  p.job.add(5, State::ready).id = 0;
+  EXPECT_FALSE(p.planner.start(31));
+  ASSERT_TRUE(p.newest().sharding);
+  EXPECT_EQ(
+      *p.newest().sharding,
+      (Sharding{
+          .zero = 1, .keepers = {.ids = {1, 2}, .copies = 2}, .holders = {.ids = {1, 2}, .copies = 1}, .whole = true}));
+  Planner without;
+  without.job.add(8, State::ready).id = 0;
+  EXPECT_FALSE(without.planner.start(31));
+  EXPECT_FALSE(without.newest().sharding);
+}
+
+TEST(GenerationPlanner, ThePresentKeepersHoldTheStateOfAPlannedGeneration) {
+  ShardedPlanner p;
+  p.job.state.workers.at(2).draining = true;
+  p.job.add(7, State::ready);
+  EXPECT_FALSE(p.planner.propose(1));
+  ASSERT_EQ(p.job.world.created.size(), 1u);
+  EXPECT_EQ(p.newest().ids(), (std::vector<int>{1, 2, 3, 7}));
+  EXPECT_EQ(p.newest().sharding->keepers, (BucketDeal{.ids = {1, 3, 7}, .copies = 2})) << "2 is about to leave";
+  EXPECT_EQ(p.newest().sharding->holders, p.kept);
+  EXPECT_FALSE(p.newest().sharding->whole);
+}
+
+TEST(GenerationPlanner, AMemberThatLeavesWithAllOthersKeepsItsState) {
+  ShardedPlanner p;
+  for (auto& [peer, w] : p.job.state.workers) w.draining = true;
+  EXPECT_FALSE(p.planner.propose(1));
+  EXPECT_TRUE(p.newest().stop);
+  EXPECT_EQ(p.newest().sharding->keepers, p.kept);
+}
+
+// Before that the present keepers may lack the state that they are to keep.
+TEST(GenerationPlanner, AChangeWaitsForTheFirstStepOfTheGeneration) {
+  ShardedPlanner p;
+  p.job.state.current->first_step = 1;
+  p.planner.ask_checkpoint();
+  EXPECT_FALSE(p.planner.propose(1));
+  EXPECT_TRUE(p.job.world.created.empty());
+  p.job.state.workers.at(2).completed = 2;
+  EXPECT_FALSE(p.planner.propose(1));
+  EXPECT_EQ(p.job.world.created.size(), 1u);
+}
+
+TEST(GenerationPlanner, ARecoverySaysWhoHoldsTheState) {
+  const BucketDeal held{.ids = {1, 2, 4}, .copies = 2};
+  for (const bool whole : {false, true}) {
+    ShardedPlanner p;
+    for (auto& [peer, w] : p.job.state.workers) w.fenced = messages::Fenced{.loaded = true};
+    p.job.state.workers.erase(3);
+    Recovery recovery{.step = 6, .members = {1, 2}, .completed = {{1, 6}, {2, 6}}};
+    recovery.sharding = {.holders = held, .whole = whole};
+    if (whole) recovery.restored = {2};
+    EXPECT_FALSE(p.planner.recover(recovery, {}, "lost worker 3", 1));
+    ASSERT_TRUE(p.newest().sharding);
+    EXPECT_EQ(p.newest().sharding->keepers, (BucketDeal{.ids = {1, 2}, .copies = 2}));
+    EXPECT_EQ(p.newest().sharding->whole, whole);
+    if (whole) EXPECT_EQ(p.newest().sharding->holders.ids, std::vector<int>{2});
+    else EXPECT_EQ(p.newest().sharding->holders, held);
+  }
+}
+
+TEST(GenerationPlanner, StateIsLostIfNoMemberHasSomeBucket) {
+  ShardedPlanner p;
+  Recovery recovery{.step = 6, .members = {1, 2}};
+  recovery.sharding.holders = p.kept;
+  EXPECT_FALSE(p.planner.lost_state(recovery)) << "each bucket has two keepers";
+  recovery.members = {1};
+  EXPECT_TRUE(p.planner.lost_state(recovery));
+  recovery.sharding.whole = true;
+  EXPECT_TRUE(p.planner.lost_state(recovery)) << "nobody has restored it";
+  recovery.restored = {1};
+  EXPECT_FALSE(p.planner.lost_state(recovery));
+  Planner without;
+  EXPECT_FALSE(without.planner.lost_state({.step = 6, .members = {}}));
 }
 
 }  // namespace

@@ -18,9 +18,10 @@ struct Transfers : MemberParts {
     return {.peer = 7, .endpoint = "learner", .part = 1, .parts = 2, .attempt = 3, .copies = copies};
   }
   GradientLayout layout{/*bucket_elements=*/3};  // two buckets
+  OptimizerShards shards{position, layout};
   FactsOutbox facts{/*report_every=*/1, position, outbox};
   ScalingProgress scaling{ScalingOptions{}};
-  StateTransfers transfers{position, layout, outbox, facts, scaling};
+  StateTransfers transfers{position, layout, outbox, facts, scaling, shards};
 };
 
 TEST(StateTransfers, APartIsGivenAtItsBoundaryAndOnce) {

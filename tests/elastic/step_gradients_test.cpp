@@ -70,6 +70,58 @@ TEST(StepGradients, OnlyTheLastOneIsOpened) {
   EXPECT_FALSE(alone.gradients.opens(1)) << "no other member waits for it";
 }
 
+// Returns the number of messages that a rank gradient takes: one for each bucket that another member owns.
+int contributions(const StepParts& at) {
+  int others = 0;
+  for (int b = 0; b < at.layout.shards(); ++b) others += at.shards.keepers(b)[0] != at.position.index;
+  return others + (at.position.index != 1);  // member 1 owns the batch statistics, which are bucket 5
+}
+
+TEST(StepGradients, OfTheSecondStageOfZeroAreEachContributedAtOnce) {
+  StepParts at(2, 1, /*zero=*/2);
+  at.layout.learn(gradient_of(0));
+  EXPECT_TRUE(at.gradients.opens(2)) << "although it is not the last one";
+  const RankGradient first = gradient_of(2);
+  at.gradients.open(0, 2, 1, first.batch_statistics);
+  for (const int t : {1, 0}) at.gradients.put(t, first.gradients[static_cast<size_t>(t)]);
+  EXPECT_EQ(at.sent(), Sent(static_cast<size_t>(contributions(at)), "contribution>1"));
+  at.gradients.close(0, 2, {.facts = first.facts}, 1);
+  EXPECT_EQ(at.gradients.todo(), (std::vector<int>{3}));
+  at.gradients.add(0, 3, gradient_of(3), 1);
+  EXPECT_EQ(at.sent(), Sent(static_cast<size_t>(contributions(at)), "contribution>1")) << "one that came whole";
+  at.gradients.contribute({});
+  EXPECT_EQ(at.sent(), Sent{}) << "the part waits for the sums that the member keeps";
+  EXPECT_EQ(at.reduction.reduce(), StepReduction::Progress::waiting);
+}
+
+TEST(StepGradients, OfTheSecondStageOfZeroAreAllDroppedAtAFence) {
+  StepParts at(2, 1, /*zero=*/2);
+  at.layout.learn(gradient_of(0));
+  at.gradients.add(0, 2, gradient_of(2), 1);
+  const RankGradient open = gradient_of(3);
+  at.gradients.open(0, 3, 1, open.batch_statistics);
+  at.gradients.put(1, open.gradients[1]);
+  at.sent();
+  at.position.promised = 2;
+  at.reduction.fence();
+  at.gradients.fence();
+  EXPECT_FALSE(at.gradients.has_open());
+  EXPECT_TRUE(at.gradients.todo().empty()) << "nothing is computed before the next generation";
+  EXPECT_FALSE(at.gradients.opens(3));
+  at.gradients.put(0, open.gradients[0]);
+  at.gradients.add(0, 2, gradient_of(2), 1);
+  at.position.generation->number = 2;  // it has begun before the interrupted one ends
+  at.gradients.put(0, open.gradients[0]);
+  at.gradients.close(0, 3, {.facts = open.facts}, 1);
+  EXPECT_EQ(at.sent(), Sent{});
+  EXPECT_EQ(at.gradients.todo(), (std::vector<int>{2, 3}));
+  at.gradients.open(0, 3, 1, open.batch_statistics);
+  for (const int t : {0, 1}) at.gradients.put(t, open.gradients[static_cast<size_t>(t)]);
+  at.gradients.close(0, 3, {.facts = open.facts}, 1);
+  EXPECT_EQ(at.sent(), Sent(static_cast<size_t>(contributions(at)), "contribution>1"));
+  EXPECT_EQ(at.gradients.todo(), (std::vector<int>{2}));
+}
+
 TEST(StepGradients, AMemberAloneMovesThemToTheCpuOnce) {
   StepParts alone(1, 0), two(2, 0);
   EXPECT_TRUE(alone.gradients.stay_on_device());

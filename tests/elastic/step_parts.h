@@ -13,15 +13,24 @@ inline RankGradient gradient_of(int vrank) {
 }
 
 struct StepParts : MemberParts {
-  explicit StepParts(int members = 2, int index = 0) : MemberParts(members, index), vranks(2 * members) {}
+  // With ZeRO (a stage `zero` above 0) every bucket has one element, and all members have the whole state.
+  explicit StepParts(int members = 2, int index = 0, int zero = 0)
+      : MemberParts(members, index),
+        vranks(2 * members),
+        layout(/*bucket_elements=*/3, zero > 0 ? std::optional(ShardOptions{.parameters = {{3}, {2}}}) : std::nullopt) {
+    if (zero == 0) return;
+    const BucketDeal all{.ids = position.generation->ids(), .copies = 1};
+    position.generation->sharding = Sharding{.zero = zero, .keepers = all, .holders = all, .whole = true};
+  }
   int vranks;
-  GradientLayout layout{/*bucket_elements=*/3};
+  GradientLayout layout;
+  OptimizerShards shards{position, layout};
   CatchingUp catching_up{position, outbox};
   ScalingProgress scaling{ScalingOptions{}};
   ExchangeInbox inbox{position, catching_up, outbox};
   StepAudit audit{{}, vranks, position, outbox};
   MemberGroups groups{false, position, outbox};
-  StepReduction reduction{{.vranks = vranks}, position, layout, inbox, audit, groups};
+  StepReduction reduction{{.vranks = vranks}, position, layout, inbox, audit, groups, shards};
   StepGradients gradients{
       {.vranks = vranks, .checkpoint_every = 4, .state_digest_every = 3}, position, scaling, layout, audit, reduction};
 };

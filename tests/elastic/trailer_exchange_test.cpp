@@ -53,6 +53,33 @@ TEST(TrailerExchange, DifferentStatesAreAContradictionAndDifferentGroupsAreNone)
   EXPECT_NE(at.trailer.trailer()->contradiction.find("member 2 has"), std::string::npos);
 }
 
+messages::StateChunks chunks_of(int bucket, const std::string& digests) {
+  return {.bucket = bucket, .chunks = blob_of(digests)};
+}
+
+// With ZeRO several members keep a bucket's state, and each owner has the facts of its sums.
+TEST(TrailerExchange, ShardsArePutInOrderAndReplicasAreCompared) {
+  for (const bool differ : {false, true}) {
+    First at;
+    messages::TrailerPart first = part(0), second = part(1), third = part(2);
+    first.sums = {{.bucket = 2}};
+    second.sums = {{.bucket = 0}, {.bucket = 3}};
+    third.sums = {{.bucket = 1}};
+    first.chunks = {chunks_of(1, "one"), chunks_of(2, "two")};
+    second.chunks = {chunks_of(0, "zero"), chunks_of(2, differ ? "other" : "two")};
+    third.chunks = {chunks_of(0, "zero"), chunks_of(1, "one")};
+    at.trailer.contribute(first, {}, at.send);
+    EXPECT_EQ(at.trailer.receive(third, at.send), "");
+    EXPECT_EQ(at.trailer.receive(second, at.send), "");
+    const messages::Trailer& trailer = *at.trailer.trailer();
+    ASSERT_EQ(trailer.sums.size(), 4u);
+    for (int b = 0; b < 4; ++b) EXPECT_EQ(trailer.sums[static_cast<size_t>(b)].bucket, b);
+    ASSERT_EQ(trailer.chunks.size(), 3u) << "one of each bucket";
+    for (int b = 0; b < 3; ++b) EXPECT_EQ(trailer.chunks[static_cast<size_t>(b)].bucket, b);
+    EXPECT_EQ(trailer.contradiction, differ ? "the keepers of bucket 2 have different states of the optimizer" : "");
+  }
+}
+
 TEST(TrailerExchange, OtherMembersWaitForTheTrailer) {
   TrailerExchange second(3, 3, 1);
   std::vector<int> to;

@@ -103,6 +103,21 @@ TEST_F(Examples, AnElasticJobStopsAndResumes) {
   EXPECT_NE(other.err.find("data.fields changed from 4 to 5"), std::string::npos) << other.err;
 }
 
+// The state of the program's own optimiser cannot be sharded; that of another optimiser can, for the program's network.
+TEST_F(Examples, AnOptimizerOfItsOwnIsNotSharded) {
+  const std::vector<std::string> sharded = {"--workers", "2", "--min-workers", "2", "--arrangement", "zero=1"};
+  const Ended own = wait(start("own", sharded), "own");
+  EXPECT_EQ(own.code, 2);
+  EXPECT_NE(own.err.find("optimizer.kind = 'heavy_ball' is a kind that the program registers"), std::string::npos)
+      << own.err;
+  EXPECT_FALSE(fs::exists(folder_ / "own"));
+  std::vector<std::string> more = {"--set", "optimizer.kind=adamw"};
+  train("one", more);
+  more.insert(more.end(), sharded.begin(), sharded.end());
+  train("two", more);
+  EXPECT_EQ(ledger("two"), ledger("one"));
+}
+
 TEST_F(Examples, WorkersWithOtherSettingsOrAnotherProgramAreRefused) {
   const pid_t job = start("run", {"--steps", "1000000"});
   reach("run", 10);

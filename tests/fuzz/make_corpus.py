@@ -215,6 +215,17 @@ def hostile():
     write("merges", "far", b'{"a":16777215}\0')
 
 
+def sliced_checkpoint():
+    """A checkpoint of format 2. Its checksums are wrong, which readers find after they have read the header."""
+    header = json.dumps({"__metadata__": {"whole_shapes": '{"w":[2,2]}'},
+                         "step": {"dtype": "I64", "shape": [], "data_offsets": [0, 8]},
+                         "w[0:4]": {"dtype": "F32", "shape": [4], "data_offsets": [8, 24]}}).encode()
+    part = struct.pack("<Q", len(header)) + header + bytes(24)
+    manifest = {"format": 2, "numerics_version": 1, "step": 1, "state": "0" * 32,
+                "parts": [{"file": "state.safetensors", "bytes": len(part), "digest": "0" * 32}]}
+    write("checkpoint", "slices", json.dumps(manifest).encode() + b"\0" + part)
+
+
 def of_a_run(run):
     """Writes files of a run, cut to a few lines each."""
     def head(name, lines):
@@ -249,4 +260,5 @@ if __name__ == "__main__":
     configurations()
     messages()
     hostile()
+    sliced_checkpoint()
     of_a_run(pathlib.Path(sys.argv[1]))

@@ -46,6 +46,10 @@ const FuzzTarget kCheckpoint("checkpoint", [](std::string_view bytes) {
   fuzz_file("checkpoints/step-1/state.safetensors", bytes);
   const CheckpointStore store(manifest.parent_path().parent_path());
   (void)store.manifest_digest(1);
+  try {
+    store.open(1).verify_state();
+  } catch (const Failure&) {
+  }
   (void)store.read(1);
 });
 

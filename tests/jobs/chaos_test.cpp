@@ -24,8 +24,13 @@ TEST(Chaos, TheSpecificationIsParsed) {
   const Chaos chaos = parse_chaos(
       "kill:worker=1,step=17;stall:worker=0,step=5,seconds=3;kill:coordinator,step=2;kill:step=9,all;"
       "drain:step=3,worker=4;join:step=8;drop:worker=2,step=4;flip:worker=3,step=6,bit=33;"
-      "flip:what=optimizer,worker=3,step=6,bit=1;random:rate=0.05,seed=7");
-  ASSERT_EQ(chaos.faults.size(), 9u);
+      "flip:what=optimizer,worker=3,step=6,bit=1;kill:at=update,worker=2,step=3;random:rate=0.05,seed=7");
+  ASSERT_EQ(chaos.faults.size(), 10u);
+  EXPECT_EQ(chaos.faults[9].at, Fault::Point::update);
+  for (size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(chaos.faults[i].at.has_value(), i == 9);
+    EXPECT_EQ(by_worker(chaos.faults[i]), i >= 6) << i;
+  }
   EXPECT_EQ(chaos.faults[7].flips, Fault::Flips::gradient);
   EXPECT_EQ(chaos.faults[8].flips, Fault::Flips::optimizer);
   EXPECT_EQ(chaos.faults[6].what, Fault::What::drop);
@@ -77,6 +82,23 @@ TEST(Chaos, AMessageIsLostOnlyWhereItsReductionIsMadeForTheFirstTime) {
   EXPECT_FALSE(next.drops(2, true, 5, "result"));
 }
 
+TEST(Chaos, AWorkerDiesOnceAtThePointThatIsNamed) {
+  WorkerFaults faults(
+      parse_chaos("kill:worker=2,step=6,at=sum;kill:worker=0,step=7,at=trailer;kill:worker=2,step=6").faults);
+  EXPECT_FALSE(faults.dies(Fault::Point::sum, 1, true, 5));
+  EXPECT_FALSE(faults.dies(Fault::Point::sum, 2, false, 4));
+  EXPECT_FALSE(faults.dies(Fault::Point::part, 2, false, 5));
+  EXPECT_TRUE(faults.dies(Fault::Point::sum, 2, false, 5));
+  EXPECT_FALSE(faults.dies(Fault::Point::sum, 2, false, 5));
+  WorkerFaults next = faults, committed = faults;
+  EXPECT_FALSE(faults.dies(Fault::Point::trailer, 1, false, 6));
+  EXPECT_TRUE(faults.dies(Fault::Point::trailer, 1, true, 6));
+  next.interrupted(6);  // the step is repeated
+  EXPECT_FALSE(next.dies(Fault::Point::trailer, 2, true, 6));
+  committed.interrupted(7);  // the others have it
+  EXPECT_FALSE(committed.dies(Fault::Point::trailer, 2, true, 6));
+}
+
 TEST(Chaos, ErrorsNameWhatIsWrongAndWhatWasExpected) {
   const auto error = [](const std::string& text) { return message_of<UsageError>([&] { parse_chaos(text); }); };
   EXPECT_EQ(error("kil:worker=1"),
@@ -95,6 +117,14 @@ TEST(Chaos, ErrorsNameWhatIsWrongAndWhatWasExpected) {
   EXPECT_EQ(error("flip:worker=1,step=2,bit=3,what=leave"),
             "[chaos] 'flip:worker=1,step=2,bit=3,what=leave': expected what to be one of leaf, input, reduced, "
             "parameter, optimizer, got 'leave'; did you mean 'leaf'?");
+  EXPECT_EQ(
+      error("kill:worker=1,step=2,at=values"),
+      "[chaos] 'kill:worker=1,step=2,at=values': expected at to be one of forward, contribute, sum, part, trailer, "
+      "update, value, got 'values'; did you mean 'value'?");
+  EXPECT_EQ(error("kill:all,step=2,at=sum"), "[chaos] 'kill:all,step=2,at=sum': kill has no 'at=sum'; valid are step");
+  EXPECT_EQ(error("stall:worker=1,step=2,seconds=1,at=sum"),
+            "[chaos] 'stall:worker=1,step=2,seconds=1,at=sum': stall has no 'at=sum'; valid are worker, step, "
+            "seconds");
   EXPECT_EQ(error("join:step=2,stp=3"), "[chaos] 'join:step=2,stp=3': join has no 'stp=3'; did you mean 'step'?");
   EXPECT_EQ(error("join:step=2,step=3"), "[chaos] 'join:step=2,step=3': join has no 'step=3'; did you mean 'step'?");
   EXPECT_EQ(error("stall:all,step=1,seconds=1"),

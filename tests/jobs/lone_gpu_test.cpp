@@ -103,6 +103,7 @@ Steps steps_on(Device device, bool keeps, bool crowded = false) {
     const Reduced reduced = member.reduction().take_reduced();
     TensorsDigest gradient = digest_in_order(reduced.gradients, reduced.batch_statistics);
     const Update update = training.update(step, reduced);
+    training.finish_update(step);
     const StepFacts facts = facts_of(reduced, std::move(gradient), step, c.ledger_options(), c.run.virtual_ranks);
     result.facts.push_back(fmt::format("{} {} {} {}", write_fields(facts).dump(), facts.digests, update.gradient_norm,
                                        digest(training.setup.state()).hex()));

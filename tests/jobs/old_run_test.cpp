@@ -42,6 +42,13 @@ TEST_F(OldRun, GoesOnAndEndsAsTheEarlierProgramWouldHaveEndedIt) {
     EXPECT_EQ(read_file(folder_ / "run" / file), read_file(folder_ / "whole" / file)) << file;
 }
 
+TEST_F(OldRun, GoesOnWithTheOptimizersStateSharded) {
+  const test::Ended resumed =
+      train("run", {"--resume", "--workers", "2", "--min-workers", "2", "--arrangement", "zero=1", "--copies", "1"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.last_line().find(kDigest), std::string::npos) << resumed.last_line();
+}
+
 TEST_F(OldRun, IsReadByReproAndAsAResultThatIsReplayed) {
   const test::Ended digest = wait(spawn_program("repro", {"digest", folder_ / "run"}, "digest"), "digest");
   EXPECT_EQ(digest.code, 0) << digest.err;

@@ -21,7 +21,7 @@ image_size = {}
 {}
 [optimizer]
 lr = 0.05
-
+{}
 [[model.layer]]
 kind = "conv2d"
 out = {}
@@ -36,7 +36,7 @@ kind = "global_avg_pool"
 kind = "linear"
 )",
                      job.steps, job.batch_size, job.virtual_ranks, job.checkpoint_every, job.state_digest_every,
-                     job.run, job.samples, job.image_size, job.data, job.channels);
+                     job.run, job.samples, job.image_size, job.data, job.optimizer, job.channels);
 }
 
 }  // namespace elinvar::test

@@ -10,7 +10,7 @@ struct SmallJob {
   int64_t steps = 600, batch_size = 12, virtual_ranks = 5;
   int64_t checkpoint_every = 100, state_digest_every = 7;
   int64_t samples = 51, image_size = 8, channels = 6;
-  std::string run = {}, data = {};  // more lines for these tables
+  std::string run = {}, data = {}, optimizer = {};  // more lines for these tables
 };
 
 std::string text_of(const SmallJob& job);  // its configuration file

@@ -36,7 +36,8 @@ void TinyJob::SetUp() {
                                      .image_size = 4,
                                      .channels = 4,
                                      .run = "log_every = 100\n" + run_,
-                                     .data = "threads = 0\n"}));
+                                     .data = "threads = 0\n",
+                                     .optimizer = optimizer_}));
   const Ended whole = wait(start("whole"), "whole");
   ASSERT_EQ(whole.code, 0) << whole.err;
   undisturbed_ = ledger("whole");

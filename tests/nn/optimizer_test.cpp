@@ -48,22 +48,6 @@ struct Reference {
   int t;  // counted from 1
 };
 
-TEST(Norms, AreOfRunsOfAllTensors) {
-  std::vector<Tensor> tensors;
-  for (uint64_t i = 0; i < 6; ++i) tensors.push_back(random({static_cast<int64_t>(1 + 3000 * i)}, 40 + i, DType::f32));
-  const std::span<const Tensor> all = tensors;
-  EXPECT_EQ(norms(all, {1, 3, 2}),
-            (std::vector<double>{global_norm(all.first(1)), global_norm(all.subspan(1, 3)), global_norm(all.last(2))}));
-  EXPECT_TRUE(norms({}).empty());
-  const auto error_of = [&](const std::vector<int64_t>& counts) {
-    return test::message_of<UsageError>([&] { norms(all, counts); });
-  };
-  EXPECT_EQ(error_of({1, 3}), "[norms] counts add up to 4, but there are 6 tensors");
-  EXPECT_EQ(error_of({1, 3, 3}), "[norms] counts add up to 7, but there are 6 tensors");
-  EXPECT_EQ(error_of({6, 0}), "[norms] counts must be positive, got 0");
-  EXPECT_EQ(error_of({7, -1}), "[norms] counts must be positive, got -1");
-}
-
 double norm(const std::vector<double>& x) {
   double sum = 0.0;
   for (double e : x) sum += e * e;
@@ -342,7 +326,7 @@ TEST(GlobalNorm, FollowsTheRule) {
   const Tensor tensors[] = {x, y};
   EXPECT_EQ(square_sum(tensors), total + ((g * g + g * g) + g * g));
   EXPECT_EQ(global_norm(tensors), std::sqrt(square_sum(tensors)));
-  EXPECT_EQ(global_norm({}), 0.0);
+  EXPECT_EQ(global_norm(std::span<const Tensor>()), 0.0);
 }
 
 TEST(Clip, ScalesOnlyWhatIsLonger) {

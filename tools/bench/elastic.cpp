@@ -10,6 +10,7 @@
 #include "tensor/base/check.h"
 #include "tensor/base/threads.h"
 #include "tools/bench/elastic_job.h"
+#include "tools/bench/job_configs.h"
 #include "tools/bench/job_files.h"
 #include "tools/peak/timing.h"
 
@@ -24,37 +25,15 @@ constexpr int kDeaths = 20;          // at least; fewer for GPT-2, whose steps a
 constexpr int kLongSteps = 12;       // steps that overhead is measured over, at least
 constexpr double kLongSeconds = 15;  // seconds that overhead is measured over, at least
 
-struct Sizes {
-  int batch, vranks, width;  // width of an image or a text
-};
+// A network, and more options of `train run`.
+struct Case {
+  std::string network;
+  std::vector<std::string> options;
 
-std::string config_of(const std::string& network, const Sizes& sizes, const std::string& folder, int checkpoint_every) {
-  std::string text = fmt::format(
-      "[run]\nsteps = 1000000\nbatch_size = {}\nvirtual_ranks = {}\nstate_digest_every = 0\ncheckpoint_every = {}\n"
-      "keep = 1\n[model]\nkind = \"{}\"\n",
-      sizes.batch, sizes.vranks, checkpoint_every, network);
-  if (network == "gpt2") {
-    write_text(folder + "/text", 50257, 200000);
-    return text + fmt::format(
-                      "[data]\nkind = \"text\"\npath = \"{}/text\"\ntokens = \"character\"\ncontext = {}\n"
-                      "[optimizer]\nkind = \"adamw\"\nlr = 1e-4\n",
-                      folder, sizes.width);
+  std::string title() const {
+    return options.empty() ? network : fmt::format("{} {}", network, fmt::join(options, " "));
   }
-  return text + fmt::format(
-                    "[data]\nkind = \"synthetic\"\nsize = 1024\nclasses = {}\nimage_size = {}\n"
-                    "[optimizer]\nkind = \"sgd\"\nlr = 1e-3\n",
-                    network == "resnet50" ? 1000 : 10, sizes.width);
-}
-
-Sizes short_steps(const std::string& network) {
-  return {.batch = 4, .vranks = 4, .width = network == "resnet20" ? 32 : network == "resnet50" ? 64 : 16};
-}
-
-Sizes usual_steps(const std::string& network) {
-  if (network == "resnet20") return {.batch = 128, .vranks = 2, .width = 32};
-  if (network == "resnet50") return {.batch = 8, .vranks = 2, .width = 224};
-  return {.batch = 4, .vranks = 2, .width = 256};
-}
+};
 
 double most(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
 double ms(double seconds) { return rounded(1e3 * seconds); }
@@ -100,9 +79,10 @@ double step_after(ElasticJob& job, double time, size_t n) {
   return job.steps()[first + n - 1].time;
 }
 
-void run_join(const std::string& name, int repeat, Report& report) {
+void run_join(const Case& of, int repeat, Report& report) {
+  const std::string& name = of.network;
   const Folder folder;
-  ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, 0), 1, 1, /*pinned=*/true);
+  ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, 0), 1, 1, /*pinned=*/true, of.options);
   std::vector<double> waits, copy_waits, longest, slower, joins, leaves, leave_steps, leave_waits, undisturbed;
   job.await_steps(kSettle);
   for (int i = 0; i < repeat; ++i) {
@@ -140,15 +120,15 @@ void run_join(const std::string& name, int repeat, Report& report) {
     leave_steps.push_back((left - asked) / together);
     leave_waits.push_back(excess(job, asked, step_after(job, left, 2), std::max(alone, together)).longest);
   }
-  report.add(name + " join, others wait", median(waits), 0, 0, 0, "",
+  report.add(of.title() + " join, others wait", median(waits), 0, 0, 0, "",
              {{"most_ms", ms(most(waits))},
               {"copy_waits_ms", ms(median(copy_waits))},
               {"longest_step_ms", ms(median(longest))},  // excess over the usual step
               {"longest_before_ms", ms(median(undisturbed))},
               {"slower_percent", rounded(median(slower))},
               {"step_ms", ms(job.step_seconds(kSettle))}});
-  report.add(name + " join, until it takes part", median(joins), 0, 0, 0, "", {{"most_ms", ms(most(joins))}});
-  report.add(name + " leave, until it is gone", median(leaves), 0, 0, 0, "",
+  report.add(of.title() + " join, until it takes part", median(joins), 0, 0, 0, "", {{"most_ms", ms(most(joins))}});
+  report.add(of.title() + " leave, until it is gone", median(leaves), 0, 0, 0, "",
              {{"most_ms", ms(most(leaves))},
               {"steps", rounded(median(leave_steps))},
               {"others_wait_ms", ms(median(leave_waits))}});
@@ -160,9 +140,10 @@ struct Losses {
   double step_seconds = 0;
 };
 
-Losses lose_workers(const std::string& name, int times, int signal) {
+Losses lose_workers(const Case& of, int times, int signal) {
+  const std::string& name = of.network;
   const Folder folder;
-  ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, 0), 2, 1, /*pinned=*/true);
+  ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, 0), 2, 1, /*pinned=*/true, of.options);
   Losses losses;
   std::map<int, int> cores;  // core of each worker
   for (const ElasticJob::Worker& worker : job.workers()) cores[worker.id] = static_cast<int>(cores.size());
@@ -193,30 +174,32 @@ Losses lose_workers(const std::string& name, int times, int signal) {
   return losses;
 }
 
-void run_death(const std::string& name, int repeat, Report& report) {
+void run_death(const Case& of, int repeat, Report& report) {
+  const std::string& name = of.network;
   const int deaths = name == "gpt2" ? repeat : std::max(repeat, kDeaths);
-  Losses losses = lose_workers(name, deaths, SIGKILL);
+  Losses losses = lose_workers(of, deaths, SIGKILL);
   std::vector<double>& again = losses.again;
   std::sort(again.begin(), again.end());
   const size_t p99 =
       std::min(again.size() - 1, static_cast<size_t>(std::ceil(0.99 * static_cast<double>(again.size()))) - 1);
-  report.add(name + " kill -9, until others go on", median(again), 0, 0, 0, "",
+  report.add(of.title() + " kill -9, until others go on", median(again), 0, 0, 0, "",
              {{"p99_ms", ms(again[p99])}, {"deaths", deaths}});
-  report.add(name + " kill -9, until the step is done", median(losses.step), 0, 0, 0, "",
+  report.add(of.title() + " kill -9, until the step is done", median(losses.step), 0, 0, 0, "",
              {{"most_ms", ms(most(losses.step))}, {"step_ms", ms(losses.step_seconds)}});
 }
 
-void run_hang(const std::string& name, int repeat, Report& report) {
-  const Losses losses = lose_workers(name, repeat, SIGSTOP);
-  report.add(name + " kill -STOP, until others go on", median(losses.again), 0, 0, 0, "",
+void run_hang(const Case& of, int repeat, Report& report) {
+  const Losses losses = lose_workers(of, repeat, SIGSTOP);
+  report.add(of.title() + " kill -STOP, until others go on", median(losses.again), 0, 0, 0, "",
              {{"most_ms", ms(most(losses.again))}});
 }
 
-void run_checkpoint(const std::string& name, int repeat, Report& report) {
+void run_checkpoint(const Case& of, int repeat, Report& report) {
+  const std::string& name = of.network;
   const Folder folder;
   const int every = name == "resnet20" ? 40 : 10;
   ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, every), 1, usable_threads(),
-                 /*pinned=*/false);
+                 /*pinned=*/false, of.options);
   std::vector<double> waits, copies, longer, lost, written;
   double megabytes = 0;
   size_t at = 0;
@@ -242,7 +225,7 @@ void run_checkpoint(const std::string& name, int repeat, Report& report) {
       if (file.path().extension() == ".safetensors")
         megabytes = std::max(megabytes, 1e-6 * static_cast<double>(file.file_size(replaced)));
   }
-  report.add(name + " checkpoint, the loop waits", median(waits), 0, 0, 0, "",
+  report.add(of.title() + " checkpoint, the loop waits", median(waits), 0, 0, 0, "",
              {{"most_ms", ms(most(waits))},
               {"copy_ms", ms(median(copies))},
               {"longer_ms", ms(median(longer))},
@@ -252,9 +235,10 @@ void run_checkpoint(const std::string& name, int repeat, Report& report) {
               {"step_ms", ms(job.step_seconds(static_cast<size_t>(every) - 2))}});
 }
 
-void run_restart(const std::string& name, int repeat, Report& report) {
+void run_restart(const Case& of, int repeat, Report& report) {
+  const std::string& name = of.network;
   const Folder folder;
-  ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, 0), 1, 1, /*pinned=*/true);
+  ElasticJob job(folder.path, config_of(name, short_steps(name), folder.path, 0), 1, 1, /*pinned=*/true, of.options);
   std::vector<double> restarts;
   for (int i = 0; i < repeat; ++i) {
     job.await_steps(kSettle);
@@ -267,13 +251,15 @@ void run_restart(const std::string& name, int repeat, Report& report) {
     job.resume();
     restarts.push_back(step_after(job, ended, 1) - asked - usual);
   }
-  report.add(name + " stop, checkpoint, restart", median(restarts), 0, 0, 0, "", {{"most_ms", ms(most(restarts))}});
+  report.add(of.title() + " stop, checkpoint, restart", median(restarts), 0, 0, 0, "",
+             {{"most_ms", ms(most(restarts))}});
 }
 
-void overhead(const std::string& name, const Sizes& sizes, int repeat, Report& report) {
+void overhead(const Case& of, const Sizes& sizes, int repeat, Report& report) {
+  const std::string& name = of.network;
   for (const int workers : {1, 2}) {
     const Folder folder;
-    ElasticJob job(folder.path, config_of(name, sizes, folder.path, 0), workers, 1, /*pinned=*/true);
+    ElasticJob job(folder.path, config_of(name, sizes, folder.path, 0), workers, 1, /*pinned=*/true, of.options);
     std::vector<pid_t> pids;
     for (const ElasticJob::Worker& worker : job.workers()) pids.push_back(worker.pid);
     job.await_steps(2);
@@ -302,22 +288,23 @@ void overhead(const std::string& name, const Sizes& sizes, int repeat, Report& r
                         {"threads_ms", ms((control - control_before) / count)},
                         {"work_ms", ms((work - work_before) / count)}};
     if (workers > 1) more["reduce_percent"] = rounded(100 * median(reduce) / step);
-    report.add(fmt::format("{}, batch {}, of {} worker{}", name, sizes.batch, workers, workers > 1 ? "s" : ""), step, 0,
-               0, 0, "", more);
+    report.add(fmt::format("{}, batch {}, of {} worker{}", of.title(), sizes.batch, workers, workers > 1 ? "s" : ""),
+               step, 0, 0, 0, "", more);
   }
 }
 
-void run_overhead(const std::string& name, int repeat, Report& report) {
+void run_overhead(const Case& of, int repeat, Report& report) {
+  const std::string& name = of.network;
   Sizes sizes = usual_steps(name);
-  overhead(name, sizes, repeat, report);
+  overhead(of, sizes, repeat, report);
   if (name != "resnet20") return;
   sizes.batch = 32;  // steps take about a tenth of a second
-  overhead(name, sizes, repeat, report);
+  overhead(of, sizes, repeat, report);
 }
 
 struct Section {
   std::string name;
-  void (*run)(const std::string&, int, Report&);
+  void (*run)(const Case&, int, Report&);
 };
 const std::vector<Section>& sections() {
   static const std::vector<Section> all{{"join", run_join},       {"death", run_death},
@@ -334,11 +321,10 @@ std::vector<std::string> elastic_sections() {
   return names;
 }
 
-std::vector<std::string> elastic_networks() { return {"resnet20", "resnet50", "gpt2"}; }
-
-void run_elastic(const std::string& section, const std::string& network, int repeat, Report& report) {
+void run_elastic(const std::string& section, const std::string& network, const std::vector<std::string>& options,
+                 int repeat, Report& report) {
   for (const Section& s : sections())
-    if (s.name == section) s.run(network, repeat, report);
+    if (s.name == section) s.run({network, options}, repeat, report);
 }
 
 }  // namespace elinvar::bench

@@ -29,8 +29,9 @@
 namespace elinvar::bench {
 
 std::vector<std::string> elastic_sections();
-std::vector<std::string> elastic_networks();
 
-void run_elastic(const std::string& section, const std::string& network, int repeat, Report& report);
+// `network` is one of job_networks() (tools/bench/job_configs.h); `options` are more options of `train run`.
+void run_elastic(const std::string& section, const std::string& network, const std::vector<std::string>& options,
+                 int repeat, Report& report);
 
 }  // namespace elinvar::bench

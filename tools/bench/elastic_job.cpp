@@ -250,6 +250,13 @@ double ElasticJob::step_seconds(size_t last) const {
   return seconds.empty() ? 0 : median(seconds);
 }
 
+int64_t ElasticJob::parameters() const {
+  const std::string text = output();
+  const size_t end = text.find(" parameters, "), begin = text.rfind(' ', end == 0 ? 0 : end - 1);
+  if (end == std::string::npos || begin == std::string::npos) fail("the job does not tell its parameters:\n{}", text);
+  return std::stoll(text.substr(begin + 1, end - begin - 1));
+}
+
 std::vector<ElasticJob::Worker> ElasticJob::workers() {
   const fs::path out = folder_ / "status.json";
   std::error_code ignored;

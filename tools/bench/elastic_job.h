@@ -61,6 +61,7 @@ class ElasticJob {
   // Waits for the first event from index `from` on with this name for which `fits` holds. Returns its index.
   size_t await_event(const std::string& name, size_t from, const std::function<bool(const nlohmann::json&)>& fits = {});
   double step_seconds(size_t last) const;  // median of the last ones
+  int64_t parameters() const;              // of its network, as it says when it begins
 
   struct Worker {
     int id;

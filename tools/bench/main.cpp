@@ -11,12 +11,14 @@
 #include "tensor/isa.h"
 #include "tensor/numerics.h"
 #include "tensor/stream.h"
+#include "tools/bench/arrangements.h"
 #include "tools/bench/audit.h"
 #include "tools/bench/data.h"
 #include "tools/bench/decode.h"
 #include "tools/bench/elastic.h"
 #include "tools/bench/gpu.h"
 #include "tools/bench/growth.h"
+#include "tools/bench/job_configs.h"
 #include "tools/bench/ledger.h"
 #include "tools/bench/models.h"
 #include "tools/bench/ops.h"
@@ -31,14 +33,20 @@ namespace {
 
 struct Options {
   int threads = usable_threads();
-  std::string isa = "auto", device = "cpu", json, filter, path;
+  std::string isa = "auto", device = "cpu", json, filter, path, arrangement;
   std::vector<std::string> names, networks;
-  int repeat = 5, warm_up = 2;
+  int repeat = 5, warm_up = 2, workers = 2, copies = 2;
   int64_t batch = 0;
   bool recompute = false;
   Precision precision = Precision::portable;
   std::vector<int> shards;
 };
+
+// The options of `train run` for the jobs of `bench elastic`.
+std::vector<std::string> options_of(const Options& o) {
+  if (o.arrangement.empty()) return {};
+  return {"--arrangement", o.arrangement, "--copies", std::to_string(o.copies)};
+}
 
 int finish(const Options& o, const bench::Report& report) {
   check(report.rows().size() > 0, "bench ops: no case has '{}' in its name", o.filter);
@@ -91,8 +99,16 @@ int run(int argc, char** argv) {
   elastic->add_option("sections", o.names, "join, death, checkpoint, restart, overhead (default: all)")
       ->check(CLI::IsMember(bench::elastic_sections()).description(""));
   elastic->add_option("--network", o.networks, "only with the state of this: resnet20, resnet50, gpt2")
-      ->check(CLI::IsMember(bench::elastic_networks()).description(""))
+      ->check(CLI::IsMember(bench::job_networks()).description(""))
       ->allow_extra_args(false);
+  elastic->add_option("--arrangement", o.arrangement, "as of `train run`, zero=1 for example");
+  elastic->add_option("--copies", o.copies, "as of `train run`")->capture_default_str()->check(CLI::Range(1, 1024));
+  auto* arrangements = app.add_subcommand("arrangements", "what a sharded optimizer state costs and saves (ZeRO)");
+  arrangements->add_option("networks", o.networks, "resnet20, resnet50, gpt2 (default: gpt2)")
+      ->check(CLI::IsMember(bench::job_networks()).description(""));
+  arrangements->add_option("--workers", o.workers, "workers of one thread each")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 16));
   auto* audit = app.add_subcommand("audit", "what it costs that every so many updates are audited");
   audit->add_option("cases", o.names, "the networks (default: all)")->check(CLI::IsMember(bench::model_names()));
   auto* data = app.add_subcommand("data", "reading, decoding and augmenting images, and waiting for them");
@@ -165,9 +181,12 @@ int run(int argc, char** argv) {
     for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
       bench::run_ledger(name, o.warm_up, o.repeat, report);
   if (elastic->parsed())
-    for (const std::string& network : o.networks.empty() ? bench::elastic_networks() : o.networks)
+    for (const std::string& network : o.networks.empty() ? bench::job_networks() : o.networks)
       for (const std::string& section : o.names.empty() ? bench::elastic_sections() : o.names)
-        bench::run_elastic(section, network, o.repeat, report);
+        bench::run_elastic(section, network, options_of(o), o.repeat, report);
+  if (arrangements->parsed())
+    for (const std::string& network : o.networks.empty() ? std::vector<std::string>{"gpt2"} : o.networks)
+      bench::run_arrangements(network, o.workers, o.repeat, report);
   if (data->parsed())
     for (const std::string& name : o.names.empty() ? bench::data_names() : o.names)
       bench::run_data(name, o.path, o.threads, o.repeat, report);

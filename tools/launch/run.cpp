@@ -17,12 +17,13 @@ struct RunOptions {
   JobOptions job;
   DeviceOptions device;
   int64_t steps = 0;
-  std::string numerics;
+  std::string numerics, arrangement;
 };
 
 int start(RunOptions& o) {
   outlive_readers();
   o.device.apply();
+  read_arrangement(o.arrangement, o.job.arrangement);
   (void)parse_device(o.device.device);  // reports errors before anything starts
   if (!o.numerics.empty()) o.job.overrides.push_back("run.numerics=\"" + o.numerics + "\"");
   if (o.steps > 0) {
@@ -59,6 +60,14 @@ void add_shared_options(CLI::App& app, RunOptions& o) {
   app.add_option("--workers", job.workers, "worker processes to start here (default 1); 0: others will join")
       ->check(CLI::Range(0, 1024).description(""));
   app.add_option("--min-workers", job.min_workers, "with fewer the job holds until others join (default 1)")
+      ->check(CLI::Range(1, 1024).description(""));
+  app.add_option("--arrangement", o.arrangement,
+                 "how state is divided among workers: zero=1 shards the optimizer's state, zero=2 gradients too "
+                 "(elastic/ARRANGEMENT.md); no bit of the result depends on it");
+  app.add_option(
+         "--copies", job.arrangement.copies,
+         "with zero=1 or 2, the number of workers that keep each part of the optimizer's state: while one of them "
+         "lives it is not lost (default 2)")
       ->check(CLI::Range(1, 1024).description(""));
   app.add_option("--hold", job.hold,
                  "where all workers are silent, or none has come yet: seconds to wait for one of them before the run "

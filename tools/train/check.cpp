@@ -1,16 +1,21 @@
 // `check`: says what a run of a configuration would do, and refuses what the run would refuse, before anything starts.
 #include <CLI/CLI.hpp>
+#include <unistd.h>
+
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 
+#include "elastic/step/arrangement.h"
 #include "elastic/step/assignment.h"
 #include "tensor/allocator.h"
 #include "tensor/base/check.h"
 #include "tensor/heap.h"
 #include "tools/cli/device_options.h"
 #include "tools/train/commands.h"
+#include "tools/training/memory_forecast.h"
 #include "tools/training/progress.h"
 #include "tools/training/training.h"
 
@@ -21,6 +26,8 @@ struct CheckOptions {
   std::string config;
   std::vector<std::string> overrides;
   int workers = 1;
+  std::string arrangement;
+  int copies = Arrangement().copies;
   DeviceOptions device;
 };
 
@@ -28,14 +35,16 @@ std::string memory_text(double bytes) {
   return bytes >= 0x1p30 ? fmt::format("{:.1f} GiB", bytes * 0x1p-30) : fmt::format("{:.1f} MiB", bytes * 0x1p-20);
 }
 
-// Prints which virtual ranks each worker computes if all are equally fast.
-void print_workers(const Training& training, int workers) {
+// Prints which virtual ranks each worker computes if all are equally fast. Returns their numbers.
+std::vector<int> print_workers(const Training& training, int workers) {
   const int vranks = training.config().run.virtual_ranks;
+  std::vector<int> counts;
   const auto shares = assign(vranks, std::vector<double>(static_cast<size_t>(workers), 1.0));
   for (int w = 0; w < workers; ++w) {
     const std::string name = fmt::format("worker {}", w + 1);
     const std::vector<Interval>& share = shares[static_cast<size_t>(w)];
     int64_t samples = 0;
+    counts.push_back(total(share));
     for (const Interval& interval : share)
       for (int v = interval.begin; v < interval.end; ++v) samples += training.loader.samples(0, v);
     if (share.empty()) {
@@ -47,12 +56,39 @@ void print_workers(const Training& training, int workers) {
                first.size() > 1 ? fmt::format("{} to {}", first.begin, first.end - 1) : fmt::format("{}", first.begin),
                vranks, samples);
   }
+  return counts;
+}
+
+// Prints what each worker needs; workers that need the same are one line.
+void print_memory(const std::vector<MemoryForecast>& workers) {
+  for (size_t first = 0, next = 0; first < workers.size(); first = next) {
+    const MemoryForecast& w = workers[first];
+    while (next < workers.size() &&
+           memory_text(static_cast<double>(workers[next].peak)) == memory_text(static_cast<double>(w.peak)))
+      ++next;
+    const auto text = [](int64_t bytes) { return memory_text(static_cast<double>(bytes)); };
+    fmt::print("memory       {} on {}: {} of parameters, {} of the optimizer's state, {} for checkpoints, and a step\n",
+               text(w.peak),
+               next - first == 1 ? fmt::format("worker {}", first + 1)
+                                 : fmt::format("each of workers {} to {}", first + 1, next),
+               text(w.parameters), text(w.optimizer), text(w.snapshot));
+  }
+}
+
+int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0, resident = 0;
+  statm >> pages >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
 }
 
 int check_run(const CheckOptions& command) {
+  const int64_t process = resident_bytes();
   const Config config = read_config(command.config, command.overrides);
   const Device device = parse_device(command.device.device);
-  Training training(config, device);
+  Arrangement arrangement{.copies = command.copies};
+  read_arrangement(command.arrangement, arrangement);
+  Training training(config, device, arrangement.zero > 0);
   const TrainingSetup& setup = training.setup;
   const RunConfig& run = setup.config.run;
   const int64_t samples = setup.data->size(), per_epoch = training.loader.steps_per_epoch();
@@ -70,22 +106,27 @@ int check_run(const CheckOptions& command) {
                run.batch_max);
   if (run.batch_size > samples)
     fmt::print("             run.batch_size is more than the {} samples: each step takes all of them\n", samples);
-  print_workers(training, command.workers);
+  const std::vector<int> virtual_ranks = print_workers(training, command.workers);
 
-  double state = 0;
-  for (const auto& [name, tensor] : setup.state()) state += static_cast<double>(tensor.bytes());
-  fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(state),
+  int64_t held = 0;
+  for (const auto& [name, tensor] : setup.state()) held += tensor.bytes();
+  const int64_t parameters = setup.network->parameters.count() * static_cast<int64_t>(sizeof(float));
+  MemoryNeeds needs{.parameters = shapes_of(setup.network->parameters), .process = process};
+  if (setup.sliced) needs.slots = static_cast<int>(setup.sliced->slot_names().size());
+  else needs.slots = static_cast<int>(setup.optimizer->state().size() / setup.network->parameters.list.size());
+  needs.other_state = held - parameters - (setup.sliced ? 0 : needs.slots * parameters);
+  const int64_t state = parameters * (1 + needs.slots) + needs.other_state;
+  fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(static_cast<double>(state)),
              run.checkpoint_every > 0 ? fmt::format("every {} steps", run.checkpoint_every) : "at the end", run.keep);
   HostAllocator::instance().reset_peak();
   const auto began = std::chrono::steady_clock::now();
   const RankGradient gradient = training.rank_gradient(training.loader.batch(0, 0), 0, 0);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
-  if (device.kind == DeviceKind::cpu)
-    fmt::print(
-        "memory       {} for the state and one gradient, at their peak; a step keeps a few gradients more; this "
-        "machine has {}\n",
-        memory_text(static_cast<double>(HostAllocator::instance().stats().peak_in_use)),
-        memory_text(static_cast<double>(machine_memory())));
+  if (device.kind == DeviceKind::cpu) {
+    needs.rank_gradient = static_cast<int64_t>(HostAllocator::instance().stats().peak_in_use) - held;
+    print_memory(forecast_memory(needs, arrangement, virtual_ranks));
+    fmt::print("             this machine has {}\n", memory_text(static_cast<double>(machine_memory())));
+  }
   fmt::print("time         {:.3g} s for the first gradient of virtual rank 0 on {} thread{}; later ones are faster\n",
              seconds.count(), cpu_stream().threads(), cpu_stream().threads() == 1 ? "" : "s");
   const double loss = gradient.facts.loss_sum / static_cast<double>(gradient.facts.count);
@@ -105,6 +146,11 @@ Command add_check(CLI::App& train) {
       ->take_all()
       ->allow_extra_args(false);
   app->add_option("--workers", options->workers, "workers of the run")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->capture_default_str();
+  app->add_option("--arrangement", options->arrangement, "zero=1 or zero=2: sharded state, as in train run");
+  app->add_option("--copies", options->copies,
+                  "with zero=1 or 2, the number of workers that keep each part of the optimizer's state")
       ->check(CLI::Range(1, 1024).description(""))
       ->capture_default_str();
   options->device.add_to(*app);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "elastic/step/arrangement.h"
+
 namespace elinvar {
 
 struct TakeoverOptions;
@@ -43,6 +45,7 @@ struct JobOptions {
   int workers = 1;                             // the number that this process starts; 0: others join
   int min_workers = 1;                         // the job holds while it has fewer
   bool any_build = false;                      // joining workers need not prove that they compute the same bits
+  Arrangement arrangement = {};
   double hold = 600;  // seconds to wait for the first worker, and while all with the state are silent
   // The device on which each started worker computes.
   std::string device = "auto";

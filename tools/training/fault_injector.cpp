@@ -37,7 +37,7 @@ std::shared_ptr<const int> open_process(pid_t pid) {
 
 FaultInjector::FaultInjector(const Chaos& chaos, World world, int64_t recorded)
     : chaos_(chaos), world_(std::move(world)) {
-  std::erase_if(chaos_.faults, [&](const Fault& fault) { return fault.step - 1 <= recorded || by_worker(fault.what); });
+  std::erase_if(chaos_.faults, [&](const Fault& fault) { return fault.step - 1 <= recorded || by_worker(fault); });
   sender_ = start_thread("fault injector", [this](const std::stop_token& stop) { send_due_signals(stop); });
 }
 

@@ -215,6 +215,7 @@ void JobProcess::asked(const Message& m, const messages::Ask& ask) {
                       .directory = fs::absolute(path_).string(),
                       .chaos = command_.chaos,
                       .imported = imported(),
+                      .sharded = command_.arrangement.zero > 0,
                       .facts_at_once = !command_.chaos.empty() || command_.until.has_value(),
                       .hold = command_.hold,
                       .build = build_of(build()),
@@ -258,6 +259,8 @@ void JobProcess::open_directory() {
                                       {"min_workers", command_.min_workers},
                                       {"hold", command_.hold},
                                       {"any_build", command_.any_build},
+                                      {"zero", command_.arrangement.zero},
+                                      {"copies", command_.arrangement.copies},
                                       {"until", command_.until ? Json(*command_.until) : Json()},
                                       {"device", command_.device},
                                       {"threads", command_.threads},
@@ -298,17 +301,22 @@ void JobProcess::open(const WorkerInfo& about) {
   report_->begin(about, transport_->endpoint());
   if (about.images) keep_form(path_, *about.images);
   const int64_t first = directory_->start().step;
-  coordinator_.emplace(CoordinatorOptions{.run = run_,
-                                          .term = directory_->term().number(),
-                                          .endpoint = transport_->endpoint(),
-                                          .steps = about.steps,
-                                          .initial_workers = command_.workers,
-                                          .min_workers = command_.min_workers,
-                                          .plan = {.vranks = config_.run.virtual_ranks},
-                                          .scaling = scaling,
-                                          .stuck = patience_for(most_bytes(about)),
-                                          .hold = command_.hold},
-                       *this, first, records_, now());
+  coordinator_.emplace(
+      CoordinatorOptions{.run = run_,
+                         .term = directory_->term().number(),
+                         .endpoint = transport_->endpoint(),
+                         .steps = about.steps,
+                         .initial_workers = command_.workers,
+                         .min_workers = command_.min_workers,
+                         .zero = command_.arrangement.zero > 0
+                                     ? std::optional(CoordinatorOptions::Zero{.stage = command_.arrangement.zero,
+                                                                              .copies = command_.arrangement.copies})
+                                     : std::nullopt,
+                         .plan = {.vranks = config_.run.virtual_ranks},
+                         .scaling = scaling,
+                         .stuck = patience_for(most_bytes(about)),
+                         .hold = command_.hold},
+      *this, first, records_, now());
   if (!command_.chaos.empty())
     fault_injector_.emplace(
         chaos_,

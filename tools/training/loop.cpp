@@ -6,15 +6,26 @@
 namespace elinvar {
 namespace {
 
-// Updates the state and returns the step's report.
-StepReport update(Training& training, const Observer& observer, Session& session, const Reduced& reduced) {
+// Updates the state and fills in the step's report. Returns false if the step is over for this worker, which then
+// begins again.
+bool update(Training& training, const Observer& observer, Session& session, const Reduced& reduced,
+            StepReport& report) {
   const StepView& step = session.step();
-  const Update made = training.update(step.number, reduced);
-  StepReport report{.lr = made.lr, .gradient_norm = made.gradient_norm};
+  const auto gather = [&](std::vector<double> sums) { return session.gather_sums(sums, kSumsPerSegment); };
+  Update made;
+  try {
+    made = training.update(step.number, reduced, gather);
+  } catch (const Session::StepOver&) {
+    return false;
+  }
+  if (!session.exchange_values()) return false;
+  training.finish_update(step.number);
+  report.lr = made.lr;
+  report.gradient_norm = made.gradient_norm;
   if (training.adaptive()) report.position = training.loader.step_at(reduced.scaling_state.samples + reduced.samples);
   if (step.leads && observer.due(step.number + 1))
     session.show(observer.look(step.number + 1, training.cursor(step.number, reduced.scaling_state), reduced));
-  return report;
+  return true;
 }
 
 }  // namespace
@@ -43,7 +54,7 @@ void train(Training& training, const std::shared_ptr<const Dataset>& split, Sess
     if (reduced == nullptr) continue;  // a member is gone: go on with the step
 
     StepReport report;
-    if (!step.last) report = update(training, observer, session, *reduced);
+    if (!step.last && !update(training, observer, session, *reduced, report)) continue;
     if (scored) report.validation = validation.score(reduced->facts);
     if (step.leads) report.readers = training.loader.news();
     session.advance(report);

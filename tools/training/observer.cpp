@@ -57,7 +57,7 @@ void Observer::add_histograms(Summary& summary, const Reduced& reduced) const {
   const std::vector<Parameter>& parameters = training_.setup.network->parameters.list;
   for (const Parameter& p : parameters)
     summary.histogram("parameters/" + p.name, histogram_of(p.var.value().to(Device{}).to_contiguous().span<float>()));
-  for (size_t i = 0; i < parameters.size(); ++i)
+  for (size_t i = 0; i < reduced.gradients.size(); ++i)  // none with ZeRO, where no worker has them all
     summary.histogram("gradients/" + parameters[i].name,
                       histogram_of(reduced.gradients[i].to(Device{}).to_contiguous().span<float>()));
 }

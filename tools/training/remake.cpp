@@ -35,6 +35,7 @@ LedgerLine make_again(Training& training, Replay& replay, const RemakeCallbacks&
   line.gradient = digest_in_order(reduced.gradients, reduced.batch_statistics).digest;
   callbacks.at("update");
   line.lr = training.update(step, reduced).lr;
+  training.finish_update(step);
   callbacks.at("");
   replay.advance();
   return line;

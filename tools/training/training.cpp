@@ -93,8 +93,8 @@ int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
 
 }  // namespace
 
-Training::Training(const Config& given, Device device)
-    : setup(given, Split::train, device),
+Training::Training(const Config& given, Device device, bool sharded)
+    : setup(given, Split::train, device, sharded),
       loader(setup.data, loader_options(setup.config, *setup.data, device)),
       graphs_([](const std::string& notice) { say(stderr, "{}\n", notice); }) {
   const Config& c = config();
@@ -122,6 +122,10 @@ MemberOptions Training::member() const {
   member.checkpoint_every = config().run.checkpoint_every;
   member.state_digest_every = config().run.state_digest_every;
   member.scaling = scaling;
+  if (setup.sliced)
+    member.sharding = ShardOptions{.multiple = kChunkElements,
+                                   .parameters = shapes_of(setup.network->parameters),
+                                   .sums = setup.sliced->has_trust_ratio()};
   member.audit = {.every = config().run.audit_every, .seed = config().run.seed};
   return member;
 }
@@ -179,19 +183,30 @@ RankGradient Training::rank_gradient(const Batch& batch, int64_t step, int vrank
   return sink.take(std::move(facts));
 }
 
-Update Training::update(int64_t step, const Reduced& reduced) {
+Update Training::update(int64_t step, const Reduced& reduced, const GatherSums& gather) {
   const Activity activity("update");
-  const std::vector<Tensor> gradients = all_sent(reduced.gradients, setup.device);
-  const Clipping clipping = clip_by_global_norm(gradients, config().optimizer.clip_norm);
+  std::vector<Tensor> reduced_here = reduced.gradients;  // with ZeRO, those of the slices that this worker keeps
+  if (reduced.shards)
+    for (const GradientShards::Bucket& bucket : reduced.shards->kept)
+      reduced_here.insert(reduced_here.end(), bucket.gradients.begin(), bucket.gradients.end());
+  const std::vector<Tensor> gradients = all_sent(reduced_here, setup.device);
+  const double max_norm = config().optimizer.clip_norm;
+  const Clipping clipping = reduced.shards ? clip_by_global_norm(reduced.shards->squares, max_norm)
+                                           : clip_by_global_norm(gradients, max_norm);
   check_finite(step, reduced.loss, clipping.norm);
   // With an adaptive batch the schedule follows the number of samples seen.
   const int64_t scheduled = adaptive() ? loader.step_at(reduced.scaling_state.samples) : step;
   double lr = learning_rate(config().schedule, config().optimizer.lr, steps, scheduled);
   if (adaptive()) lr *= lr_factor(reduced.scaling_state, step, scaling);
-  setup.optimizer->step(setup.network->parameters, gradients, lr, step, clipping.scale);
+  Parameters& parameters = setup.network->parameters;
+  if (setup.sliced) setup.sliced->step(parameters, gradients, lr, step, clipping.scale, gather);
+  else setup.optimizer->step(parameters, gradients, lr, step, clipping.scale);
   update_running_statistics(statistics_, reduced.batch_statistics, reduced.leaves);
-  if (setup.average) follow(setup.average->parameters, setup.network->parameters, config().optimizer.ema_decay, step);
   return {lr, clipping.norm};
+}
+
+void Training::finish_update(int64_t step) {
+  if (setup.average) follow(setup.average->parameters, setup.network->parameters, config().optimizer.ema_decay, step);
 }
 
 }  // namespace elinvar

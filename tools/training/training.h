@@ -21,8 +21,8 @@ struct Update {
 class Training {
  public:
   // Opens the data and builds the network. Throws UsageError if settings do not fit the data, the network or the
-  // device.
-  Training(const Config& config, Device device);
+  // device. `sharded`: this process keeps a part of the optimiser's state (ZeRO).
+  Training(const Config& config, Device device, bool sharded = false);
 
   TrainingSetup setup;
   Loader loader;
@@ -39,8 +39,10 @@ class Training {
   // Returns the whole rank gradient, on the CPU.
   RankGradient rank_gradient(const Batch& batch, int64_t step, int vrank);
   // Updates the state in place. Requires that at least one gradient with samples was computed before. Throws Failure if
-  // the loss or the gradient is not finite (NUMERICS.md, rule 22).
-  Update update(int64_t step, const Reduced& reduced);
+  // the loss or the gradient is not finite (NUMERICS.md, rule 22). With ZeRO, `gather` completes sums over whole
+  // parameters (nn/update_rule.h), and the parameters that others update must come before finish_update().
+  Update update(int64_t step, const Reduced& reduced, const GatherSums& gather = {});
+  void finish_update(int64_t step);
 
  private:
   MicroBatchResult forward_backward(const Batch& batch, const Rng& rng, GradientSink& sink);

@@ -45,8 +45,8 @@ int kept_by(const OptimizerConfig& o) {
 
 // Refuses a job before allocation if the parameters, their average and the optimiser's state exceed the machine's
 // memory.
-void check_memory(const Config& config, const InputInfo& input) {
-  const int kept = kept_by(config.optimizer), average = config.optimizer.ema_decay > 0 ? 1 : 0;
+void check_memory(const Config& config, const InputInfo& input, bool sharded) {
+  const int kept = sharded ? 0 : kept_by(config.optimizer), average = config.optimizer.ema_decay > 0 ? 1 : 0;
   const OutlineScope no_values;
   const double one = static_cast<double>(build(config.model, input, 0)->parameters.count()) * sizeof(float);
   const double memory = static_cast<double>(machine_memory());
@@ -67,9 +67,9 @@ void print_notices(const Dataset& data) {
   for (const std::string& notice : data.take_notices()) say(stderr, "{}\n", notice);
 }
 
-TrainingSetup::TrainingSetup(const Config& given, Split split, Device place)
+TrainingSetup::TrainingSetup(const Config& given, Split split, Device place, bool sharded)
     : config(given), device(place), data(open_split(given, split, &config.data)) {
-  build_all(given);
+  build_all(given, sharded);
 }
 
 TrainingSetup::TrainingSetup(const Config& given, std::shared_ptr<const Dataset> opened, Device place)
@@ -77,12 +77,12 @@ TrainingSetup::TrainingSetup(const Config& given, std::shared_ptr<const Dataset>
   build_all(given);
 }
 
-void TrainingSetup::build_all(const Config& given) {
+void TrainingSetup::build_all(const Config& given, bool sharded) {
   if (config.exact()) precision = Precision::exact;
   if (config.fast() && fast_products(device).missing.empty())
     precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
-  check_memory(config, input);
+  check_memory(config, input, sharded);
   network = build(given.model, input, given.run.seed, &config.model);
   with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });
   network->parameters.move_to(device);
@@ -90,8 +90,10 @@ void TrainingSetup::build_all(const Config& given) {
     average = build(given.model, input, given.run.seed);
     average->parameters.move_to(device);
   }
-  optimizer = with_places(config.places,
-                          [&] { return make_optimizer(given.optimizer, network->parameters, &config.optimizer); });
+  with_places(config.places, [&] {
+    if (sharded) sliced = std::make_unique<SlicedOptimizer>(given.optimizer, network->parameters, std::vector<Slice>());
+    else optimizer = make_optimizer(given.optimizer, network->parameters, &config.optimizer);
+  });
 }
 
 StateDict TrainingSetup::state() const {
@@ -99,14 +101,15 @@ StateDict TrainingSetup::state() const {
   for (const auto& [name, tensor] : network->parameters.state()) all.emplace(std::string(kModel) + name, tensor);
   if (average)
     for (const auto& [name, tensor] : average->parameters.state()) all.emplace(std::string(kAverage) + name, tensor);
-  for (const auto& [name, tensor] : optimizer->state()) all.emplace(std::string(kOptimizer) + name, tensor);
+  if (optimizer)
+    for (const auto& [name, tensor] : optimizer->state()) all.emplace(std::string(kOptimizer) + name, tensor);
   return all;
 }
 
 void TrainingSetup::load(const StateDict& state) {
   network->parameters.load(part_of(state, kModel));
   if (average) average->parameters.load(part_of(state, kAverage));
-  optimizer->load(part_of(state, kOptimizer));
+  if (optimizer) optimizer->load(part_of(state, kOptimizer));
 }
 
 int64_t TrainingSetup::load_network(const std::filesystem::path& run_directory) {

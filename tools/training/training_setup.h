@@ -9,6 +9,7 @@
 #include "data/loader.h"
 #include "nn/network.h"
 #include "nn/optimizer.h"
+#include "nn/sliced_optimizer.h"
 #include "tensor/precision.h"
 #include "tools/config/config.h"
 
@@ -22,7 +23,8 @@ void print_notices(const Dataset& data);
 
 struct TrainingSetup {
   // Opens a split of the data and builds the network. Fills in the default settings of registered kinds in `config`.
-  explicit TrainingSetup(const Config& config, Split split = Split::train, Device device = {});
+  // With `sharded` (ZeRO) there is a sliced optimiser that keeps nothing yet.
+  explicit TrainingSetup(const Config& config, Split split = Split::train, Device device = {}, bool sharded = false);
   // Takes data that are open already.
   TrainingSetup(const Config& config, std::shared_ptr<const Dataset> data, Device device);
 
@@ -31,12 +33,14 @@ struct TrainingSetup {
   Precision precision = Precision::portable;  // precision of products: the configured one if the device has it
   std::shared_ptr<const Dataset> data;
   std::unique_ptr<Network> network;
-  std::unique_ptr<Network> average;  // the average of the network's weights; null without optimizer.ema_decay
-  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<Network> average;         // the average of the network's weights; null without optimizer.ema_decay
+  std::unique_ptr<Optimizer> optimizer;     // null if sharded
+  std::unique_ptr<SlicedOptimizer> sliced;  // null if not
 
-  // Returns views of the state: "model.<parameter or buffer>", "average.<the same>" and "optimizer.<parameter>.<name>".
+  // Returns views of the state: "model.<parameter or buffer>", "average.<the same>" and, unless it is sharded,
+  // "optimizer.<parameter>.<name>".
   StateDict state() const;
-  void load(const StateDict& state);
+  void load(const StateDict& state);  // of the optimiser only if it is not sharded
   // Returns the network that validation uses: the average if there is one.
   const Network& best() const { return average ? *average : *network; }
   // Loads the weights of best() from the newest good checkpoint of a run into the network, and returns the checkpoint's
@@ -46,7 +50,7 @@ struct TrainingSetup {
   int64_t rank_samples() const;  // the largest number of samples that a virtual rank has in a step
 
  private:
-  void build_all(const Config& given);
+  void build_all(const Config& given, bool sharded = false);
 };
 
 // Returns the configuration that a run was started with. A relative path in it is made absolute if it leads somewhere

@@ -31,6 +31,7 @@
 #include "tools/training/profile_report.h"
 #include "tools/training/program.h"
 #include "tools/training/remake.h"
+#include "tools/training/sharded_state.h"
 
 namespace elinvar {
 namespace {
@@ -159,7 +160,8 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   std::vector<std::string> overrides = about_job.overrides;
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
   std::optional<Profiler> profiler;  // outlives all threads that it may watch
-  Training training(parse_config(about_job.text, about_job.file, overrides), parse_device(command.device));
+  Training training(parse_config(about_job.text, about_job.file, overrides), parse_device(command.device),
+                    about_job.sharded);
   TrainingSetup& setup = training.setup;
   const Config& config = training.config();
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
@@ -231,19 +233,29 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
       .group_patience = std::chrono::duration<double>(config.run.group_timeout),
       .take_over = [&](int64_t term) { start_coordinator(command, (*directory)(), term); },
       .watch = {.hold = std::max(about_job.hold, kLeastHold), .arrival = static_cast<int>(about_job.arrival)}};
+  ShardedState shards(setup);
   Session session(options, std::move(owned),
                   {.view = [&] { return setup.state(); },
                    .restore = [&](int64_t step) -> std::optional<ScalingState> {
                      const fs::path path = (*directory)();
                      if (step == 0 && !imported) {
-                       setup.load(TrainingSetup(setup.config).state());
+                       setup.load(TrainingSetup(setup.config, Split::train, {}, about_job.sharded).state());
+                       if (about_job.sharded) shards.restored(std::nullopt);
                        return ScalingState{};
                      }
                      if (path.empty()) return std::nullopt;
+                     if (about_job.sharded) {
+                       CheckpointReader checkpoint = CheckpointStore(path / "checkpoints").open(step);
+                       const StateDict whole = checkpoint.read_except("optimizer.");
+                       setup.load(whole);
+                       shards.restored(std::move(checkpoint));
+                       return scaling_state_of(whole);
+                     }
                      const Checkpoint checkpoint = CheckpointStore(path / "checkpoints").read(step);
                      setup.load(checkpoint.state);
                      return scaling_state_of(checkpoint.state);
-                   }});
+                   },
+                   .shards = about_job.sharded ? std::optional(shards.access()) : std::nullopt});
   if (!command.profile.empty()) {
     const auto save = [&](const nlohmann::ordered_json& trace, int worker) {
       const fs::path seen = (*directory)();

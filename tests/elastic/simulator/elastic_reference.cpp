@@ -7,6 +7,7 @@
 
 #include "tensor/reduction_tree.h"
 #include "tensor/ops/pointwise.h"
+#include "tensor/digest_tree.h"
 #include "tensor/state.h"
 
 namespace elinvar {
@@ -44,28 +45,51 @@ RankGradient make_gradient(uint64_t state, int64_t step, int vrank, int vranks, 
   return gradient;
 }
 
-uint64_t updated(uint64_t state, const Reduced& r, double lr_factor) {
-  uint64_t next = mix(mix(state ^ std::bit_cast<uint64_t>(r.loss)) ^ std::bit_cast<uint64_t>(lr_factor));
-  for (const std::vector<Tensor>* tensors : {&r.gradients, &r.batch_statistics})
-    for (const Tensor& t : *tensors)
-      for (const float x : t.span<float>()) next = mix(next ^ std::bit_cast<uint32_t>(x));
-  return next;
+uint64_t TinyState::digest() const {
+  uint64_t all = rest;
+  for (const uint32_t x : parameters) all = mix(all ^ x);
+  return all;
 }
 
+void TinyState::update_element(size_t i, float gradient, double lr_factor) {
+  slots[i] = mix(slots[i] ^ std::bit_cast<uint32_t>(gradient)) ^ std::bit_cast<uint64_t>(lr_factor);
+  parameters[i] ^= static_cast<uint32_t>(mix(slots[i]));
+}
+
+void TinyState::update_rest(const Reduced& r, double lr_factor) {
+  rest = mix(mix(rest ^ std::bit_cast<uint64_t>(r.loss)) ^ std::bit_cast<uint64_t>(lr_factor));
+  for (const Tensor& t : r.batch_statistics)
+    for (const float x : t.span<float>()) rest = mix(rest ^ std::bit_cast<uint32_t>(x));
+}
+
+void TinyState::update(const Reduced& r, double lr_factor) {
+  size_t i = 0;
+  for (const Tensor& t : r.gradients)
+    for (const float x : t.span<float>()) update_element(i++, x, lr_factor);
+  update_rest(r, lr_factor);
+}
+
+// The digest of the gradients is that of the digests of their elements, so that it can be made from parts.
 std::string facts_text(const Reduced& r) {
   Hasher hasher;
-  for (const Tensor& t : r.gradients) hasher.add(digest(t));
+  for (const Tensor& t : r.gradients)
+    for (int64_t i = 0; i < t.numel(); ++i) hasher.add(digest_tree({{t.slice(0, i, i + 1)}})[0].chunks[0]);
+  if (r.shards)
+    for (const Digest& element : r.shards->chunks) hasher.add(element);
   return fmt::format("{} {} {} {}", r.batch.hex(), std::bit_cast<uint64_t>(r.loss), r.count, hasher.digest().hex());
 }
 
-Reference::Reference(int ranks, int64_t steps) : vranks(ranks) {
+Reference::Reference(int ranks, int64_t steps) : vranks(ranks), state{TinyState().digest()} {
   for (int64_t step = 0; step < steps; ++step) follow({});
 }
 
-Reference::Reference(int ranks, const ScalingOptions& options) : vranks(ranks), scaling(options) {}
+Reference::Reference(int ranks, const ScalingOptions& options)
+    : vranks(ranks), scaling(options), state{TinyState().digest()} {}
 
 Reference::Reference(const Reference& before, int64_t steps) : Reference(before) {
   state.resize(static_cast<size_t>(steps + 1));
+  states.resize(static_cast<size_t>(steps + 1));
+  sums.resize(static_cast<size_t>(steps));
   facts.resize(static_cast<size_t>(steps));
   scaling_states.resize(static_cast<size_t>(steps));
 }
@@ -100,7 +124,14 @@ void Reference::follow(const ScalingState& scaling_state) {
     else r.batch_statistics.push_back(root[i]);
   facts.push_back(facts_text(r));
   scaling_states.push_back(scaling_state);
-  state.push_back(updated(state.back(), r, scaling_state.batch > 0 ? lr_factor(scaling_state, step, scaling) : 1));
+  uint32_t sum = 0;
+  for (const Tensor& t : r.gradients)
+    for (const float x : t.span<float>()) sum ^= std::bit_cast<uint32_t>(x);
+  sums.push_back(sum);
+  TinyState next = states.back();
+  next.update(r, scaling_state.batch > 0 ? lr_factor(scaling_state, step, scaling) : 1);
+  states.push_back(next);
+  state.push_back(next.digest());
 }
 
 }  // namespace elinvar

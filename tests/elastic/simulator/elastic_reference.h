@@ -1,6 +1,7 @@
 #pragma once
-// A network whose state is one number and whose gradients depend on every bit of it, and the results of an undisturbed
-// process that trains it. Simulated workers train this network.
+// A network whose gradients depend on every bit of its state, and the results of an undisturbed process that trains it.
+// Simulated workers train this network.
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,7 +17,20 @@ uint64_t mix(uint64_t x);
 inline constexpr int64_t kEpochSamples = 50;
 RankGradient make_gradient(uint64_t state, int64_t step, int vrank, int vranks = 1,
                            const ScalingState& scaling_state = {});
-uint64_t updated(uint64_t state, const Reduced& reduced, double lr_factor = 1);
+
+// A state: parameters, an optimizer's state of each, and a number that stands for all else.
+struct TinyState {
+  static constexpr size_t kElements = 5;  // of all gradients
+  std::array<uint32_t, kElements> parameters = {};
+  std::array<uint64_t, kElements> slots = {};
+  uint64_t rest = 1;
+
+  uint64_t digest() const;  // without the slots, which each worker has a part of
+  // An update consists of that of the rest and those of all elements.
+  void update_element(size_t i, float gradient, double lr_factor);
+  void update_rest(const Reduced& reduced, double lr_factor);
+  void update(const Reduced& reduced, double lr_factor);
+};
 std::string facts_text(const Reduced& reduced);
 
 struct Reference {
@@ -30,7 +44,9 @@ struct Reference {
 
   int vranks;
   ScalingOptions scaling = {};
-  std::vector<uint64_t> state{1};            // after each step
+  std::vector<TinyState> states{{}};         // after each step
+  std::vector<uint64_t> state;               // their digests
+  std::vector<uint32_t> sums;                // of each step: the bits of all gradients, added without carry
   std::vector<std::string> facts;            // of each step
   std::vector<ScalingState> scaling_states;  // the scaling state of each step
 };

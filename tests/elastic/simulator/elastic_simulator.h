@@ -23,6 +23,9 @@ struct Schedule {
   int64_t audit_every = 0;
   int flips = 0;
   bool lasting_faults = false;
+  // ZeRO's stage, and the number of workers that keep each bucket.
+  int zero = 0, copies = 2;
+  bool sums = false;  // an update needs sums over all parameters
   // Percentage of workers that are GPUs able to be in a group; most of them have the same library.
   int gpus = 0;
   std::vector<double> gradient_seconds = {};  // times of the first workers; other workers' times are random
@@ -53,7 +56,10 @@ struct SimulationResult {
   int in_group = 0;                // reductions that a member made in its group of GPUs
   int new_groups = 0, shrunk_groups = 0, kept_groups = 0;  // groups that came into use, by origin
   int not_formed = 0;                                      // failures of a member to be in a group
-  int aborted_groups = 0;                                  // groups that a member dropped in the middle of a step
+  int moved = 0;                   // with ZeRO: buckets whose state went from a member to another
+  int asked = 0;                   // .. requests for values after a fence
+  int state_lost = 0;              // .. restarts from a checkpoint because no member had some bucket
+  int aborted_groups = 0;          // groups that a member dropped in the middle of a step
   std::vector<int> virtual_ranks;  // virtual ranks of each member of the last generation, in the order of their ids
   std::vector<std::string> log;    // events, for debugging
 };

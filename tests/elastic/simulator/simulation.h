@@ -84,7 +84,16 @@ class Simulation {
     int64_t group_progress = 0;  // the group's progress at `group_since`
     std::optional<Watch> watch;  // set once it has introduced itself to a coordinator
     bool sees_directory = true;
-    uint64_t state = 1;
+    TinyState tiny = {};  // its state; with ZeRO, only the slots that it keeps are those of the run
+    uint64_t state = tiny.digest();
+    // With ZeRO: an update that waits for sums, if it is not `made`, or for values.
+    struct Updating {
+      Reduced reduced;
+      double lr_factor;
+      StepFacts facts;
+      bool gave_sums = false, made = false;
+    };
+    std::optional<Updating> updating = {};
     std::optional<Message> saved;  // its report on the last checkpoint
     size_t history = 0;            // index in references_
     bool left = false;
@@ -103,8 +112,9 @@ class Simulation {
 
   struct Checkpoint {
     int parts = 0;
-    std::map<int, uint64_t> states;  // the state of each part
-    bool attested = false;           // each worker reports the whole state too
+    std::map<int, uint64_t> states;        // the state of each part
+    std::map<int, std::set<int>> buckets;  // with ZeRO: the parts that each bucket is in
+    bool attested = false;                 // each worker reports the whole state too
   };
 
   // A coordinator's process; anything not written to the directory dies with it.
@@ -196,9 +206,22 @@ class Simulation {
   void deliver_part(PeerId peer, PeerId to, double delay, const Message& m);
   void later(Process& p, double delay, std::function<void(Process&)> what);
   void advance(Process& p);
+  void learn_layout(Process& p);
   void put(Process& p, int64_t step, int vrank, const RankGradient& gradient, size_t left);
   void update(Process& p);
   void load(Process& p);
+
+  // Sharded state of the optimizer (simulation_shards.cpp).
+  std::optional<CoordinatorOptions::Zero> zero() const;
+  void change_shards(Process& p);
+  void update_shards(Process& p);
+  uint32_t sum_of_gradients(const Process& p) const;
+  void take_values(Process& p);
+  std::vector<Blob> values_of(const Process& p, int bucket) const;
+  void give_wanted(Process& p);
+  void move_shards(Process& p, const StatePart& part);
+  void check_slots(const Process& p, const std::vector<int>& buckets, int64_t step);
+  const Buckets& buckets() const;
 
   // Groups of GPUs (simulation_groups.cpp).
   void equip(Process& p);

@@ -9,6 +9,7 @@ namespace elinvar {
 void Simulation::Head::event(const std::string& name, const nlohmann::json& fields) {
   sim.log(name + " " + fields.dump());
   if (name == "audit") sim.judged(fields);
+  sim.result_.state_lost += name == "state_lost";
   if (name == "data_plane" && fields.contains("group")) sim.used_group(fields["group"]);
 }
 
@@ -36,6 +37,7 @@ void Simulation::start_coordinator() {
                                                                    .steps = s_.steps,
                                                                    .initial_workers = s_.initial_workers,
                                                                    .min_workers = s_.min_workers,
+                                                                   .zero = zero(),
                                                                    .plan = {.vranks = s_.vranks},
                                                                    .scaling = scaling_,
                                                                    .heartbeat_timeout = 2,
@@ -165,6 +167,7 @@ void Simulation::checkpoint_part(Head& h, const Message& m, const messages::Save
   c.parts = saved.parts;
   c.states[saved.part] = saved.digest.high;
   c.attested = saved.state.has_value();
+  for (const auto& [bucket, digest] : saved.digests) c.buckets[std::stoi(bucket)].insert(saved.part);
   settle(h);
 }
 
@@ -172,6 +175,10 @@ void Simulation::checkpoint_part(Head& h, const Message& m, const messages::Save
 std::optional<bool> Simulation::is_good(const Head& h, int64_t step, const Checkpoint& c) const {
   if (static_cast<int>(c.states.size()) < c.parts) return std::nullopt;
   const uint64_t first = c.states.begin()->second;
+  for (int b = 0; s_.zero > 0 && b < buckets().count(); ++b)
+    if (!c.buckets.contains(b) || c.buckets.at(b).size() != 1)
+      throw std::runtime_error(fmt::format("bucket {} is in {} parts of the checkpoint of step {}", b,
+                                           c.buckets.contains(b) ? c.buckets.at(b).size() : 0, step));
   const bool as_one = std::all_of(c.states.begin(), c.states.end(), [&](const auto& s) { return s.second == first; });
   const std::map<int64_t, uint64_t>& agreed = h.states.contains(step) ? h.states : states_;
   if (!agreed.contains(step)) return c.attested ? std::optional(as_one) : std::nullopt;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "comm/buckets.h"
 #include "tests/elastic/simulator/simulation.h"
 
 namespace elinvar {
@@ -98,7 +97,7 @@ void Simulation::flip_state(Process& p, int64_t step) {
 }
 
 void Simulation::spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>& sums) {
-  static const int buckets = Buckets({{3}, {2}, {1}}, kBucketElements).count();
+  const int buckets = p.member->layout().bucket_count();
   if (p.flip != Flip::sum || p.member->position().members() < 2 || !audited(audit_, step)) return;
   if (bucket != audited_bucket(audit_, step, buckets) || is_the_last_right(p)) return;
   flip_bits(sums, next_damage(), random_());
@@ -138,7 +137,9 @@ void Simulation::replay(Process& p) {
   later(p, uniform(0.05, 0.3), [this, from, to](Process& q) {
     ++result_.replays;
     q.replays = false;
-    q.state = state_after(q, to);
+    const std::vector<TinyState>& states = reference(q).states;
+    q.tiny = states[std::min(static_cast<size_t>(to), states.size() - 1)];
+    q.state = q.tiny.digest();
     q.corrupt = q.flip == Flip::always && from < to;
     if (!q.corrupt) return;
     damaged(q, "a replay", to);

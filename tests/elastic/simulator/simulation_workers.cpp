@@ -19,7 +19,9 @@ void Simulation::add_worker() {
       .endpoint = "sim",
       .vranks = s_.vranks,
       .steps = s_.steps,
-      .bucket_elements = kBucketElements,
+      .bucket_elements = s_.zero > 0 ? 1 : kBucketElements,
+      .sharding = s_.zero > 0 ? std::optional(ShardOptions{.multiple = 1, .parameters = {{3}, {2}}, .sums = s_.sums})
+                              : std::nullopt,
       .checkpoint_every = kCheckpointEvery,
       .state_digest_every = kDigestEvery,
       .scaling = scaling_,
@@ -58,7 +60,8 @@ void Simulation::introduce(Process& p, int64_t term) {
   connected_.insert({p.peer, coordinator});
   // The coordinator is dead.
   if (!heads_.at(term)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
-  p.member->introduce(coordinator, {.endpoint = "sim", .nccl = p.nccl.value_or(NcclSupport{})});
+  p.member->introduce(coordinator,
+                      {.endpoint = "sim", .shards = s_.zero > 0 ? 5 : 0, .nccl = p.nccl.value_or(NcclSupport{})});
   flush(p);
 }
 
@@ -72,7 +75,7 @@ void Simulation::heartbeat(PeerId peer) {
     if (!p.alive) return;
     if (now_ >= p.stalled_until) {
       const Work work = p.busy ? Work{.what = "work", .lasts = now_ - p.busy_since, .usual = 0.05}
-                               : Work{.idle = now_ - p.idle_since, .misses = p.member->reduction().missing()};
+                               : Work{.idle = now_ - p.idle_since, .misses = p.member->missing()};
       p.member->heartbeat({.work = work, .answer = !p.watch || p.watch->asks(now_)});
       flush(p);
       if (p.alive && p.watch && p.watch->out_of_touch(now_)) seek(p);
@@ -105,8 +108,14 @@ void Simulation::seek(Process& p) {
 void Simulation::flush(Process& p) {
   act(p.peer, p.member->outbox().take());
   serve_groups(p);
+  give_wanted(p);
   const std::vector<StatePart> parts = p.replays ? std::vector<StatePart>() : p.member->transfers().take_parts();
   for (const StatePart& part : parts) {
+    if (part.move) {
+      move_shards(p, part);
+      continue;
+    }
+    check_slots(p, part.buckets, part.step);
     if (p.corrupt && part.to != 0) return end_what_lasts(p);
     if (!p.corrupt && p.state != state_after(p, part.step))
       violate("worker {} copies another state than that of step {}", p.peer, part.step);
@@ -119,6 +128,9 @@ void Simulation::flush(Process& p) {
                                   .parts = part.parts,
                                   .digest = state,
                                   .state = part.attested ? std::optional(state) : std::nullopt};
+      messages::Saved saved = *m.as<messages::Saved>();
+      for (const int bucket : part.buckets) saved.digests[std::to_string(bucket)] = "";
+      m.payload = saved;
     } else {
       m.payload = messages::StatePieces{.part = part.part,
                                         .parts = part.parts,
@@ -175,6 +187,7 @@ void Simulation::advance(Process& p) {
   Member& m = *p.member;
   if (m.position().active() && !p.corrupt && p.state != state_after(p, m.position().step))
     violate("worker {} has another state after step {}", p.peer, m.position().step);
+  if (p.updating) return take_values(p);
   switch (m.reduce()) {
     case Member::Progress::complete:
       flush(p);
@@ -191,12 +204,7 @@ void Simulation::advance(Process& p) {
   if (next == Member::Next::load) return load(p);
   if (next == Member::Next::replay) return replay(p);
   if (next == Member::Next::layout) {
-    return later(p, 0.05, [this](Process& q) {
-      for (int v = 0; !q.member->layout().known(); ++v) {
-        const RankGradient gradient = any_gradient(q.state, v);
-        if (!gradient.gradients.empty()) q.member->learn_layout(gradient);
-      }
-    });
+    return later(p, 0.05, [this](Process& q) { learn_layout(q); });
   }
   if (next == Member::Next::copy) {
     if (m.reduce() == Member::Progress::complete) later(p, uniform(0.001, 0.02), [this](Process& q) { update(q); });
@@ -208,6 +216,7 @@ void Simulation::advance(Process& p) {
     const int64_t step = m.position().step;
     const bool last = m.position().last();
     const ScalingState scaling_state = m.scaling().current();
+    if (!last && s_.zero > 1) learn_layout(p);
     const bool opens = m.gradients().opens(todo[0]) && pick(4) > 0;
     return later(p, p.gradient_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
       const RankGradient gradient = last ? RankGradient{} : compute(q, step, v, scaling_state);
@@ -220,11 +229,7 @@ void Simulation::advance(Process& p) {
       put(q, step, v, gradient, gradient.gradients.size());
     });
   }
-  if (!m.layout().known())
-    for (int v = 0; !m.layout().known(); ++v) {
-      const RankGradient gradient = any_gradient(p.state, v);
-      if (!gradient.gradients.empty()) m.learn_layout(gradient);
-    }
+  learn_layout(p);
   std::optional<Digest> state;
   if (m.gradients().digest_due())
     state = Digest{p.state, mix(static_cast<uint64_t>(m.scaling().made().samples * 1000 + m.scaling().made().batch))};
@@ -234,11 +239,22 @@ void Simulation::advance(Process& p) {
   later(p, 0, [](Process&) {});
 }
 
+void Simulation::learn_layout(Process& p) {
+  for (int v = 0; !p.member->layout().known(); ++v) {
+    const RankGradient gradient = any_gradient(p.state, v);
+    if (!gradient.gradients.empty()) p.member->learn_layout(gradient);
+  }
+}
+
 // Puts the remaining `left` gradients one after another.
 void Simulation::put(Process& p, int64_t step, int vrank, const RankGradient& gradient, size_t left) {
   if (p.member->position().fenced()) ++result_.interrupted;
   if (left == 0) {
     p.open = false;
+    if (s_.zero > 1) {  // nothing is left of them
+      const std::optional<Digest> digest = digest_of(gradient);
+      return p.member->gradients().close(step, vrank, {.facts = gradient.facts, .digest = digest}, p.gradient_seconds);
+    }
     return p.member->gradients().add(step, vrank, gradient, p.gradient_seconds);
   }
   later(p, p.gradient_seconds * uniform(0.2, 0.4), [=, this](Process& q) {
@@ -268,7 +284,13 @@ void Simulation::update(Process& p) {
       facts.update->batch_size = r.scaling_state.batch;
       facts.update->reduce_seconds = uniform(0, 0.2);
     }
-    p.state = updated(p.state, r, s_.adaptive ? lr_factor(r.scaling_state, step, scaling_) : 1);
+    const double factor = s_.adaptive ? lr_factor(r.scaling_state, step, scaling_) : 1;
+    if (s_.zero > 0) {
+      p.updating.emplace(r, factor, std::move(facts));
+      return update_shards(p);
+    }
+    p.tiny.update(r, factor);
+    p.state = p.tiny.digest();
     flip_state(p, step + 1);
   }
   p.member->advance(std::move(facts));
@@ -280,13 +302,17 @@ void Simulation::load(Process& p) {
     return later(p, 0.01, [load](Process& q) { q.member->catching_up().cannot_load(load); });
   if (load.restore) {
     p.history = references_.size() - 1;
-    p.state = reference(p).state.at(static_cast<size_t>(*load.restore));
+    p.tiny = reference(p).states.at(static_cast<size_t>(*load.restore));
     load.scaling_state = reference(p).made(*load.restore);
   } else {
     const Digest& given = load.pieces.at(0).digests.at("state and history");
-    p.state = given.high;
     p.history = given.low;
+    p.tiny = reference(p).states.at(std::min(static_cast<size_t>(load.step), reference(p).states.size() - 1));
+    if (p.tiny.digest() != given.high && !p.corrupt) p.tiny.rest ^= 1;  // a damaged state was sent
+    if (s_.zero > 0) p.tiny.slots.fill(0);
   }
+  p.state = p.tiny.digest();
+  p.updating.reset();
   later(p, uniform(0.01, 0.2), [load](Process& q) { q.member->loaded(load); });
 }
 

@@ -1,0 +1,223 @@
+// A session: the optimizer's state, sharded over the members (ZeRO, elastic/ARRANGEMENT.md).
+#include <cstring>
+#include <fmt/format.h>
+
+#include "elastic/session/session_impl.h"
+#include "tensor/base/activity.h"
+#include "tensor/base/check.h"
+#include "tensor/ops/copy.h"
+
+namespace elinvar {
+namespace {
+
+Tensor host_copy(const Tensor& view) { return view.device() == Device{} ? view.clone() : view.to(Device{}); }
+
+int64_t chunks_of(int64_t elements) { return (elements + kChunkElements - 1) / kChunkElements; }
+
+}  // namespace
+
+std::vector<StateSlice> Session::Impl::state_of(std::span<const int> buckets) const {
+  std::vector<StateSlice> slices;
+  for (const int bucket : buckets)
+    for (const Slice& slice : member.layout().shard_buckets().slices(bucket))
+      for (StateSlice& tensor : state.shards->state(slice)) slices.push_back(std::move(tensor));
+  return slices;
+}
+
+// Copies, because the parameters change with the next update while messages are still being sent.
+std::vector<Blob> Session::Impl::values_of(int bucket) const {
+  std::vector<Blob> values;
+  for (const Slice& slice : member.layout().shard_buckets().slices(bucket))
+    values.push_back(blob_of(host_copy(state.shards->parameter(slice))));
+  return values;
+}
+
+// `slices` are those of state_of() for the part's buckets, in order.
+void Session::Impl::send_shards(const StatePart& part, const std::vector<StateSlice>& slices) {
+  size_t at = 0;
+  for (const int bucket : part.buckets) {
+    messages::BucketState told{.bucket = bucket};
+    for (const Slice& slice : member.layout().shard_buckets().slices(bucket))
+      for (size_t k = state.shards->ranges(slice).size(); k > 0; --k, ++at) {
+        told.tensors.push_back(blob_of(slices[at].values));
+        told.digests.push_back(digest(slices[at].values));
+      }
+    const Lock lock(mutex);
+    transmit(part.to, {.generation = part.generation, .step = part.step, .payload = std::move(told)});
+  }
+}
+
+std::vector<messages::StateChunks> Session::Impl::state_chunks(std::span<const int> buckets) const {
+  std::vector<messages::StateChunks> chunks;
+  for (const int bucket : buckets) {
+    std::string bytes;
+    for (const SliceDigests& slice : slice_digests(state_of({&bucket, 1})))
+      bytes.append(reinterpret_cast<const char*>(slice.chunks.data()), slice.chunks.size() * sizeof(Digest));
+    chunks.push_back({.bucket = bucket, .chunks = blob_of(std::move(bytes))});
+  }
+  return chunks;
+}
+
+// Keeps what this member is to keep from now on; takes what came from other members.
+void Session::Impl::change_shards(Lock& lock) {
+  const std::optional<OptimizerShards::Change> change = member.shards().take_change();
+  if (!change) return;
+  lock.unlock();
+  const Buckets& buckets = member.layout().shard_buckets();
+  std::vector<Slice> slices;
+  for (const int bucket : change->kept)
+    slices.insert(slices.end(), buckets.slices(bucket).begin(), buckets.slices(bucket).end());
+  state.shards->keep(std::move(slices));
+  for (const auto& [bucket, gained] : change->gained) {
+    std::vector<StateSlice> places = state_of({&bucket, 1});
+    if (places.size() != gained.tensors.size() || places.size() != gained.digests.size())
+      elinvar::fail("the optimizer's state of bucket {} came in {} tensors instead of {}", bucket,
+                    gained.tensors.size(), places.size());
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (gained.tensors[i].bytes != static_cast<size_t>(places[i].values.bytes()))
+        elinvar::fail("{} came with another size", slice_name(places[i].tensor, places[i].begin, places[i].end));
+      const Tensor values = tensor_of(gained.tensors[i]);
+      if (digest(values) != gained.digests[i])
+        elinvar::fail("{} came damaged", slice_name(places[i].tensor, places[i].begin, places[i].end));
+      copy(values.to(places[i].values.device()), places[i].values);
+    }
+  }
+  lock.lock();
+}
+
+// Makes the digests of the gradient, and of the state before the step if it was digested, from those of their chunks.
+void Session::Impl::compose_digests(Lock& lock) {
+  const int64_t made = std::min(view.number, member.position().known_steps().value_or(view.number));
+  lock.unlock();
+  if (reduced.shards) {
+    const std::vector<Digest>& chunks = reduced.shards->chunks;
+    size_t at = 0;
+    std::vector<Digest> tensors;
+    for (const Shape& shape : member.layout().shard_buckets().shapes()) {
+      const auto count = static_cast<size_t>(chunks_of(shape.numel()));
+      if (at + count > chunks.size()) elinvar::fail("the trailer lacks digests of the gradient");
+      tensors.push_back(digest_of_chunks(DType::f32, shape, std::span(chunks).subspan(at, count)));
+      at += count;
+    }
+    for (const TensorDigest& tensor : digest_tree(reduced.batch_statistics)) tensors.push_back(tensor.digest);
+    gradient = digest_in_order(tensors);
+  }
+  if (reduced.state) {
+    if (digested != view.number) digests = digests_of(whole_state(made, made_before));
+    std::vector<SliceDigests> slices;
+    for (const BucketChunks& bucket : reduced.state_chunks) {
+      size_t at = 0;
+      for (const Slice& slice : member.layout().shard_buckets().slices(bucket.bucket))
+        for (const SliceRange& range : state.shards->ranges(slice)) {
+          const auto count = static_cast<size_t>(chunks_of(range.end - range.begin));
+          if (at + count > bucket.chunks.size()) elinvar::fail("the trailer lacks digests of {}", range.tensor);
+          slices.push_back(
+              {.tensor = range.tensor,
+               .whole = range.whole,
+               .begin = range.begin,
+               .chunks = std::vector<Digest>(bucket.chunks.begin() + static_cast<std::ptrdiff_t>(at),
+                                             bucket.chunks.begin() + static_cast<std::ptrdiff_t>(at + count))});
+          at += count;
+        }
+    }
+    StateSum sum = state_sum(digests, slices);
+    reduced.state = sum.digest;
+    reduced.state_digests = std::move(sum.parts);
+  }
+  lock.lock();
+}
+
+void Session::Impl::give_wanted() {
+  ValueExchange& values = member.values();
+  for (const ValueExchange::Wanted& wanted : values.take_wanted())
+    for (const int bucket : wanted.buckets) values.give(wanted, bucket, values_of(bucket));
+}
+
+std::vector<double> Session::gather_sums(const std::vector<double>& mine, int each) {
+  Impl& s = *impl_;
+  const Activity activity("exchange of sums");
+  Lock lock(s.mutex);
+  ValueExchange& values = s.member.values();
+  const Buckets& buckets = s.member.layout().shard_buckets();
+  const SegmentLayout layout(buckets.shapes());
+  std::vector<double> all(static_cast<size_t>(layout.count() * each));
+  if (values.kept().empty()) return all;  // this worker updates nothing
+  std::map<int, Blob> sums;
+  const auto* at = reinterpret_cast<const char*>(mine.data());
+  const auto bytes_of = [&](int bucket) {
+    int64_t segments = 0;
+    for (const Slice& slice : buckets.slices(bucket)) segments += SegmentLayout::count(slice);
+    return static_cast<size_t>(segments * each) * sizeof(double);
+  };
+  for (const int bucket : values.kept()) {
+    sums[bucket] = blob_of(std::string(at, bytes_of(bucket)));
+    at += bytes_of(bucket);
+  }
+  values.give_sums(sums);
+  s.flush();
+  s.work.at("", s.now());
+  while (true) {
+    s.rethrow();
+    if (s.member.outcome() || !values.pending()) throw StepOver();
+    if (values.sums() != nullptr) break;
+    s.wait(lock);
+  }
+  for (const auto& [bucket, blob] : *values.sums()) {
+    if (blob.bytes != bytes_of(bucket)) elinvar::fail("the sums of bucket {} have another size", bucket);
+    std::vector<double> part(blob.bytes / sizeof(double));
+    std::memcpy(part.data(), blob.data, blob.bytes);
+    layout.place(buckets.slices(bucket), part, all);
+  }
+  s.work.at("the update", s.now());
+  return all;
+}
+
+bool Session::exchange_values() {
+  Impl& s = *impl_;
+  if (s.view.last) return true;
+  const Activity activity("exchange of parameters");
+  Lock lock(s.mutex);
+  s.die(Fault::Point::update, s.view.number);
+  if (!s.sharded()) return true;
+  ValueExchange& values = s.member.values();
+  const Buckets& buckets = s.member.layout().shard_buckets();
+  const std::vector<int> to_send = values.to_send();
+  for (const int bucket : to_send) {
+    lock.unlock();
+    const std::vector<Blob> slices = s.values_of(bucket);
+    lock.lock();
+    if (!values.pending()) return false;
+    values.send(bucket, slices);
+    s.flush();
+  }
+  values.updated();
+  s.flush();
+  s.work.at("", s.now());
+  while (true) {
+    s.rethrow();
+    if (s.member.outcome() || !values.pending()) return false;
+    const std::vector<messages::BucketValues> arrived = values.take_arrived();
+    if (arrived.empty() && values.complete()) break;
+    if (arrived.empty()) {
+      s.wait(lock);
+      continue;
+    }
+    lock.unlock();
+    for (const messages::BucketValues& bucket : arrived) {
+      const std::span<const Slice> slices = buckets.slices(bucket.bucket);
+      for (size_t i = 0; i < slices.size(); ++i) {
+        Tensor place = s.state.shards->parameter(slices[i]);
+        copy(tensor_of(bucket.slices[i]).to(place.device()), place);
+      }
+    }
+    lock.lock();
+  }
+  StateTransfers& transfers = s.member.transfers();
+  for (int bucket = 0; transfers.wants_values() && bucket < buckets.count(); ++bucket)
+    transfers.give_values(bucket, s.values_of(bucket));
+  s.flush();
+  s.work.at("the update", s.now());
+  return true;
+}
+
+}  // namespace elinvar

@@ -1,0 +1,54 @@
+#include "nn/sliced_tensors.h"
+
+#include <algorithm>
+
+namespace elinvar {
+
+std::vector<Shape> shapes_of(const Parameters& parameters) {
+  std::vector<Shape> shapes;
+  for (const Parameter& p : parameters.list) shapes.push_back(p.var.shape());
+  return shapes;
+}
+
+std::vector<Tensor> views_of(const Parameters& parameters, std::span<const Slice> slices) {
+  std::vector<Tensor> views;
+  for (const Slice& s : slices)
+    views.push_back(view_of(parameters.list.at(static_cast<size_t>(s.tensor)).var.value(), s));
+  return views;
+}
+
+SlicedTensors::SlicedTensors(const Parameters& parameters, std::vector<std::string> slots, std::vector<Slice> slices)
+    : shapes_(shapes_of(parameters)), names_(std::move(slots)), tensors_(names_.size()) {
+  for (const Parameter& p : parameters.list) wholes_.push_back({p.name, p.var.dtype(), p.var.value().device()});
+  keep(std::move(slices));
+}
+
+void SlicedTensors::keep(std::vector<Slice> slices) {
+  check_slices(slices, shapes_);
+  std::vector<std::vector<Tensor>> kept(names_.size(), std::vector<Tensor>(slices.size()));
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const auto found = std::find(slices_.begin(), slices_.end(), slices[i]);
+    if (found == slices_.end()) continue;
+    const auto before = static_cast<size_t>(found - slices_.begin());
+    for (size_t k = 0; k < kept.size(); ++k) kept[k][i] = std::move(tensors_[k][before]);
+  }
+  tensors_ = std::move(kept);
+  slices_ = std::move(slices);
+  for (std::vector<Tensor>& slot : tensors_)
+    for (size_t i = 0; i < slices_.size(); ++i) {
+      const Whole& whole = wholes_[static_cast<size_t>(slices_[i].tensor)];
+      if (!slot[i].defined()) slot[i] = Tensor::zeros({slices_[i].numel()}, whole.dtype, whole.device);
+    }
+}
+
+std::vector<SlotSlice> SlicedTensors::slots() const {
+  std::vector<SlotSlice> all;
+  for (size_t i = 0; i < slices_.size(); ++i)
+    for (size_t k = 0; k < names_.size(); ++k) {
+      const std::string& name = wholes_[static_cast<size_t>(slices_[i].tensor)].name;
+      all.push_back({names_[k].empty() ? name : name + "." + names_[k], slices_[i], tensors_[k][i]});
+    }
+  return all;
+}
+
+}  // namespace elinvar

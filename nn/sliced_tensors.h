@@ -1,0 +1,56 @@
+#pragma once
+// What a process keeps for slices of the parameters alone: state of the optimiser, moving averages of the weights.
+//
+//   SlicedTensors moments(parameters, {"m", "v"}, slices);
+//   for (SlotSlice& s : moments.slots()) copy(view_of(whole.at(s.name), s.slice), s.values);
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nn/parameters.h"
+#include "tensor/slice.h"
+
+namespace elinvar {
+
+// Shapes and views of all parameters in order, as the functions of tensor/slice.h take them. Slice::tensor is the index
+// of a parameter in Parameters::list.
+std::vector<Shape> shapes_of(const Parameters& parameters);
+std::vector<Tensor> views_of(const Parameters& parameters, std::span<const Slice> slices);
+
+struct SlotSlice {
+  std::string name;  // "<parameter>.<slot>", or "<parameter>" if the slot has no name
+  Slice slice;
+  Tensor values;  // one-dimensional, of the parameter's type, on its device
+};
+
+class SlicedTensors {
+ public:
+  SlicedTensors() = default;
+  // Tensors of zeros, one for each of the named slots of each slice. Throws what check_slices() throws.
+  SlicedTensors(const Parameters& parameters, std::vector<std::string> slots, std::vector<Slice> slices);
+
+  const std::vector<Slice>& slices() const { return slices_; }
+
+  // Changes which slices are kept. The tensors of a slice that is in both lists remain, not copied; those of others are
+  // freed, then those of new ones are allocated, zero. Throws what check_slices() throws, and then changes nothing.
+  void keep(std::vector<Slice> slices);
+
+  // Returns all slots of the first slice, then those of the next. Writing to them changes what is kept.
+  std::vector<SlotSlice> slots() const;
+  // All slots, in the order of their names, each with a tensor for each slice.
+  std::vector<std::vector<Tensor>>& tensors() { return tensors_; }
+
+ private:
+  struct Whole {
+    std::string name;
+    DType dtype;
+    Device device;
+  };
+  std::vector<Shape> shapes_;
+  std::vector<Whole> wholes_;  // the parameters
+  std::vector<std::string> names_;
+  std::vector<Slice> slices_;
+  std::vector<std::vector<Tensor>> tensors_;
+};
+
+}  // namespace elinvar

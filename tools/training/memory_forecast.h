@@ -1,0 +1,31 @@
+#pragma once
+// The memory of a worker in a step, predicted from what a network needs (elastic/ARRANGEMENT.md, "Memory").
+#include <cstdint>
+#include <vector>
+
+#include "elastic/step/arrangement.h"
+#include "tensor/shape.h"
+
+namespace elinvar {
+
+struct MemoryNeeds {
+  std::vector<Shape> parameters;  // float32
+  int slots = 0;                  // tensors of the optimiser for each parameter
+  int64_t other_state = 0;        // bytes that every worker holds besides: buffers, the average of the weights
+  // Bytes at the peak of one rank gradient, besides the state: activations, and gradients as they are made.
+  int64_t rank_gradient = 0;
+  int64_t process = 0;  // bytes of a process that has not built the network: the program itself
+};
+
+// In bytes.
+struct MemoryForecast {
+  int64_t parameters = 0, optimizer = 0;  // held between steps
+  int64_t snapshot = 0;                   // for this worker's part of a checkpoint, also held
+  int64_t peak = 0;                       // of the process, during the last rank gradient of a step
+};
+
+// Returns the memory of each worker of a job with this number of virtual ranks on each, all equally fast.
+std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arrangement& arrangement,
+                                            const std::vector<int>& virtual_ranks);
+
+}  // namespace elinvar

@@ -1,0 +1,83 @@
+#include "tools/training/sharded_state.h"
+
+#include <algorithm>
+
+#include "elastic/ledger/digest_file.h"
+#include "nn/sliced_tensors.h"
+#include "tensor/base/check.h"
+#include "tensor/ops/copy.h"
+
+namespace elinvar {
+
+void ShardedState::restored(std::optional<CheckpointReader> checkpoint) {
+  setup_.sliced->keep({});
+  checkpoint_ = std::move(checkpoint);
+  begins_ = true;
+}
+
+std::vector<SliceRange> ShardedState::ranges(const Slice& slice) const {
+  const Parameter& parameter = setup_.network->parameters.list[static_cast<size_t>(slice.tensor)];
+  std::vector<SliceRange> ranges;
+  for (const std::string& slot : setup_.sliced->slot_names())
+    ranges.push_back({.tensor = "optimizer." + parameter.name + "." + slot,
+                      .whole = parameter.var.shape(),
+                      .begin = slice.begin,
+                      .end = slice.end});
+  return ranges;
+}
+
+std::vector<StateSlice> ShardedState::state(const Slice& slice) const {
+  std::vector<StateSlice> state;
+  const std::vector<Slice>& kept = setup_.sliced->slices();
+  const auto found = std::find(kept.begin(), kept.end(), slice);
+  std::vector<Tensor> values;
+  if (found != kept.end())
+    for (const std::vector<Tensor>& slot : setup_.sliced->tensors())
+      values.push_back(slot[static_cast<size_t>(found - kept.begin())]);
+  const std::vector<SliceRange> ranges = this->ranges(slice);
+  for (size_t k = 0; k < ranges.size(); ++k) {
+    const SliceRange& range = ranges[k];
+    Tensor value;
+    if (found != kept.end()) value = values[k];
+    else if (checkpoint_) value = checkpoint_->read_slice(range.tensor, range.begin, range.end).values;
+    else invariant(begins_, "a worker is asked for state that it has");
+    if (!value.defined()) value = Tensor::zeros({slice.numel()});
+    state.push_back(
+        {.tensor = range.tensor, .whole = range.whole, .begin = range.begin, .end = range.end, .values = value});
+  }
+  return state;
+}
+
+void ShardedState::keep(std::vector<Slice> slices) {
+  std::vector<Slice> added;
+  const std::vector<Slice>& before = setup_.sliced->slices();
+  for (const Slice& slice : slices)
+    if (std::find(before.begin(), before.end(), slice) == before.end()) added.push_back(slice);
+  setup_.sliced->keep(std::move(slices));
+  if (checkpoint_)
+    for (const Slice& slice : added)
+      for (StateSlice& place : state(slice))
+        copy(checkpoint_->read_slice(place.tensor, place.begin, place.end).values.to(place.values.device()),
+             place.values);
+  checkpoint_.reset();
+  begins_ = false;
+}
+
+ShardAccess ShardedState::access() {
+  ShardAccess access{.keep = [this](std::vector<Slice> slices) { keep(std::move(slices)); },
+                     .ranges = [this](const Slice& slice) { return ranges(slice); },
+                     .state = [this](const Slice& slice) { return state(slice); },
+                     .parameter =
+                         [this](const Slice& slice) {
+                           return view_of(
+                               setup_.network->parameters.list[static_cast<size_t>(slice.tensor)].var.value(), slice);
+                         }};
+  const std::vector<Parameter>& parameters = setup_.network->parameters.list;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    for (const SliceRange& range :
+         ranges({.tensor = static_cast<int>(i), .begin = 0, .end = parameters[i].var.shape().numel()}))
+      access.layout.push_back({range.tensor, name_of(DType::f32), {range.whole.begin(), range.whole.end()}});
+  return access;
+}
+
+}  // namespace elinvar
