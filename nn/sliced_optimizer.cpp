@@ -7,10 +7,10 @@ namespace elinvar {
 
 void check_can_slice(const OptimizerConfig& config) {
   check_optimizer(config);
-  check_setting(
-      is_built_in_optimizer(config.kind), "optimizer.kind",
-      "= '{}' is a kind that the program registers, whose state cannot be divided among workers; set zero = 0",
-      config.kind);
+  check_setting(is_built_in_optimizer(config.kind), "optimizer.kind",
+                "= '{}' is a kind that the program registers, whose state cannot be divided among workers; leave out "
+                "--arrangement",
+                config.kind);
 }
 
 SlicedOptimizer::SlicedOptimizer(const OptimizerConfig& config, const Parameters& parameters,

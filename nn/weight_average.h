@@ -7,20 +7,12 @@
 // This is SGD on |average - w|^2 / 2, and is computed as such (tensor/ops/optimizer.h). Buffers are averaged like
 // parameters.
 #include <cstdint>
-#include <memory>
-#include <span>
 
 #include "nn/parameters.h"
-#include "nn/sliced_tensors.h"
 
 namespace elinvar {
 
 // `average` and `parameters` belong to networks of one kind on one device; decay is in [0, 1).
 void follow(Parameters& average, const Parameters& parameters, double decay, int64_t step);
-
-// The same for slices of the parameters: `average` has one slot without a name, which starts as views_of() the weights,
-// not as zero. `buffers` are those of the average, whole.
-void follow(SlicedTensors& average, std::span<const std::shared_ptr<Buffer>> buffers, const Parameters& parameters,
-            double decay, int64_t step);
 
 }  // namespace elinvar

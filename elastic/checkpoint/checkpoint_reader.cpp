@@ -75,19 +75,9 @@ void CheckpointReader::read_into(const StoredTensor& tensor, int64_t begin, int6
 }
 
 StateDict CheckpointReader::read(std::span<const std::string_view> prefixes) const {
-  return read_if([&](std::string_view name) {
-    return std::ranges::any_of(prefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
-  });
-}
-
-StateDict CheckpointReader::read_except(std::string_view prefix) const {
-  return read_if([&](std::string_view name) { return !name.starts_with(prefix); });
-}
-
-StateDict CheckpointReader::read_if(const std::function<bool(std::string_view)>& wanted) const {
   StateDict state;
   for (const auto& [name, tensor] : tensors_) {
-    if (!wanted(name)) continue;
+    if (std::ranges::none_of(prefixes, [&](std::string_view prefix) { return name.starts_with(prefix); })) continue;
     Tensor whole = Tensor::empty(tensor.shape, tensor.dtype);
     read_into(tensor, 0, tensor.shape.numel(), whole.raw());
     state.emplace(name, std::move(whole));
@@ -108,16 +98,6 @@ StateSlice CheckpointReader::read_slice(const std::string& tensor, int64_t begin
   StateSlice slice{tensor, stored(tensor).shape, begin, end, read_elements(tensor, begin, end)};
   (void)range_of(slice);
   return slice;
-}
-
-std::vector<StateSlice> CheckpointReader::read_slices(std::span<const SliceRange> wanted) const {
-  std::vector<StateSlice> slices;
-  for (const SliceRange& range : wanted) {
-    if (const Shape& shape = stored(range.tensor).shape; shape != range.whole)
-      fail("'{}' has shape {}, not {}", range.tensor, to_string(shape), to_string(range.whole));
-    slices.push_back(read_slice(range.tensor, range.begin, range.end));
-  }
-  return slices;
 }
 
 }  // namespace elinvar

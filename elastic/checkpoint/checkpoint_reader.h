@@ -9,7 +9,6 @@
 // All functions throw Failure if a file cannot be read or is damaged. Any number of threads may read.
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <initializer_list>
 #include <map>
 #include <span>
@@ -45,16 +44,12 @@ class CheckpointReader {
   StateDict read(std::initializer_list<std::string_view> prefixes) const {
     return read(std::span(prefixes.begin(), prefixes.size()));
   }
-  StateDict read_except(std::string_view prefix) const;  // the tensors whose names do not begin with it
   // Returns elements [begin, end) of a tensor in one dimension. They may be any elements of a tensor of any type.
   Tensor read_elements(const std::string& tensor, int64_t begin, int64_t end) const;
   // Returns a slice of a float32 tensor, which must cut no chunk.
   StateSlice read_slice(const std::string& tensor, int64_t begin, int64_t end) const;
-  // Returns the slices that are wanted, of tensors with the wanted shapes.
-  std::vector<StateSlice> read_slices(std::span<const SliceRange> wanted) const;
 
  private:
-  StateDict read_if(const std::function<bool(std::string_view)>& wanted) const;
   const StoredTensor& stored(const std::string& tensor) const;
   void read_into(const StoredTensor& tensor, int64_t begin, int64_t end, void* to) const;
 

@@ -111,7 +111,16 @@ void StateCopier::copy(const std::stop_token& stop) {
     StatePart part;
     {
       Lock lock(mutex_);
-      changed_.wait(lock, stop, [&] { return !parts_.empty() || prepared_ < wanted_; });
+      // A part of a checkpoint waits for a disk that needs longer than the interval between checkpoints, or memory
+      // would run out. Parts for other workers do not wait behind it.
+      auto next = parts_.end();
+      changed_.wait(lock, stop, [&] {
+        next = std::find_if(parts_.begin(), parts_.end(), [&](const StatePart& candidate) {
+          return candidate.to != 0 || writing_ < kMostWriting || given_up_;
+        });
+        return next != parts_.end() || (parts_.empty() && prepared_ < wanted_);
+      });
+      if (next == parts_.end() && !parts_.empty()) next = parts_.begin();  // the end has come
       if (parts_.empty() && stop.stop_requested()) return;
       if (parts_.empty()) {
         const int64_t bytes = prepared_ = wanted_;
@@ -119,11 +128,9 @@ void StateCopier::copy(const std::stop_token& stop) {
         memory_.prepare(bytes);
         continue;
       }
-      part = std::move(parts_.front());
-      parts_.pop_front();
+      part = std::move(*next);
+      parts_.erase(next);
       ++saving_;
-      // Waits for a disk that needs longer than the interval between checkpoints, or memory would run out.
-      if (part.to == 0) changed_.wait(lock, stop, [&] { return writing_ < kMostWriting || given_up_; });
       if (part.to == 0) ++writing_;
     }
     const Activity activity("copying the state");

@@ -103,6 +103,8 @@ void Member::finish_reduction() {
   enter_agreed();
   values_.review();
   if (result.listened && was_active) values_.ask(options_.endpoint);
+  // A commit that it has learned of behind the fence: the record must not begin with the step before.
+  if (layout_.sharded() && position_.active() && position_.fenced()) fenced_by(position_.promised);
   scaling_.settle(position_);
 }
 
@@ -189,7 +191,8 @@ void Member::listen() {
 }
 
 // With ZeRO: a member that asks for the values after a step has its trailer. If this one lacks it, and is fenced, it
-// must not wait for the next generation, which may need these values to begin.
+// does not wait for the next generation: a job that holds waits for newcomers, to which members that lack values cannot
+// send the state.
 void Member::learn_commit(const Message& asked) {
   if (!position_.active() || !position_.fenced() || asked.step != position_.completed || inbox_.exchange()) return;
   reduction_.listen();
@@ -229,6 +232,7 @@ void Member::fenced_by(int64_t fence) {
   answer.shards = shards_.held();
   facts_.report_all();
   outbox_.report(std::move(answer));
+  if (asked_) learn_commit(*asked_);
 }
 
 void Member::start(const messages::Start& start) {
@@ -360,7 +364,7 @@ void Member::receive(const Message& m) {
       [&](const messages::BucketSums& told) { values_.receive(m, told); },
       [&](const messages::WantValues& told) {
         values_.receive(m, told);
-        learn_commit(m);
+        learn_commit(*(asked_ = m));
       },
       [&](const messages::BucketState& told) {
         shards_.receive(m, told);

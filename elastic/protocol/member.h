@@ -140,8 +140,9 @@ class Member {
   ValueExchange values_;
 
   bool waiting_for_release_ = false, draining_ = false;
-  int64_t agreed_ = 0;  // the newest generation that every member held, according to a trailer
-  PeerId ahead_ = 0;    // the peer that has the result this member lacks after a fence; 0: already asked
+  int64_t agreed_ = 0;            // the newest generation that every member held, according to a trailer
+  std::optional<Message> asked_;  // the last request for values
+  PeerId ahead_ = 0;              // the peer that has the result this member lacks after a fence; 0: already asked
   std::optional<Outcome> outcome_;
 };
 

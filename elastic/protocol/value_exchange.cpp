@@ -65,23 +65,25 @@ bool ValueExchange::take(const Message& m) {
 }
 
 void ValueExchange::receive(const Message& m, const messages::BucketValues&) {
-  early_.push_back(m);
-  review();
+  if (!take(m) && may_count(m)) early_.push_back(m);
 }
 
 void ValueExchange::receive(const Message& m, const messages::BucketSums&) {
-  early_.push_back(m);
-  review();
+  if (!take(m) && may_count(m)) early_.push_back(m);
+}
+
+// Whether a message that is not due now may be due later.
+bool ValueExchange::may_count(const Message& m) const {
+  if (position_.loaded && m.step < position_.completed && m.step != values_.step) return false;
+  if (m.generation != kCopyGeneration) return m.generation >= position_.number();
+  const auto* values = m.as<messages::BucketValues>();
+  return values && values->attempt.value_or(0) >= catching_up_.attempt();
 }
 
 void ValueExchange::review() {
   std::vector<Message> early = std::exchange(early_, {});
-  for (Message& m : early) {
-    if (take(m)) continue;
-    const bool past = position_.loaded && m.step < position_.completed && m.step != values_.step;
-    const bool of_before = m.generation != kCopyGeneration && m.generation < position_.number();
-    if (!past && !of_before) early_.push_back(std::move(m));
-  }
+  for (Message& m : early)
+    if (!take(m) && may_count(m)) early_.push_back(std::move(m));
 }
 
 void ValueExchange::fence(const std::string& endpoint) {
@@ -101,8 +103,14 @@ void ValueExchange::fence(const std::string& endpoint) {
 void ValueExchange::ask(const std::string& endpoint) {
   if (!pending()) return;
   std::map<int, messages::WantValues> by_provider;
-  for (const int b : values_.missing) by_provider[shards_.provider(b, values_.step + 1)].buckets.push_back(b);
-  for (const int b : values_.missing_sums) by_provider[shards_.provider(b, values_.step + 1)].sums.push_back(b);
+  // Behind a fence any of the keepers may be gone.
+  const auto askees = [&](int bucket) {
+    return position_.fenced() ? shards_.keepers(bucket) : std::vector<int>{shards_.provider(bucket, values_.step + 1)};
+  };
+  for (const int b : values_.missing)
+    for (const int member : askees(b)) by_provider[member].buckets.push_back(b);
+  for (const int b : values_.missing_sums)
+    for (const int member : askees(b)) by_provider[member].sums.push_back(b);
   for (auto& [member, want] : by_provider) {
     invariant(member >= 0 && member != position_.index, "another member has every bucket that this one lacks");
     want.endpoint = endpoint;

@@ -78,6 +78,7 @@ class ValueExchange {
   };
   bool counts(const Message& message) const;
   bool take(const Message& message);
+  bool may_count(const Message& message) const;
   void answer_sums(Wanted& wanted);
   bool has(int bucket, int64_t step) const;
 

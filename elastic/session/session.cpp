@@ -51,10 +51,10 @@ void Session::Impl::flip_reduced() {
   const bool flipped = flip(Fault::Flips::reduced, view.number, gradients, {});
   if (!flipped) return;
   size_t at = 0;
-  for (Tensor& gradient : reduced.gradients) gradient = gradients[at++];
+  for (Tensor& sum : reduced.gradients) sum = gradients[at++];
   if (reduced.shards)
     for (GradientShards::Bucket& bucket : reduced.shards->kept)
-      for (Tensor& gradient : bucket.gradients) gradient = gradients[at++];
+      for (Tensor& sum : bucket.gradients) sum = gradients[at++];
 }
 
 void Session::Impl::wait(Lock& lock) {
@@ -127,6 +127,7 @@ void Session::Impl::load(Lock& lock) {
   } else {
     pristine = false;
     fill(whole_state(load.step, load.scaling_state), load.pieces);
+    if (sharded()) state.shards->learned();
     // A newcomer is the last member; the others gave it the state.
     const int members = load.pieces.front().parts + 1;
     want_memory(members - 1, members);
@@ -195,6 +196,7 @@ void Session::Impl::contribute(Lock& lock) {
     const ScalingState scaling_state = member.scaling().made();
     const std::vector<int> buckets = sharded() ? member.shards().digested(made) : std::vector<int>();
     const TimedActivity activity("the state's digest");
+    const int64_t generation = member.position().number();
     lock.unlock();
     TensorDigests tensors = digests_of(whole_state(made, scaling_state));
     StateSum sum = state_sum(tensors);
@@ -202,6 +204,8 @@ void Session::Impl::contribute(Lock& lock) {
     parts = std::move(sum.parts);
     if (!buckets.empty()) chunks = state_chunks(buckets);
     lock.lock();
+    // Another generation may deal the buckets otherwise: begin again.
+    if (sharded() && member.position().number() != generation) return flush();
     digests = std::move(tensors);
     digested = view.number;
   }

@@ -41,6 +41,8 @@ struct ShardAccess {
   // The worker keeps the state of these slices alone. That of slices which it did not keep is that of the state that it
   // has restored, or else zero.
   std::function<void(std::vector<Slice> slices)> keep;
+  // The state came from other workers: this one keeps nothing yet, and no state that it restored counts.
+  std::function<void()> learned;
   // Returns the names and ranges of the optimizer's tensors in a slice, always in the same order.
   std::function<std::vector<SliceRange>(const Slice& slice)> ranges;
   // Returns views of these tensors, if the slice is kept, or their values in the state that was restored.

@@ -141,6 +141,7 @@ std::vector<double> Session::gather_sums(const std::vector<double>& mine, int ea
   const Buckets& buckets = s.member.layout().shard_buckets();
   const SegmentLayout layout(buckets.shapes());
   std::vector<double> all(static_cast<size_t>(layout.count() * each));
+  if (!values.pending()) throw StepOver();
   if (values.kept().empty()) return all;  // this worker updates nothing
   std::map<int, Blob> sums;
   const auto* at = reinterpret_cast<const char*>(mine.data());

@@ -100,7 +100,10 @@ TEST(Buckets, SmallTensorsShareABucketAndLargeOnesSpanSeveral) {
       << "three elements of room are less than a part of the large tensor";
   EXPECT_EQ(buckets.of(3), (std::pair{1, 3}));
   EXPECT_EQ(buckets.of(1).first, buckets.of(1).second) << "it has no elements";
-  EXPECT_THROW(Buckets({{3}}, 6, BucketCuts{.multiple = 4}), UsageError);
+  EXPECT_THROW(Buckets({{3}}, 6, BucketCuts{.multiple = 0}), UsageError);
+  // A bucket of one slice may exceed the limit, because no slice is cut below the multiple.
+  const Buckets small({{7}, {1}, {2}}, 2, BucketCuts{.multiple = 4});
+  EXPECT_EQ(all_of(small), (std::vector<Slices>{{{0, 0, 4}}, {{0, 4, 7}}, {{1, 0, 1}}, {{2, 0, 2}}}));
   EXPECT_THROW(Buckets({{3}}, 4, BucketCuts{.multiple = 0}), UsageError);
 }
 

@@ -110,8 +110,7 @@ void place(const SegmentLayout& segments, std::span<const Slice> slices, const s
 struct Process {
   Parameters parameters;
   SlicedOptimizer optimizer;
-  SlicedTensors average;
-  std::vector<std::shared_ptr<Buffer>> buffers;
+  Parameters average;  // whole, of the parameters that all processes have made
 };
 
 class Processes {
@@ -121,11 +120,7 @@ class Processes {
     for (const std::vector<Slice>& mine : slices) {
       Parameters parameters = odd_parameters(device);
       SlicedOptimizer optimizer(config, parameters, mine);
-      SlicedTensors average(parameters, {""}, mine);
-      const std::vector<Tensor> weights = views_of(parameters, mine);
-      for (size_t i = 0; i < mine.size(); ++i) copy(weights[i], average.tensors()[0][i]);
-      auto buffers = odd_parameters(device).buffers;
-      all_.push_back({std::move(parameters), std::move(optimizer), std::move(average), std::move(buffers)});
+      all_.push_back({std::move(parameters), std::move(optimizer), odd_parameters(device)});
     }
   }
 
@@ -150,18 +145,17 @@ class Processes {
     exchange_parameters();
     for (Process& p : all_) {
       p.parameters.buffers[0]->value = numbers({33}, 1000 + static_cast<uint64_t>(step)).to(device_);
-      follow(p.average, p.buffers, p.parameters, kAverageDecay, step);
+      follow(p.average, p.parameters, kAverageDecay, step);
     }
   }
 
   // Changes what each process keeps, and copies what it did not have from those that had it.
   void keep(const std::vector<std::vector<Slice>>& slices) {
-    const StateDict state = joined(&Processes::slots), average = joined(&Processes::average_slots);
+    const StateDict state = joined(&Processes::slots);
     for (size_t i = 0; i < all_.size(); ++i) {
       Process& p = all_[i];
       const std::vector<SlotSlice> before = p.optimizer.slots();
       p.optimizer.keep(slices[i]);
-      p.average.keep(slices[i]);
       EXPECT_EQ(p.optimizer.slices(), slices[i]);
       for (SlotSlice& s : p.optimizer.slots()) {
         const Tensor expected = view_of(state.at(s.name), s.slice);
@@ -178,14 +172,11 @@ class Processes {
           ++moved;
         }
       }
-      for (SlotSlice& s : p.average.slots()) copy(view_of(average.at(s.name), s.slice), s.values);
     }
   }
 
   StateDict outcome_of(size_t i) {
-    StateDict average = joined(&Processes::average_slots);
-    average.emplace("mean", all_[i].buffers[0]->value);
-    return outcome(all_[i].parameters, joined(&Processes::slots), average);
+    return outcome(all_[i].parameters, joined(&Processes::slots), all_[i].average.state());
   }
 
   int remained = 0, moved = 0;  // slots of slices, in keep()
@@ -231,7 +222,6 @@ class Processes {
   }
 
   static std::vector<SlotSlice> slots(const Process& p) { return p.optimizer.slots(); }
-  static std::vector<SlotSlice> average_slots(const Process& p) { return p.average.slots(); }
 
   // The slots of all processes, as whole tensors.
   StateDict joined(std::vector<SlotSlice> (*slots_of)(const Process&)) const {
@@ -420,17 +410,9 @@ TEST(SlicedOptimizer, RegisteredKindsAreWhole) {
   register_optimizer({"of_the_program", [](Settings&, const Parameters&) { return std::make_unique<Idle>(); }});
   EXPECT_EQ(test::message_of<UsageError>([] { check_can_slice({.kind = "of_the_program"}); }),
             "optimizer.kind = 'of_the_program' is a kind that the program registers, whose state cannot be divided "
-            "among workers; set zero = 0");
+            "among workers; leave out --arrangement");
   EXPECT_THROW(SlicedOptimizer({.kind = "of_the_program"}, odd_parameters({}), {}), UsageError);
   EXPECT_NO_THROW(check_can_slice({.kind = "lamb"}));
-}
-
-TEST(SlicedAverage, NeedsOneSlotAndAllBuffers) {
-  const Parameters parameters = odd_parameters({});
-  SlicedTensors average(parameters, {""}, {}), two(parameters, {"a", "b"}, {});
-  EXPECT_THROW(follow(two, parameters.buffers, parameters, 0.5, 0), UsageError);
-  EXPECT_THROW(follow(average, {}, parameters, 0.5, 0), UsageError);
-  EXPECT_THROW(follow(average, parameters.buffers, parameters, 1.0, 0), UsageError);
 }
 
 }  // namespace

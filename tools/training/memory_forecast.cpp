@@ -44,6 +44,7 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
   BucketDeal deal{.ids = std::vector<int>(virtual_ranks.size()), .copies = arrangement.copies};
   std::iota(deal.ids.begin(), deal.ids.end(), 1);
   const Shares shares = sharded ? shares_of(needs, deal) : Shares{};
+  const int all_ranks = std::accumulate(virtual_ranks.begin(), virtual_ranks.end(), 0);
   std::vector<MemoryForecast> forecasts;
   for (size_t w = 0; w < virtual_ranks.size(); ++w) {
     const int64_t kept = sharded ? shares.kept[w] : all, owned = sharded ? shares.owned[w] : all / workers;
@@ -54,10 +55,13 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     // Sums of earlier rank gradients, of which there are as many as levels of the tree below the last one; and, without
     // ZeRO, the result of the step before, for members that may lack it.
     const auto ranks = static_cast<unsigned>(std::max(virtual_ranks[w], 1));
-    const int64_t earlier = (std::bit_width(ranks) - 1) * all;
+    // With its second stage a rank gradient leaves as it is made, and owners add up those of all.
+    const bool leaves = arrangement.zero >= 2 && !alone;
+    const int64_t earlier = leaves ? 0 : (std::bit_width(ranks) - 1) * all;
     const int64_t before = alone || sharded ? 0 : all;
     // Buckets are exchanged while the backward pass runs: sums of others for this worker's buckets, and the results.
-    const int64_t exchanged = alone ? 0 : owned * (workers - 1) + kept;
+    const int64_t levels = std::bit_width(static_cast<unsigned>(std::max(all_ranks, 1)));
+    const int64_t exchanged = alone ? 0 : owned * (leaves ? levels : workers - 1) + kept;
     const int64_t computed = virtual_ranks[w] > 0 ? earlier + needs.rank_gradient : 0;
     forecast.peak = state + before + computed + exchanged;
     forecasts.push_back(forecast);

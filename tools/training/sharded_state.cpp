@@ -63,8 +63,15 @@ void ShardedState::keep(std::vector<Slice> slices) {
   begins_ = false;
 }
 
+void ShardedState::learned() {
+  setup_.sliced->keep({});
+  checkpoint_.reset();
+  begins_ = false;
+}
+
 ShardAccess ShardedState::access() {
   ShardAccess access{.keep = [this](std::vector<Slice> slices) { keep(std::move(slices)); },
+                     .learned = [this] { learned(); },
                      .ranges = [this](const Slice& slice) { return ranges(slice); },
                      .state = [this](const Slice& slice) { return state(slice); },
                      .parameter =

@@ -23,6 +23,7 @@ class ShardedState {
   std::vector<SliceRange> ranges(const Slice& slice) const;
   std::vector<StateSlice> state(const Slice& slice) const;
   void keep(std::vector<Slice> slices);
+  void learned();
 
   TrainingSetup& setup_;
   std::optional<CheckpointReader> checkpoint_;

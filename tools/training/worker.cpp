@@ -246,7 +246,8 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                      if (path.empty()) return std::nullopt;
                      if (about_job.sharded) {
                        CheckpointReader checkpoint = CheckpointStore(path / "checkpoints").open(step);
-                       const StateDict whole = checkpoint.read_except("optimizer.");
+                       checkpoint.verify_state();
+                       const StateDict whole = checkpoint.read({"model.", "average.", "step", kScalingState});
                        setup.load(whole);
                        shards.restored(std::move(checkpoint));
                        return scaling_state_of(whole);
