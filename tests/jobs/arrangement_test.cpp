@@ -60,10 +60,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(OptimizerInShards, WorkersAndCopiesShowNowhere) {
   std::vector<Arranged> all;
-  for (const int workers : {1, 2, 3})
-    for (const int copies : {1, 2}) all.push_back({.copies = copies, .workers = workers});
+  for (const int zero : {1, 2})
+    for (const int workers : {1, 2, 3})
+      for (const int copies : {1, 2}) all.push_back({.zero = zero, .copies = copies, .workers = workers});
   if (all_arrangements()) all.push_back({.copies = 3, .workers = 4});
-  else all = {{.copies = 1, .workers = 2}, {.copies = 2, .workers = 3}};
+  else all = {{.copies = 1, .workers = 2}, {.zero = 2, .copies = 2, .workers = 3}};
   for (const Arranged& arranged : all)
     EXPECT_EQ(run_through(folder_of(arranged), options(arranged)), "") << folder_of(arranged);
 }
@@ -75,7 +76,7 @@ TEST_P(OptimizerInShards, AnyCheckpointSuitsAnyArrangement) {
   const Ended alone = wait(start("alone", steps), "alone");
   ASSERT_EQ(alone.code, 0) << alone.err;
   std::vector<Arranged> parts = {
-      {.copies = 1, .workers = 2}, {.zero = 0, .workers = 1}, {.copies = 2, .workers = 3}, {.copies = 1, .workers = 3}};
+      {.copies = 1, .workers = 2}, {.zero = 0, .workers = 1}, {.zero = 2, .workers = 3}, {.copies = 1, .workers = 3}};
   for (const char* const name : {"run", "reversed"}) {
     for (size_t i = 0; i < parts.size(); ++i) {
       ASSERT_LT(recorded(name), 800) << "nothing is left to do";
