@@ -12,7 +12,7 @@
 
 namespace elinvar {
 
-// What the file of a part holds, as stream_safetensors() takes it. Without slices there is no metadata, and the file
+// The contents of a part's file, as stream_safetensors() takes them. Without slices there is no metadata, and the file
 // has format 1.
 struct PartContents {
   StateDict tensors;

@@ -305,7 +305,7 @@ void Coordinator::begin_again(int starters, Seconds now) {
   admission_.restore_all();
 }
 
-// With ZeRO: all workers that kept some part of the state are gone.
+// With ZeRO: no worker is left that has some part of the state.
 void Coordinator::restore_checkpoint(Seconds now) {
   std::vector<PeerId> leaving;
   for (auto& [peer, w] : job_.workers) {

@@ -143,7 +143,7 @@ void Exchange::contribute(int b, int vrank, const std::vector<Tensor>& slices, i
                           const SendToMember& send) {
   invariant(options_.by_rank && !group_, "rank gradients are contributed one by one");
   std::vector<Tensor> here = on_host(slices);
-  // What this member keeps must not keep the rest of the tensor.
+  // A view would hold the memory of the whole tensor.
   for (size_t i = 0; owned(b) && i < here.size(); ++i) {
     const Shape& whole = options_.buckets->shapes()[static_cast<size_t>(options_.buckets->slices(b)[i].tensor)];
     if (here[i].numel() < whole.numel() && here[i].shares_storage(slices[i])) here[i] = here[i].clone();
