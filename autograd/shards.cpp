@@ -6,17 +6,9 @@
 
 #include "tensor/base/check.h"
 #include "tensor/ops/concat.h"
-#include "tensor/reduction_tree.h"
 
 namespace elinvar {
 namespace {
-
-class LocalShards : public ShardGroup {
- public:
-  ShardRange own(int count) const override { return {0, count}; }
-  Tensor sum(std::vector<Tensor> values, int) override { return tree_sum(std::move(values)); }
-  std::vector<Tensor> gather(std::vector<Tensor> values, int) override { return values; }
-};
 
 // Returns how many shards are computed here.
 int own_count(const Shards& shards) {
@@ -39,11 +31,6 @@ Tensor sum_of_shards(std::vector<Tensor> values, const Shards& shards) {
 }
 
 }  // namespace
-
-ShardGroup& local_shards() {
-  static LocalShards group;
-  return group;
-}
 
 // The copies' gradients are kept, and summed when the sweep reaches the node between them and x. For that node one of
 // them counts as its gradient.

@@ -1,6 +1,7 @@
 #include "comm/buckets.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "tensor/base/check.h"
 
@@ -13,15 +14,24 @@ Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements, bool whole) :
 Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements, const BucketCuts& cuts)
     : shapes_(std::move(shapes)) {
   check(cuts.multiple >= 1, "[buckets] cuts at multiples of {}", cuts.multiple);
+  check(cuts.groups.empty() || cuts.groups.size() == shapes_.size(), "[buckets] groups of {} tensors expected, got {}",
+        shapes_.size(), cuts.groups.size());
   cut_tensors(most_elements, /*whole=*/false, cuts);
 }
 
 void Buckets::cut_tensors(int64_t most_elements, bool whole, const BucketCuts& cuts) {
   check(most_elements >= 1, "[buckets] at least one element a bucket expected, got {}", most_elements);
+  const auto group_of = [&](size_t t) { return cuts.groups.empty() ? 0 : cuts.groups[t]; };
+  std::vector<size_t> order(shapes_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return group_of(a) < group_of(b); });
+  of_.resize(shapes_.size());
   int64_t room = 0;
-  for (size_t t = 0; t < shapes_.size(); ++t) {
+  int group = order.empty() ? 0 : group_of(order[0]);
+  for (const size_t t : order) {
     const int64_t numel = shapes_[t].numel();
-    if ((whole && room < numel) || (cuts.apart > 0 && t == cuts.apart)) room = 0;
+    if ((whole && room < numel) || group_of(t) != group) room = 0;
+    group = group_of(t);
     int first = count();
     for (int64_t begin = 0; begin < numel;) {
       const bool fresh = room == 0;
@@ -38,7 +48,7 @@ void Buckets::cut_tensors(int64_t most_elements, bool whole, const BucketCuts& c
       buckets_.back().push_back({static_cast<int>(t), begin, begin + length});
       begin += length;
     }
-    of_.emplace_back(first, numel > 0 ? count() : first);
+    of_[t] = {first, numel > 0 ? count() : first};
   }
 }
 

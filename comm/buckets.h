@@ -1,6 +1,7 @@
 #pragma once
 // Cuts the tensors of a rank gradient into buckets of bounded size, in their order, so that one bucket can be reduced
-// while the next still travels. Small tensors share a bucket; a large one spans several.
+// while the next still travels. Small tensors share a bucket; a large one spans several. Tensors that different workers
+// contribute (elastic/protocol/model_replica.h) are in different groups, and share none.
 //
 // Buckets that are also the unit in which the optimizer's state is sharded (elastic/ARRANGEMENT.md) cut tensors only at
 // multiples of a digest chunk, so that digests and sums of squares of a bucket are parts of those of whole tensors.
@@ -18,7 +19,8 @@ namespace elinvar {
 // How tensors are cut.
 struct BucketCuts {
   int64_t multiple = 1;  // tensors are cut at multiples of this many elements
-  size_t apart = 0;      // tensors from this index on share no bucket with earlier ones; 0: all may share
+  // The group of each tensor; empty: there is one. Buckets have tensors of one group, and come in the order of groups.
+  std::vector<int> groups = {};
 };
 
 class Buckets {
@@ -35,7 +37,7 @@ class Buckets {
   std::span<const Slice> slices(int bucket) const { return buckets_[static_cast<size_t>(bucket)]; }
   // The buckets [first, last) that a tensor is in.
   std::pair<int, int> of(int tensor) const { return of_[static_cast<size_t>(tensor)]; }
-  // The number of buckets that contain only tensors below this index; they are the first ones.
+  // The number of buckets that contain only tensors below this index; they must be the first ones.
   int below(int tensor) const;
 
   // Returns the slices of a bucket as one-dimensional tensors that share storage with `values`, which must be

@@ -18,8 +18,9 @@ struct MicroBatchResult {
   int64_t count = 0;    // targets that are not ignored
   int64_t correct = 0;  // of them, those whose class has the largest logit (the lowest class at ties); of
                         // mixtures, the first class
-  std::vector<Tensor> gradients = {};      // of the *sum*, in the order of network.parameters.list; zeros if untouched
-  std::vector<Statistic> statistics = {};  // of the batch norms, in the order in which they ran
+  // Of the *sum*, in the order of network.parameters.list; zeros if untouched. Undefined for shards of others.
+  std::vector<Tensor> gradients = {};
+  std::vector<Statistic> statistics = {};     // of the batch norms, in the order in which they ran
   std::vector<Tensor> batch_statistics = {};  // two of each, for the running ones (running_statistics.h)
   Mark statistics_since = {};  // in MicroBatchProgress::forward: the place in a GPU's work by which they are there
 };
@@ -37,15 +38,16 @@ struct MicroBatchProgress {
 
 // Computes the gradient of one batch: images (N, H, W, C) with labels (N) or mixtures of two, or tokens (B, T) with the
 // next tokens (B, T). With `recompute`, blocks of the network keep only their inputs between the passes, which takes
-// less memory and a third more time, and gives the same bits.
+// less memory and a third more time, and gives the same bits. The processes of a `group` compute it together, each the
+// gradients of its own virtual shards and of all that is not cut.
 MicroBatchResult micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
                                       const LossOptions& options, const Rng& rng, bool recompute = false,
-                                      const MicroBatchProgress& progress = {});
+                                      const MicroBatchProgress& progress = {}, ShardGroup& group = local_shards());
 
 // Returns logits without gradients and dropout, with running statistics in batch norms. Given several views of the same
 // samples, for example an image and its mirror image, returns the mean of their logits, added from left to right and
-// then divided by their number.
-Tensor predict(const Network& network, std::span<const Tensor> views);
+// then divided by their number. The processes of a `group` compute them together.
+Tensor predict(const Network& network, std::span<const Tensor> views, ShardGroup& group = local_shards());
 
 // Returns the loss and counts of a result for these logits, without gradients and statistics.
 MicroBatchResult evaluate(const Tensor& logits, const Tensor& target, const LossOptions& options = {});

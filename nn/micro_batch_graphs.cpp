@@ -69,7 +69,8 @@ struct MicroBatchGraphs::Recorded {
   void record(const MicroBatchTask& task, Device device) {
     const auto passes = [&](std::span<const Tensor> given) {
       const MicroBatchTask inside{task.network, given[0], Targets(given[1], given[2], given[3]),
-                                  task.options, task.rng, task.recompute};
+                                  task.options, task.rng, task.recompute,
+                                  task.group};
       try {
         run_passes(
             inside, /*early=*/true,
@@ -121,14 +122,15 @@ void MicroBatchGraphs::clear() { kept_.clear(); }
 
 MicroBatchResult MicroBatchGraphs::micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
                                                         const LossOptions& options, const Rng& rng, bool recompute,
-                                                        const MicroBatchProgress& progress) {
-  const MicroBatchTask task{network, input, target, options, rng, recompute};
+                                                        const MicroBatchProgress& progress, ShardGroup& group) {
+  const MicroBatchTask task{network, input, target, options, rng, recompute, &group};
   const auto as_called = [&] {
-    return elinvar::micro_batch_gradient(network, input, target, options, rng, recompute, progress);
+    return elinvar::micro_batch_gradient(network, input, target, options, rng, recompute, progress, group);
   };
   const std::vector<Parameter>& parameters = network.parameters.list;
   const Device device = parameters.empty() ? Device{} : parameters[0].var.value().device();
-  if (device == Device{} || trace::recorder != nullptr) return as_called();
+  const bool alone = &group == &local_shards();
+  if (device == Device{} || trace::recorder != nullptr || !alone) return as_called();
 
   const Signature signature(task);
   const auto known = std::ranges::find_if(kept_, [&](const Recorded& r) { return r.signature == signature; });

@@ -4,8 +4,9 @@
 // replayed without a walk over the network. The bits are those of micro_batch_gradient(). See Note [Graphs] in
 // tensor/README.md.
 //
-// A call runs directly if it cannot be replayed: on the CPU, while ops report to a recorder, and if its work cannot be
-// recorded or memory runs out, which is reported to `notice` once.
+// A call runs directly if it cannot be replayed: on the CPU, while ops report to a recorder, if other processes compute
+// some of its virtual shards, and if its work cannot be recorded or memory runs out, which is reported to `notice`
+// once.
 #include <functional>
 #include <list>
 #include <memory>
@@ -25,7 +26,7 @@ class MicroBatchGraphs {
   // there is a progress, stay valid until the next call. The result's statistics have only the names of their buffers.
   MicroBatchResult micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
                                         const LossOptions& options, const Rng& rng, bool recompute = false,
-                                        const MicroBatchProgress& progress = {});
+                                        const MicroBatchProgress& progress = {}, ShardGroup& group = local_shards());
 
   void clear();  // drops all graphs; later calls record new ones
 

@@ -38,7 +38,8 @@ void run_passes(const MicroBatchTask& task, bool early, const std::function<void
                 const std::function<void(size_t, Tensor)>& gradient) {
   std::vector<Parameter>& parameters = task.network.parameters.list;
   for (Parameter& p : parameters) p.var.clear_grad();
-  Context context{.training = true, .rng = task.rng, .statistics = {}, .recompute = task.recompute};
+  Context context{
+      .training = true, .rng = task.rng, .statistics = {}, .recompute = task.recompute, .group = task.group};
   Var loss;
   ForwardPass pass;
   {
@@ -57,8 +58,13 @@ void run_passes(const MicroBatchTask& task, bool early, const std::function<void
   if (early)
     for (size_t i = 0; i < parameters.size(); ++i) places.emplace(parameters[i].var.node().get(), i);
   std::vector<bool> handed_over(parameters.size());
+  const auto of_others = [&](const Parameter& p) {
+    if (p.cut.shards == 1) return false;
+    const ShardRange own = task.group->own(p.cut.shards);
+    return p.shard < own.begin || p.shard >= own.end;
+  };
   const auto hand_over = [&](size_t i) {
-    if (handed_over[i]) return;
+    if (handed_over[i] || of_others(parameters[i])) return;
     handed_over[i] = true;
     gradient(i, take_gradient(parameters[i].var));
   };

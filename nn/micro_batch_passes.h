@@ -16,6 +16,7 @@ struct MicroBatchTask {
   LossOptions options;
   Rng rng;
   bool recompute;
+  ShardGroup* group;
 };
 
 // The results of the forward pass.

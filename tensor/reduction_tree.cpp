@@ -24,6 +24,8 @@ bool siblings(const Subtree& left, const Subtree& right, int leaves) {
 }
 
 Tensor sum(Tensor&& left, const Tensor& right, size_t index) {
+  check(left.defined() == right.defined(), "[reduction tree] tensor {} is in some leaves alone", index);
+  if (!left.defined()) return {};
   check(left.shape() == right.shape(), "[reduction tree] tensor {} has shapes {} and {}", index,
         to_string(left.shape()), to_string(right.shape()));
   // The parts of a worker whose group of GPUs ended within a step can be on two devices (elastic/PROTOCOL.md).
@@ -78,13 +80,14 @@ void TreeReducer::add(Subtree next) {
   stack_.back().values = std::move(values);
 }
 
-void TreeReducer::open(int leaf, size_t values) {
+void TreeReducer::open(int leaf, size_t values, size_t absent) {
   lefts_ = place(leaf, leaf + 1);
   std::erase_if(lefts_, [](const std::vector<Tensor>& left) { return left.empty(); });
   for (const std::vector<Tensor>& left : lefts_)
     check(left.size() == values, "[reduction tree] leaves have {} and {} tensors", left.size(), values);
   stack_.back().values.assign(values, {});
-  missing_ = values;
+  missing_ = values - absent;
+  if (missing_ == 0) lefts_.clear();
 }
 
 void TreeReducer::put(size_t index, Tensor value) {
@@ -104,7 +107,8 @@ void TreeReducer::put(size_t index, Tensor value) {
 void TreeReducer::move_to(Device device) {
   check(missing_ == 0, "[reduction tree] {} values of an open leaf are missing", missing_);
   for (Subtree& subtree : stack_)
-    for (Tensor& value : subtree.values) value = value.to(device);
+    for (Tensor& value : subtree.values)
+      if (value.defined()) value = value.to(device);
 }
 
 std::vector<Subtree> TreeReducer::take_subtrees() {

@@ -34,14 +34,14 @@ class TreeReducer {
   // Adds the next leaf or subtree. It must begin at or after the end of the previous one, and a subtree must be a node
   // of the tree. Values are added in place if this reducer is the only owner of their storage and no element is
   // repeated, otherwise into new tensors, so that other handles see no change. Values on different devices are added on
-  // the CPU.
+  // the CPU. A value that is undefined must be so in all leaves.
   void add(int leaf, std::vector<Tensor> values) { add(Subtree{leaf, leaf + 1, std::move(values)}); }
   void add(Subtree subtree);
 
   // open() adds a leaf whose values become ready one by one, in any order; put() reduces each of them at once. Until
-  // all `values` (at least 1) have been put, nothing else may be added, and of the last subtree in subtrees() only the
-  // values that have been put are final.
-  void open(int leaf, size_t values);
+  // all `values` (at least 1), less those that are `absent`, have been put, nothing else may be added, and of the last
+  // subtree in subtrees() only the values that have been put are final.
+  void open(int leaf, size_t values, size_t absent = 0);
   void put(size_t index, Tensor value);
   // Whether the next put() keeps the value itself, because there is nothing to its left yet to which it is added.
   bool keeps() const { return lefts_.empty(); }

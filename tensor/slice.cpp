@@ -1,6 +1,7 @@
 #include "tensor/slice.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tensor/base/check.h"
 #include "tensor/numerics.h"
@@ -13,8 +14,11 @@ Tensor view_of(const Tensor& tensor, const Slice& slice) {
 }
 
 void check_slices(std::span<const Slice> slices, std::span<const Shape> shapes) {
+  std::vector<Slice> ascending(slices.begin(), slices.end());
+  const auto place = [](const Slice& s) { return std::pair(s.tensor, s.begin); };
+  std::sort(ascending.begin(), ascending.end(), [&](const Slice& a, const Slice& b) { return place(a) < place(b); });
   const Slice* last = nullptr;
-  for (const Slice& s : slices) {
+  for (const Slice& s : ascending) {
     check(s.tensor >= 0 && static_cast<size_t>(s.tensor) < shapes.size(), "[slices] there is no tensor {} of {}",
           s.tensor, shapes.size());
     const int64_t numel = shapes[static_cast<size_t>(s.tensor)].numel();
@@ -23,9 +27,9 @@ void check_slices(std::span<const Slice> slices, std::span<const Shape> shapes) 
     check(s.begin % kRowSegment == 0 && (s.end % kRowSegment == 0 || s.end == numel),
           "[slices] [{}, {}) of tensor {} must begin and end at multiples of {} elements, or end where it ends, at {}",
           s.begin, s.end, s.tensor, kRowSegment, numel);
-    check(last == nullptr || last->tensor < s.tensor || (last->tensor == s.tensor && last->end <= s.begin),
-          "[slices] slices must ascend, but [{}, {}) of tensor {} comes before [{}, {}) of tensor {}",
-          last ? last->begin : 0, last ? last->end : 0, last ? last->tensor : 0, s.begin, s.end, s.tensor);
+    check(last == nullptr || last->tensor < s.tensor || last->end <= s.begin,
+          "[slices] [{}, {}) and [{}, {}) of tensor {} overlap", last ? last->begin : 0, last ? last->end : 0, s.begin,
+          s.end, s.tensor);
     last = &s;
   }
 }

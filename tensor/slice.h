@@ -23,8 +23,8 @@ struct Slice {
 // Returns a slice of `tensor`, which must be contiguous, as a one-dimensional tensor that shares its storage.
 Tensor view_of(const Tensor& tensor, const Slice& slice);
 
-// Throws UsageError unless the slices of tensors of these shapes are not empty, ascend, do not overlap, begin at a
-// multiple of kRowSegment elements of their tensor, and end at one or at the tensor's end.
+// Throws UsageError unless the slices of tensors of these shapes are not empty, do not overlap, begin at a multiple of
+// kRowSegment elements of their tensor, and end at one or at the tensor's end. They may be in any order.
 void check_slices(std::span<const Slice> slices, std::span<const Shape> shapes);
 
 // Numbers the segments of all tensors from 0, tensors in order, so that the partial sums of slices find their places.

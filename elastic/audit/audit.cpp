@@ -137,9 +137,7 @@ AuditRoles audit_roles(const AuditOptions& options, const Generation& g, int64_t
                        int shards) {
   const int members = static_cast<int>(g.members.size());
   AuditRoles roles{.vrank = audited_vrank(options, step, vranks)};
-  for (int m = 0; m < members; ++m)
-    for (const Interval& i : g.share(m, step))
-      if (i.begin <= roles.vrank && roles.vrank < i.end) roles.owner = m;
+  while (roles.owner < members && !contains(g.share(roles.owner, step), roles.vrank)) ++roles.owner;
   if (members < 2) {
     roles.auditor = roles.owner;
     return roles;

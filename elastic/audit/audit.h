@@ -32,7 +32,7 @@ int audited_bucket(const AuditOptions& options, int64_t step, int buckets);
 // The audit's members, by index. As far as possible, the roles stay with the same workers after a death.
 struct AuditRoles {
   int vrank = 0;
-  int owner = 0;    // computes the audited rank gradient
+  int owner = 0;    // computes the audited rank gradient; the first of those that do so together
   int auditor = 0;  // computes it too: preferably a member without virtual ranks; the owner itself if it is alone
   // The audited bucket; -1: no sum is audited, because there are no buckets or no member can check one.
   int bucket = -1;

@@ -31,8 +31,11 @@ void BatchScaling::measure(const StepFacts& facts) {
                     .vranks = job_.options.plan.vranks,
                     .reduce_seconds = update.reduce_seconds,
                     .rank_seconds = update.seconds};
-  for (size_t i = 0; i < update.seconds.size(); ++i)
+  for (size_t i = 0; i < update.seconds.size(); ++i) {
     step.ranks.push_back(total(job_.current->share(static_cast<int>(i), facts.step)));
+    if (job_.current->shards > 0)  // the time is that of a whole rank gradient
+      step.rank_seconds[i] *= static_cast<double>(job_.current->members[i].place.shards.size()) / job_.current->shards;
+  }
   profile_ = measured(profile_, step);
 }
 

@@ -71,6 +71,8 @@ Exchange::Exchange(Options options)
                                                                      .gradients = options_.gradients,
                                                                      .spoil = options_.spoil});
   for (int b = 0; sharded(b); ++b) state_[static_cast<size_t>(b)].done = !gets_sum(options_.me, b);
+  for (int b = 0; options_.contributes && b < bucket_count(); ++b)
+    state_[static_cast<size_t>(b)].contributed = !options_.contributes(b);
 }
 
 void Exchange::contribute(std::vector<Subtree> roots, const messages::TrailerPart& part, const StateDigests& digests,

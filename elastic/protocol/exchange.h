@@ -60,6 +60,9 @@ class Exchange {
     std::function<std::string()> holds_back = {};
     // With ZeRO: members contribute each of their rank gradients by itself.
     bool by_rank = false;
+    // With tensor parallelism: whether this member contributes to a bucket, or another one of its model replica does.
+    // Empty: it contributes to all.
+    std::function<bool(int bucket)> contributes = {};
     // The audit of a bucket's sum; not if this member is alone or only listens, and not with a group.
     std::optional<SumAudit> audit = {};
     // The group of all members that reduces the tensors; `buckets` then contain whole tensors. All members name it, or

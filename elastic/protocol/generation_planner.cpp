@@ -39,13 +39,18 @@ Generation GenerationPlanner::next(const std::vector<PeerId>& peers, const std::
   }
   std::sort(g.members.begin(), g.members.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   std::vector<double> speeds = speeds_of(g.members, job_.workers);
-  const int vranks = job_.options.plan.vranks;
+  const PlanLimits& limits = job_.options.plan;
+  const bool together = limits.replica_size > 1;
+  const std::vector<ReplicaPlace> places = places_of(limits, speeds);
   // From ZeRO's second stage on owners add up rank gradients as they come: members then take alternating ones, so that
   // siblings come together.
+  const bool alternating = job_.options.zero && job_.options.zero->stage >= 2;
   const auto assigned = [&] {
-    return job_.options.zero && job_.options.zero->stage >= 2
-               ? assign_orphans(vranks, std::vector<std::vector<Interval>>(speeds.size()), speeds)
-               : assign(vranks, speeds);
+    const std::vector<double> of_replicas = replica_speeds(together ? limits.virtual_shards : 1, places, speeds);
+    const size_t replicas = of_replicas.size();
+    const auto shares = alternating ? assign_orphans(limits.vranks, {replicas, std::vector<Interval>()}, of_replicas)
+                                    : assign(limits.vranks, of_replicas);
+    return shares_of_members(places, shares);
   };
   const auto shares = assigned();
   for (size_t i = 0; i < speeds.size(); ++i)
@@ -54,7 +59,9 @@ Generation GenerationPlanner::next(const std::vector<PeerId>& peers, const std::
   for (size_t i = 0; i < shares.size(); ++i) {
     g.members[i].share = shares[i];
     g.members[i].first_share = first[i];
+    if (together) g.members[i].place = places[i];
   }
+  if (together) g.shards = limits.virtual_shards;
   g.next_id = job_.next_id;
   if (job_.options.zero) g.sharding = Sharding{.zero = job_.options.zero->stage, .keepers = keepers(g)};
   g.group = groups_.why_none(peers).empty();
@@ -169,10 +176,12 @@ FenceReason GenerationPlanner::recover(Recovery recovery, const std::optional<Tr
   g.trial = trial;
   g.stop = !trial && !wishes_.stop.empty();              // a state in doubt must not be saved
   g.checkpoint = g.stop || recovery.step >= job_.steps;  // a part of the last one may be lost
-  std::vector<std::vector<Interval>> kept;
-  for (const GenerationMember& m : g.members) kept.push_back(recovery.kept[m.peer]);
-  const auto first = assign_orphans(job_.options.plan.vranks, std::move(kept), speeds_of(g.members, job_.workers));
-  for (size_t i = 0; i < first.size(); ++i) g.members[i].first_share = first[i];
+  if (g.shards == 0) {                                   // with tensor parallelism members keep no rank gradients
+    std::vector<std::vector<Interval>> kept;
+    for (const GenerationMember& m : g.members) kept.push_back(recovery.kept[m.peer]);
+    const auto first = assign_orphans(job_.options.plan.vranks, std::move(kept), speeds_of(g.members, job_.workers));
+    for (size_t i = 0; i < first.size(); ++i) g.members[i].first_share = first[i];
+  }
   if (!create(g)) return superseded();
   begin(g, now);
   for (auto& [peer, w] : job_.workers) {

@@ -11,31 +11,46 @@ namespace elinvar {
 // Small networks have smaller buckets, so that there are enough to be dealt evenly.
 constexpr int64_t kLeastShards = 64;
 
-GradientLayout::GradientLayout(int64_t bucket_elements, const std::optional<ShardOptions>& sharding)
-    : bucket_elements_(bucket_elements) {
+GradientLayout::GradientLayout(int64_t bucket_elements, const std::optional<ShardOptions>& sharding,
+                               std::vector<int> virtual_shards)
+    : bucket_elements_(bucket_elements), virtual_shards_(std::move(virtual_shards)) {
   if (!sharding) return;
   shard_multiple_ = sharding->multiple;
   sums_ = sharding->sums;
   int64_t elements = 0;
   for (const Shape& shape : sharding->parameters) elements += shape.numel();
   bucket_elements = bucket_elements_ = std::clamp<int64_t>(elements / kLeastShards, 1, bucket_elements);
-  shards_ = Buckets(sharding->parameters, bucket_elements, BucketCuts{.multiple = sharding->multiple});
+  shards_ = Buckets(sharding->parameters, bucket_elements,
+                    BucketCuts{.multiple = sharding->multiple, .groups = groups(sharding->parameters.size(), 0)});
+}
+
+int GradientLayout::virtual_shard(int tensor) const {
+  const auto t = static_cast<size_t>(tensor);
+  return t < virtual_shards_.size() ? virtual_shards_[t] : -1;
+}
+
+// Returns the groups of gradients and of `statistics` batch statistics in buckets.
+std::vector<int> GradientLayout::groups(size_t gradients, size_t statistics) const {
+  std::vector<int> groups;
+  for (size_t i = 0; i < gradients; ++i) groups.push_back(1 + virtual_shard(static_cast<int>(i)));
+  const int last = 1 + *std::max_element(groups.begin(), groups.end());
+  groups.resize(gradients + statistics, last);
+  return groups;
 }
 
 bool GradientLayout::learn(const RankGradient& gradient) {
-  if (buckets_ || gradient.gradients.empty()) return false;
+  const auto absent = [](const Tensor& t) { return !t.defined(); };
+  if (buckets_ || gradient.gradients.empty() || std::ranges::any_of(gradient.gradients, absent)) return false;
   std::vector<Shape> shapes;
   for (const Tensor& t : gradient.gradients) shapes.push_back(t.shape());
   for (const Tensor& t : gradient.batch_statistics) shapes.push_back(t.shape());
   gradients_ = static_cast<int>(gradient.gradients.size());
   whole_buckets_.emplace(shapes, bucket_elements_, /*whole=*/true);
-  if (shard_multiple_) {
-    buckets_.emplace(std::move(shapes), bucket_elements_,
-                     BucketCuts{.multiple = *shard_multiple_, .apart = gradient.gradients.size()});
+  BucketCuts cuts{.multiple = shard_multiple_.value_or(1)};
+  if (shard_multiple_ || divided()) cuts.groups = groups(gradient.gradients.size(), gradient.batch_statistics.size());
+  buckets_.emplace(std::move(shapes), bucket_elements_, cuts);
+  if (shard_multiple_)
     invariant(buckets_->below(gradients_) == shards_.count(), "gradients have the shapes of parameters");
-  } else {
-    buckets_.emplace(std::move(shapes), bucket_elements_);
-  }
   return true;
 }
 

@@ -20,7 +20,10 @@ struct ShardOptions {
 
 class GradientLayout {
  public:
-  explicit GradientLayout(int64_t bucket_elements, const std::optional<ShardOptions>& sharding = {});
+  // With tensor parallelism `virtual_shards` has the virtual shard of each gradient, or -1 for one that is not cut.
+  // Then no bucket has gradients of several shards, or of a shard and of what is not cut.
+  explicit GradientLayout(int64_t bucket_elements, const std::optional<ShardOptions>& sharding = {},
+                          std::vector<int> virtual_shards = {});
 
   // Returns whether the layout was learned: false if it was known before, or if the rank gradient has no tensors.
   bool learn(const RankGradient& gradient);
@@ -34,15 +37,20 @@ class GradientLayout {
   int shards() const { return shards_.count(); }
   const Buckets& shard_buckets() const { return shards_; }
   const Buckets& whole_buckets() const { return *whole_buckets_; }  // for groups of GPUs, which do not cut tensors
-  int gradients() const { return gradients_; }  // the number of gradients; batch statistics follow them
+  int gradients() const { return gradients_; }               // the number of gradients; batch statistics follow them
+  bool divided() const { return !virtual_shards_.empty(); }  // with tensor parallelism
+  int virtual_shard(int tensor) const;                       // -1: the tensor is not cut
 
  private:
+  std::vector<int> groups(size_t gradients, size_t statistics) const;
+
   int64_t bucket_elements_;
   std::optional<int64_t> shard_multiple_;
   std::optional<Buckets> buckets_, whole_buckets_;
   int gradients_ = 0;
   Buckets shards_;
   bool sums_ = false;
+  std::vector<int> virtual_shards_;
 };
 
 }  // namespace elinvar

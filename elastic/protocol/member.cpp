@@ -14,18 +14,20 @@ Member::Member(const MemberOptions& options)
       outbox_(position_),
       facts_(options.report_every, position_, outbox_),
       scaling_(options.scaling),
-      layout_(options.bucket_elements, options.sharding),
+      layout_(options.bucket_elements, options.sharding, options.virtual_shards),
+      replica_(position_, layout_),
+      replica_exchange_(position_, replica_, outbox_),
       shards_(position_, layout_),
       catching_up_(position_, outbox_),
       audit_(options.audit, options.vranks, position_, outbox_),
       groups_(options.groups, position_, outbox_),
       inbox_(position_, catching_up_, outbox_),
       reduction_({.vranks = options.vranks, .spoil = options.spoil}, position_, layout_, inbox_, audit_, groups_,
-                 shards_),
+                 shards_, replica_),
       gradients_({.vranks = options.vranks,
                   .checkpoint_every = options.checkpoint_every,
                   .state_digest_every = options.state_digest_every},
-                 position_, scaling_, layout_, audit_, reduction_),
+                 position_, scaling_, layout_, replica_, audit_, reduction_),
       transfers_(position_, layout_, outbox_, facts_, scaling_, shards_),
       values_(position_, layout_, catching_up_, shards_, outbox_) {
   position_.self = options.self;
@@ -95,6 +97,7 @@ void Member::finish_reduction() {
   }
   gradients_.next_step();
   inbox_.prune();
+  replica_exchange_.prune();
 
   agreed_ = std::max(agreed_, result.trailer.agreed);
   // After a death another process may lack the result, unless there is no other process.
@@ -109,8 +112,9 @@ void Member::finish_reduction() {
 }
 
 std::string Member::missing() const {
-  const std::string reduction = reduction_.missing();
-  return reduction.empty() ? values_.missing() : reduction;
+  std::string missing = replica_exchange_.missing();
+  if (missing.empty()) missing = reduction_.missing();
+  return missing.empty() ? values_.missing() : missing;
 }
 
 void Member::advance(StepFacts facts) {
@@ -306,6 +310,7 @@ void Member::enter(Generation generation, int64_t first_step) {
   for (const GenerationMember& m : now.members) transfers_.stop(m.peer);
   inbox_.prune();
   shards_.prune();
+  replica_exchange_.prune();
   if (asked_to_save() && position_.step == position_.completed) transfers_.save(/*attested=*/true);
   transfers_.move();
   outbox_.report(messages::Entered{.end = scaling_.adaptive() ? position_.known_steps() : std::nullopt});
@@ -360,6 +365,7 @@ void Member::receive(const Message& m) {
   if (ExchangeInbox::takes(m)) return inbox_.receive(m);
   const bool from_member = visit(
       m.payload, [&](const messages::Fetch& told) { transfers_.give_result(m, told); },
+      [&](const messages::ShardValues& told) { replica_exchange_.receive(m, told); },
       [&](const messages::BucketValues& told) { values_.receive(m, told); },
       [&](const messages::BucketSums& told) { values_.receive(m, told); },
       [&](const messages::WantValues& told) {

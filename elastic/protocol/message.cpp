@@ -61,6 +61,13 @@ struct FieldForm<Shape> {
   }
 };
 template <>
+struct FieldForm<DType> {
+  static Json write(DType dtype, std::vector<Blob>&) { return name_of(dtype); }
+  static DType read(const Json& json, FieldReader& reader) {
+    return checked(reader, [&] { return dtype_from(json.get<std::string>()); });
+  }
+};
+template <>
 struct FieldForm<NcclId> {
   static Json write(const NcclId& id, std::vector<Blob>&) { return id.hex(); }
   static NcclId read(const Json& json, FieldReader& reader) {
@@ -96,11 +103,11 @@ using AllKinds =
              messages::Entered, messages::Fence, messages::Fenced, messages::Release, messages::NewCoordinator,
              messages::Suspect, messages::Drain, messages::Failed, messages::Contribution, messages::BucketResult,
              messages::TrailerPart, messages::Trailer, messages::Check, messages::Word, messages::Audit,
-             messages::BucketValues, messages::BucketSums, messages::WantValues, messages::BucketState, messages::Fetch,
-             messages::GroupRoots, messages::GroupName, messages::GroupAgain, messages::GroupUsed,
-             messages::GroupMissing, messages::GroupFailed, messages::Alive, messages::Heard, messages::Facts,
-             messages::Ack, messages::Shown, messages::FaultInjected, messages::Saved, messages::FilePiece,
-             messages::Taken, messages::Ctl, messages::Answer>;
+             messages::ShardValues, messages::BucketValues, messages::BucketSums, messages::WantValues,
+             messages::BucketState, messages::Fetch, messages::GroupRoots, messages::GroupName, messages::GroupAgain,
+             messages::GroupUsed, messages::GroupMissing, messages::GroupFailed, messages::Alive, messages::Heard,
+             messages::Facts, messages::Ack, messages::Shown, messages::FaultInjected, messages::Saved,
+             messages::FilePiece, messages::Taken, messages::Ctl, messages::Answer>;
 
 struct Codec {
   Json (*write)(const Payload&, std::vector<Blob>&);

@@ -16,7 +16,8 @@ class PassingGradient {
 
   int vrank() const { return vrank_; }
   int64_t count() const { return count_; }
-  bool complete() const { return left_ == 0; }  // all buckets were passed on
+  // Whether all buckets were passed on, of which some may be `absent`, because their tensors are not put.
+  bool complete(int absent = 0) const { return left_ == absent; }
 
   // Takes a tensor, by its index among gradients and batch statistics. Returns the buckets that it completes, with
   // their slices, which share its storage.

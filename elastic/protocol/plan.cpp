@@ -9,10 +9,17 @@ namespace {
 
 // Returns why the members should get other shares, or "".
 std::string reason_to_reassign(const Generation& current, const Roster& roster, const PlanLimits& limits) {
-  std::vector<std::vector<Interval>> shares;
-  for (const GenerationMember& m : current.members) shares.push_back(m.share);
   const std::vector<double> speeds = speeds_of(current.members, roster);
-  const double before = step_time(shares, speeds), after = step_time(assign(limits.vranks, speeds), speeds);
+  const std::vector<ReplicaPlace> best = places_of(limits, speeds);
+  std::vector<ReplicaPlace> places;
+  std::vector<std::vector<Interval>> shares;  // of replicas
+  for (const GenerationMember& m : current.members) {
+    places.push_back(current.shards > 0 ? m.place : ReplicaPlace{.replica = static_cast<int>(places.size())});
+    if (static_cast<size_t>(places.back().replica) == shares.size()) shares.push_back(m.share);
+  }
+  const std::vector<double> now = replica_speeds(std::max(current.shards, 1), places, speeds);
+  const std::vector<double> then = replica_speeds(limits.replica_size > 1 ? limits.virtual_shards : 1, best, speeds);
+  const double before = step_time(shares, now), after = step_time(assign(limits.vranks, then), then);
   if (before < after * limits.reassign_gain) return "";
   return fmt::format("other shares: a step takes {:.0f} % of the time", 100 * after / before);
 }
@@ -25,6 +32,10 @@ bool keeps(const Generation& current, int id) {
 }
 
 }  // namespace
+
+std::vector<ReplicaPlace> places_of(const PlanLimits& limits, std::span<const double> speeds) {
+  return deal_replicas(limits.replica_size > 1 ? limits.virtual_shards : 1, limits.replica_size, speeds);
+}
 
 std::optional<Plan> plan(const Generation& current, const Roster& roster, const Wishes& wishes,
                          const PlanLimits& limits, bool may_reassign) {

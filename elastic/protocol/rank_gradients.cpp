@@ -44,8 +44,8 @@ void RankGradients::add(int vrank, RankGradient gradient, double seconds) {
   reducer_of(vrank).add(vrank, std::move(values));
 }
 
-void RankGradients::open(int vrank, int64_t count, const Buckets& buckets) {
-  reducer_of(vrank).open(vrank, buckets.shapes().size());
+void RankGradients::open(int vrank, int64_t count, const Buckets& buckets, size_t absent) {
+  reducer_of(vrank).open(vrank, buckets.shapes().size(), absent);
   opened_ = {.vrank = vrank, .count = count, .buckets = &buckets};
   for (int b = 0; b < buckets.count(); ++b) opened_->missing.push_back(static_cast<int>(buckets.slices(b).size()));
 }

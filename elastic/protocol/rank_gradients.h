@@ -32,8 +32,8 @@ class RankGradients {
   void record(int vrank, RankFacts facts, double seconds);
 
   // Opens a rank gradient with `count` targets. `buckets` must outlive it; their shapes are those of gradients and
-  // batch statistics.
-  void open(int vrank, int64_t count, const Buckets& buckets);
+  // batch statistics, of which `absent` will not be put.
+  void open(int vrank, int64_t count, const Buckets& buckets, size_t absent = 0);
   bool is_open() const { return opened_.has_value(); }
   int64_t count() const;  // targets in all rank gradients, including the open one
   // Puts one tensor of the open rank gradient, by its index among gradients and batch statistics. A tensor that

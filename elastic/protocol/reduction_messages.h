@@ -160,6 +160,28 @@ struct BucketState {
   ELINVAR_FIELDS(bucket, tensors, digests)
 };
 
+// The value of a virtual shard, or the sum of several ([begin, end), a node of rule 24's tree).
+struct ShardValue {
+  int begin = 0, end = 0;
+  Shape shape = {};
+  DType dtype = DType::f32;
+
+  ELINVAR_FIELDS(begin, end, shape, dtype)
+};
+
+struct ShardValues {
+  static constexpr Kind kKind{
+      "within", kToMember,
+      "with tensor parallelism: what a member has computed of virtual rank `vrank`, its `number`th "
+      "message about it, to the others of its model replica"};
+  int vrank = 0;
+  int64_t number = 0;
+  std::vector<ShardValue> values = {};
+  std::vector<Blob> elements = {};  // of each value
+
+  ELINVAR_FIELDS(vrank, number, values, elements)
+};
+
 struct Fetch {
   static constexpr Kind kKind{"fetch", kToMember, "it lacks the result of `step`, which the other has"};
   std::string endpoint = {};

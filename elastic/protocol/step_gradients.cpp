@@ -8,11 +8,13 @@
 namespace elinvar {
 
 StepGradients::StepGradients(const Options& options, const MemberPosition& position, const ScalingProgress& scaling,
-                             GradientLayout& layout, StepAudit& audit, StepReduction& reduction)
+                             GradientLayout& layout, const ModelReplica& replica, StepAudit& audit,
+                             StepReduction& reduction)
     : options_(options),
       position_(position),
       scaling_(scaling),
       layout_(layout),
+      replica_(replica),
       audit_(audit),
       reduction_(reduction),
       computed_(options.vranks) {}
@@ -34,7 +36,7 @@ bool StepGradients::owns(int vrank) const {
 
 void StepGradients::add(int64_t step, int vrank, RankGradient gradient, double seconds) {
   if (step != position_.completed) return;
-  audit_.say_gradient(vrank, gradient);
+  audit_.say_gradient(vrank, gradient, together(vrank));
   if (computed_.has(vrank) || !owns(vrank)) return;
   if (position_.fenced() && reduction_.keeps_none()) return;
   if (!computed_.is_open()) layout_.learn(gradient);
@@ -42,7 +44,18 @@ void StepGradients::add(int64_t step, int vrank, RankGradient gradient, double s
     computed_.record(vrank, gradient.facts, seconds);
     return pass_on(vrank, std::move(gradient));
   }
+  if (replica_.divided() && !computed_.is_open()) keep_contributed(gradient);
   computed_.add(vrank, std::move(gradient), seconds);
+}
+
+// Drops the tensors that other members of the model replica contribute.
+void StepGradients::keep_contributed(RankGradient& gradient) const {
+  if (gradient.gradients.empty()) return;
+  gradient.gradients.resize(static_cast<size_t>(layout_.gradients()));
+  int tensor = 0;
+  for (std::vector<Tensor>* tensors : {&gradient.gradients, &gradient.batch_statistics})
+    for (Tensor& t : *tensors)
+      if (!replica_.contributes_to(tensor++)) t = Tensor();
 }
 
 const Buckets& StepGradients::begin() {
@@ -56,14 +69,15 @@ void StepGradients::pass_on(int vrank, RankGradient gradient) {
   std::vector<Tensor> values = std::move(gradient.gradients);
   std::move(gradient.batch_statistics.begin(), gradient.batch_statistics.end(), std::back_inserter(values));
   for (int b = 0; b < buckets.count(); ++b)
-    reduction_.contribute(b, vrank, values.empty() ? values : buckets.cut(b, values), gradient.facts.count);
+    if (replica_.contributes(b))
+      reduction_.contribute(b, vrank, values.empty() ? values : buckets.cut(b, values), gradient.facts.count);
 }
 
 void StepGradients::close(int64_t step, int vrank, RankGradient gradient, double seconds) {
   if (step != position_.completed) return;
-  audit_.say_gradient(vrank, gradient);
+  audit_.say_gradient(vrank, gradient, together(vrank));
   if (!passing_ || passing_->vrank() != vrank) return;
-  invariant(passing_->complete(), "all tensors of the rank gradient were put");
+  invariant(passing_->complete(replica_.absent_buckets()), "all tensors of the rank gradient were put");
   passing_.reset();
   computed_.record(vrank, std::move(gradient.facts), seconds);
 }
@@ -80,7 +94,10 @@ bool StepGradients::opens(int vrank) const {
 void StepGradients::open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& batch_statistics) {
   if (step != position_.completed || !opens(vrank)) return;
   if (by_rank()) passing_.emplace(vrank, count, begin());
-  else computed_.open(vrank, count, *reduction_.begin());
+  else {
+    const Buckets& buckets = *reduction_.begin();
+    computed_.open(vrank, count, buckets, replica_.absent_tensors());
+  }
   for (size_t i = 0; i < batch_statistics.size(); ++i)
     put(layout_.gradients() + static_cast<int>(i), batch_statistics[i]);
 }
@@ -92,7 +109,7 @@ void StepGradients::put(int tensor, Tensor value, bool passes) {
       reduction_.contribute(bucket, passing_->vrank(), slices, passing_->count());
     return;
   }
-  if (!computed_.is_open()) return;
+  if (!computed_.is_open() || !replica_.contributes_to(tensor)) return;
   for (const int bucket : computed_.put(tensor, std::move(value), passes))
     reduction_.contribute(bucket, computed_.roots(), computed_.count());
 }
@@ -126,6 +143,7 @@ void StepGradients::contribute(const std::optional<Digest>& state, const StateDi
                              .state = state,
                              .scaling_state = scaling_.certain(),
                              .chunks = std::move(chunks)};
+  if (!replica_.reports()) part.facts.clear();
   std::vector<Subtree> roots;
   for (const Subtree* root : computed_.roots()) roots.push_back(*root);
   if (position_.members() == 1 && !audit_.audits()) computed_.drop_sums();

@@ -10,6 +10,10 @@
 // With ZeRO's second stage every rank gradient may be put, because each is contributed by itself, and close() ends it:
 // none of its tensors are kept. One that comes whole is contributed in the same way. After a fence all are computed
 // again.
+//
+// With tensor parallelism the members of a model replica have the same virtual ranks
+// (elastic/protocol/model_replica.h). Each keeps and contributes the tensors that it is to contribute, and the first
+// one reports the facts.
 #include <optional>
 #include <vector>
 
@@ -28,13 +32,16 @@ class StepGradients {
     int64_t state_digest_every = 0;  // updates; 0: only at checkpoints and at the end
   };
   StepGradients(const Options& options, const MemberPosition& position, const ScalingProgress& scaling,
-                GradientLayout& layout, StepAudit& audit, StepReduction& reduction);
+                GradientLayout& layout, const ModelReplica& replica, StepAudit& audit, StepReduction& reduction);
 
   // Returns the virtual ranks that this member still has to compute, ascending, followed by an audited one.
   std::vector<int> todo() const;
   // Returns whether the virtual rank is assigned to this member, so that its gradient counts; an audited one may not
   // be.
   bool owns(int vrank) const;
+  // With tensor parallelism: whether this member computes it together with the others of its model replica, and so has
+  // no gradients of their virtual shards. What it computes for an audit, it computes alone.
+  bool together(int vrank) const { return replica_.divided() && owns(vrank) && !computed_.has(vrank); }
   void add(int64_t step, int vrank, RankGradient gradient, double seconds);  // drops a gradient that comes too late
 
   bool opens(int vrank) const;
@@ -61,17 +68,19 @@ class StepGradients {
   void contribute(const std::optional<Digest>& state, const StateDigests& parts = {},
                   std::vector<messages::StateChunks> chunks = {});
   // --- Called by the member.
-  void fence();      // with ZeRO's second stage: drops the rank gradients
+  void fence();      // drops the rank gradients if none are kept (StepReduction::keeps_none)
   void next_step();  // drops the rank gradients
 
  private:
   const Buckets& begin();
   void pass_on(int vrank, RankGradient gradient);
+  void keep_contributed(RankGradient& gradient) const;
 
   Options options_;
   const MemberPosition& position_;
   const ScalingProgress& scaling_;
   GradientLayout& layout_;
+  const ModelReplica& replica_;
   StepAudit& audit_;
   StepReduction& reduction_;
   RankGradients computed_;                  // the rank gradients of step `completed`

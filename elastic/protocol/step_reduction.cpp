@@ -1,7 +1,11 @@
 #include "elastic/protocol/step_reduction.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include "tensor/numerics.h"
+#include "tensor/ops/digest.h"
 
 namespace elinvar {
 namespace {
@@ -44,6 +48,26 @@ void append(std::vector<T>& to, const Blob& blob) {
   std::memcpy(to.data() + before, blob.data, (to.size() - before) * sizeof(T));
 }
 
+// Facts of slices, which come by bucket, in the order of the slices' elements: count(numel) of them for each slice.
+template <class T, class Count>
+std::vector<T> in_order(const messages::Trailer& trailer, const Buckets& buckets, Blob messages::SumFacts::*facts,
+                        Count count) {
+  std::map<std::pair<int, int64_t>, std::vector<T>> of_slices;
+  for (const messages::SumFacts& sum : trailer.sums) {
+    std::vector<T> of_bucket;
+    append(of_bucket, sum.*facts);
+    auto at = of_bucket.begin();
+    for (const Slice& slice : buckets.slices(sum.bucket)) {
+      const auto end = at + std::min(static_cast<std::ptrdiff_t>(count(slice.numel())), of_bucket.end() - at);
+      of_slices[{slice.tensor, slice.begin}].assign(at, end);
+      at = end;
+    }
+  }
+  std::vector<T> all;
+  for (const auto& [slice, values] : of_slices) all.insert(all.end(), values.begin(), values.end());
+  return all;
+}
+
 GradientShards shards_of(const messages::Trailer& trailer, const Buckets& buckets,
                          std::map<int, std::vector<Tensor>> sums) {
   GradientShards shards;
@@ -53,24 +77,25 @@ GradientShards shards_of(const messages::Trailer& trailer, const Buckets& bucket
                            .slices = std::vector<Slice>(slices.begin(), slices.end()),
                            .gradients = std::move(gradients)});
   }
-  for (const messages::SumFacts& sum : trailer.sums) {
-    append(shards.squares, sum.squares);
-    append(shards.chunks, sum.chunks);
-  }
+  shards.squares = in_order<double>(trailer, buckets, &messages::SumFacts::squares, segments_of);
+  shards.chunks = in_order<Digest>(trailer, buckets, &messages::SumFacts::chunks,
+                                   [](int64_t n) { return digest_chunks_of(n * int64_t{sizeof(float)}); });
   return shards;
 }
 
 }  // namespace
 
 StepReduction::StepReduction(Options options, const MemberPosition& position, const GradientLayout& layout,
-                             ExchangeInbox& inbox, StepAudit& audit, MemberGroups& groups, OptimizerShards& shards)
+                             ExchangeInbox& inbox, StepAudit& audit, MemberGroups& groups, OptimizerShards& shards,
+                             const ModelReplica& replica)
     : options_(std::move(options)),
       position_(position),
       layout_(layout),
       inbox_(inbox),
       audit_(audit),
       groups_(groups),
-      shards_(shards) {}
+      shards_(shards),
+      replica_(replica) {}
 
 const Buckets* StepReduction::begin() {
   Exchange::Options options{.vranks = options_.vranks,
@@ -84,6 +109,8 @@ const Buckets* StepReduction::begin() {
     options.holds_back = [this] { return shards_.missing(); };
     options.by_rank = by_rank();
   }
+  if (replica_.divided() && options.buckets)
+    options.contributes = [this](int bucket) { return replica_.contributes(bucket); };
   if (in_group()) {
     options.group = groups_.agreed();
     options.buckets = &layout_.whole_buckets();
@@ -120,7 +147,7 @@ void StepReduction::contribute(int bucket, const std::vector<const Subtree*>& ro
 }
 
 void StepReduction::contribute(int bucket, int vrank, const std::vector<Tensor>& slices, int64_t count) {
-  inbox_.exchange()->contribute(bucket, vrank, slices, count, inbox_.sender());
+  if (replica_.contributes(bucket)) inbox_.exchange()->contribute(bucket, vrank, slices, count, inbox_.sender());
 }
 
 void StepReduction::contribute(std::vector<Subtree> roots, messages::TrailerPart part, const StateDigests& digests) {

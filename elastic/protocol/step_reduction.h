@@ -10,6 +10,7 @@
 #include "elastic/protocol/exchange_inbox.h"
 #include "elastic/protocol/gradient_layout.h"
 #include "elastic/protocol/member_groups.h"
+#include "elastic/protocol/model_replica.h"
 #include "elastic/protocol/optimizer_shards.h"
 #include "elastic/protocol/step_audit.h"
 
@@ -23,7 +24,7 @@ class StepReduction {
     std::function<void(int64_t step, int bucket, std::vector<Tensor>& sums)> spoil = {};
   };
   StepReduction(Options options, const MemberPosition& position, const GradientLayout& layout, ExchangeInbox& inbox,
-                StepAudit& audit, MemberGroups& groups, OptimizerShards& shards);
+                StepAudit& audit, MemberGroups& groups, OptimizerShards& shards, const ModelReplica& replica);
 
   // --- Called by the loop. Sums are made on the caller's CPU stream.
   bool work();                  // reduces one bucket that is ready; returns false if there is none
@@ -35,11 +36,11 @@ class StepReduction {
   Reduced take_reduced();  // the result, once
 
   // --- Called by the member and its StepGradients.
-  // With ZeRO's second stage a member keeps no rank gradients beyond a fence. If there are other members, each rank
-  // gradient is contributed by itself.
-  bool keeps_none() const { return shards_.zero() >= 2; }
+  // With ZeRO's second stage, and with tensor parallelism, a member keeps no rank gradients beyond a fence.
+  bool keeps_none() const { return shards_.zero() >= 2 || replica_.divides(); }
+  // With ZeRO's second stage, if there are other members, each rank gradient is contributed by itself.
   bool by_rank() const {
-    return keeps_none() && position_.active() && position_.members() > 1 && !position_.last() && layout_.known();
+    return shards_.zero() >= 2 && position_.active() && position_.members() > 1 && !position_.last() && layout_.known();
   }
   // A fence ends the exchange. With ZeRO, another member may have completed it: keeps this member's sums for listen().
   void fence();
@@ -77,6 +78,7 @@ class StepReduction {
   StepAudit& audit_;
   MemberGroups& groups_;
   OptimizerShards& shards_;
+  const ModelReplica& replica_;
   Reduced reduced_;
   struct Retained {
     int64_t step = 0;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "elastic/step/step.h"
+#include "tensor/shard_group.h"
 #include "tensor/transfer.h"
 
 namespace elinvar {
@@ -40,6 +41,8 @@ class GradientSink {
 
   // Receives the input from which the gradient is to be computed. Fault injection may replace it.
   virtual void reads(Tensor& /*input*/) {}
+  // Returns the processes that compute the gradient together.
+  virtual ShardGroup& shards() { return local_shards(); }
   // Called before the passes, and again if they are repeated, which drops all earlier tensors. Returns whether tensors
   // are wanted as they become ready; if not, all are passed at the end.
   bool begin();

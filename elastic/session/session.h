@@ -111,9 +111,9 @@ struct StepView {
 // Except for drain() and fail(), one thread makes all calls, and the same thread destroys the session. The session is
 // told of timed activities (tensor/base/activity.h) of that thread, to distinguish them from a hang.
 class Session {
+ public:
   struct Impl;
 
- public:
   // Throws Failure if its threads cannot be started. The caller then still owns the transport, and can report the
   // failure.
   Session(SessionOptions options, std::unique_ptr<Transport>&& transport, StateAccess state);
@@ -124,6 +124,8 @@ class Session {
   bool begin();
   const StepView& step() const;
 
+  // Thrown where the loop waits for other members in the middle of a step, and a member is gone: begin again.
+  struct StepOver {};
   // The gradient of a virtual rank that this worker computes in the step: the sink of its tensors.
   class Task final : public GradientSink, private GradientReceiver {
    public:
@@ -135,7 +137,11 @@ class Session {
     // the gradient early and wait for the rest, which others would take for a hang. Requires that the gradient is not
     // being computed yet.
     void work_follows() { work_follows_ = true; }
-    void finish(RankFacts facts);  // ends the task: all tensors of the virtual rank were passed
+    // With tensor parallelism, the members that compute the virtual rank together, whose functions throw StepOver if
+    // the step is over. Otherwise the group of a process that computes all shards.
+    ShardGroup& shards() override;
+    // Ends the task: all tensors of the virtual rank were passed. Throws StepOver as shards() does.
+    void finish(RankFacts facts);
 
     void reads(Tensor& input) override;
     bool make_room() override;
@@ -147,11 +153,15 @@ class Session {
 
     bool named() const;     // the ledger names the digest of the gradient
     bool compared() const;  // an audit compares it
-    void close(RankFacts facts, double seconds);
+    bool stale() const;     // it was computed with members that are not together any more
+    double seconds() const;
+    void digest(RankGradient& gradient);
 
     Impl& session_;
     int vrank_;
     bool counts_ = false, work_follows_ = false;
+    bool together_ = false;  // computed with other members, in this generation:
+    int64_t generation_ = 0;
     std::chrono::steady_clock::time_point began_;
     std::vector<Tensor> opened_, opened_statistics_;  // the tensors that were passed on
     bool opened_passes_ = false;                      // they are valid only until the next gradient
@@ -162,6 +172,7 @@ class Session {
   };
   // Returns the next task, valid until next() is called again. Null: all are finished, or the plan has changed.
   Task* next();
+  void give_up();  // the task, after StepOver: call reduce(), and begin again
   // Waits for the sum of all gradients. Null: begin again with another plan. The result is valid until begin().
   const Reduced* reduce();
   // Sends a summary of the step after its update to the coordinator, which keeps it. Unlike facts it is lost if the
@@ -171,7 +182,6 @@ class Session {
   // this worker keeps, `each` for a segment, and returns those of all segments of all parameters (tensor/slice.h).
   // Throws StepOver if the step is over.
   std::vector<double> gather_sums(const std::vector<double>& mine, int each);
-  struct StepOver {};
   // With ZeRO, after the update: sends the parameters that this worker has updated, and takes those of others. Returns
   // false if the step is over: begin again. Does nothing without ZeRO.
   bool exchange_values();

@@ -37,7 +37,27 @@ void Session::Impl::die(Fault::Point at, int64_t step) {
 }
 
 Session::Task::Task(Impl& session, int vrank)
-    : session_(session), vrank_(vrank), counts_(session.at_work().gradients().owns(vrank)), began_(Clock::now()) {}
+    : session_(session), vrank_(vrank), counts_(session.at_work().gradients().owns(vrank)), began_(Clock::now()) {
+  Member& member = session.at_work();
+  together_ = member.gradients().together(vrank);
+  if (!together_) return;
+  generation_ = member.position().number();
+  session.replica.begin(member.replica());
+  member.replica_exchange().begin(vrank);
+}
+
+ShardGroup& Session::Task::shards() {
+  if (together_) return session_.replica;
+  return local_shards();
+}
+
+bool Session::Task::stale() const { return together_ && session_.member.position().number() != generation_; }
+
+// The time in which this worker alone would compute the gradient.
+double Session::Task::seconds() const {
+  const std::chrono::duration<double> seconds = Clock::now() - began_;
+  return together_ ? session_.replica.alone(seconds) : seconds.count();
+}
 
 Session::Task* Session::next() {
   Impl& s = *impl_;
@@ -48,6 +68,14 @@ Session::Task* Session::next() {
   if (s.task->counts()) s.die(Fault::Point::forward, s.view.number);
   s.work.at("a rank gradient", s.now());
   return &*s.task;
+}
+
+void Session::give_up() {
+  Impl& s = *impl_;
+  const Lock lock(s.mutex);
+  s.task.reset();
+  s.member.replica_exchange().end();
+  s.work.at("", s.now());
 }
 
 void Session::Task::reads(Tensor& input) {
@@ -68,9 +96,9 @@ bool Session::Task::compared() const { return session_.at_work().audit().compare
 GradientSink::Plan Session::Task::plan() {
   Impl& s = session_;
   const Lock lock(s.mutex);
-  const bool stays = s.at_work().gradients().stay_on_device();
+  const bool stays = s.at_work().gradients().stay_on_device() && !together_;
   const StepGradients& gradients = s.at_work().gradients();
-  const bool opens = s.at_work().position().step == s.view.number && !(stays && work_follows_) &&
+  const bool opens = s.at_work().position().step == s.view.number && !(stays && work_follows_) && !stale() &&
                      (gradients.opens(vrank_) || (gradients.by_rank() && !counts_));
   passes_on_ = opens && gradients.by_rank();
   digests_ = passes_on_ && (named() || compared());
@@ -79,66 +107,62 @@ GradientSink::Plan Session::Task::plan() {
   return {.place = stays ? Place::device : Place::cpu, .receiver = opens ? this : nullptr};
 }
 
-// Tensors that were passed on cannot be taken back.
+// Tensors that were passed on cannot be taken back, and other members do not repeat their passes.
 bool Session::Task::make_room() {
   const Lock lock(session_.mutex);
-  return planned().place == Place::device && planned().receiver == nullptr &&
+  return planned().place == Place::device && planned().receiver == nullptr && !together_ &&
          session_.at_work().gradients().move_to_cpu();
 }
 
 void Session::Task::finish(RankFacts facts) {
   Impl& s = session_;
+  const double seconds = this->seconds();
   Lock lock(s.mutex);
-  const std::chrono::duration<double> seconds = Clock::now() - began_;
   ++s.gradients_computed;
-  if (passes_on_) {
-    lock.unlock();
-    return close(std::move(facts), seconds.count());
-  }
-  RankGradient gradient = take(std::move(facts));
+  RankGradient gradient = passes_on_ ? RankGradient{.facts = std::move(facts)} : take(std::move(facts));
   if (!opened_.empty()) {
     SideQueue::join(opened_[0].device(), SideQueue::Of::gradients);
     gradient.gradients = std::move(opened_);
     gradient.batch_statistics = std::move(opened_statistics_);
   }
   s.flip(Fault::Flips::gradient, s.view.number, gradient.gradients, {{"vrank", vrank_}});
-  if (!gradient.gradients.empty() && named()) {
-    const Activity activity("digests");
-    lock.unlock();
-    digest_rank_gradient(gradient, s.view.number, s.options.ledger, s.options.member.vranks);
-    lock.lock();
-  }
-  if (compared()) {
-    lock.unlock();
-    gradient.digest = digest_of(gradient);
-    lock.lock();
-  }
+  lock.unlock();
+  if (passes_on_ ? digests_ : (named() && !gradient.gradients.empty()) || compared()) digest(gradient);
+  lock.lock();
+  if (together_) s.member.replica_exchange().end();
   s.work.at("", s.now());
+  if (stale()) return;
   if (opened_passes_ && !s.at_work().gradients().has_open()) gradient.gradients = copies(gradient.gradients);
-  s.at_work().gradients().add(s.view.number, vrank_, std::move(gradient), seconds.count());
+  if (passes_on_) s.member.gradients().close(s.view.number, vrank_, std::move(gradient), seconds);
+  else s.at_work().gradients().add(s.view.number, vrank_, std::move(gradient), seconds);
+  s.flush();
 }
 
-// Ends a rank gradient of which only digests are left.
-void Session::Task::close(RankFacts facts, double seconds) {
-  Impl& s = session_;
-  const Lock lock(s.mutex);
-  RankGradient gradient{.facts = std::move(facts)};
-  if (digests_) {
-    std::vector<Digest> tensors = gradient_digests_;
-    tensors.insert(tensors.end(), statistics_digests_.begin(), statistics_digests_.end());
-    TensorsDigest digested = digest_in_order(tensors);
-    if (compared()) {
-      RankGradient whole{.facts = gradient.facts};
-      whole.facts.gradient = digested.digest;
-      gradient.digest = digest_of(whole);
-    }
-    if (named())
-      digest_rank_gradient(gradient.facts, std::move(digested), s.view.number, s.options.ledger,
-                           s.options.member.vranks);
+// Digests the gradient for the ledger, which names it, and for an audit, which compares it.
+void Session::Task::digest(RankGradient& gradient) {
+  const Activity activity("digests");
+  if (!gradient.gradients.empty()) {
+    std::vector<Tensor> own;
+    std::ranges::copy_if(gradient.gradients, std::back_inserter(own), &Tensor::defined);
+    const std::vector<TensorDigest> digests = digest_tree(own);
+    auto next = digests.begin();
+    for (const Tensor& tensor : gradient.gradients)
+      gradient_digests_.push_back(tensor.defined() ? (next++)->digest : Digest{});
+    for (const TensorDigest& tensor : digest_tree(gradient.batch_statistics))
+      statistics_digests_.push_back(tensor.digest);
   }
-  s.work.at("", s.now());
-  s.member.gradients().close(s.view.number, vrank_, std::move(gradient), seconds);
-  s.flush();
+  if (together_ && !gradient_digests_.empty()) session_.replica.complete(gradient_digests_, session_.member.layout());
+  std::vector<Digest> tensors = gradient_digests_;
+  tensors.insert(tensors.end(), statistics_digests_.begin(), statistics_digests_.end());
+  TensorsDigest digested = digest_in_order(tensors);
+  if (compared()) {
+    RankGradient whole{.facts = gradient.facts};
+    if (!tensors.empty()) whole.facts.gradient = digested.digest;
+    gradient.digest = digest_of(whole);
+  }
+  if (named() && !tensors.empty())
+    digest_rank_gradient(gradient.facts, std::move(digested), session_.view.number, session_.options.ledger,
+                         session_.options.member.vranks);
 }
 
 void Session::Task::open(int64_t count, std::vector<Tensor> batch_statistics, const Mark& since) {
@@ -149,6 +173,7 @@ void Session::Task::open(int64_t count, std::vector<Tensor> batch_statistics, co
   if (digests_)
     for (const TensorDigest& tensor : digest_tree(batch_statistics)) statistics_digests_.push_back(tensor.digest);
   const Lock lock(s.mutex);
+  if (stale()) return;
   if (!passes_on_) opened_statistics_ = batch_statistics;
   s.member.gradients().open(s.view.number, vrank_, count, batch_statistics);
   s.flush();
@@ -175,6 +200,7 @@ void Session::Task::put(size_t gradient, Tensor value, const Mark& since) {
     opened_[gradient] = value;
   }
   opened_passes_ = since != nullptr;
+  if (stale()) return;
   s.member.gradients().put(static_cast<int>(gradient), std::move(value), opened_passes_);
   s.flush();
   while (s.member.reduction().work()) s.flush();

@@ -13,6 +13,7 @@
 #include "elastic/checkpoint/state_parts.h"
 #include "elastic/session/group_former.h"
 #include "elastic/session/replay.h"
+#include "elastic/session/replica_shards.h"
 #include "elastic/session/worker_faults.h"
 #include "elastic/session/session.h"
 #include "elastic/session/work_clock.h"
@@ -99,6 +100,7 @@ struct Session::Impl {
   bool listening = false;
   StepView view;  // used only by the loop, like its task
   std::optional<Task> task;
+  ReplicaShards replica{*this};  // used only by the loop
   Reduced reduced;
   TensorsDigest gradient;  // digest of `reduced`
   // With ZeRO: the digests of the state before step `digested`, without the tensors of the optimizer.

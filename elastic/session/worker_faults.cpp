@@ -37,6 +37,7 @@ bool WorkerFaults::dies(Fault::Point at, int id, bool leads, int64_t step) {
 }
 
 std::optional<Fault::Point> WorkerFaults::point_of(const std::string& kind) {
+  if (kind == "within") return Fault::Point::within;
   if (kind == "contribution") return Fault::Point::contribute;
   if (kind == "result") return Fault::Point::sum;
   if (kind == "part") return Fault::Point::part;
@@ -52,14 +53,15 @@ bool WorkerFaults::flips_later() const {
 std::optional<int64_t> WorkerFaults::flips(Fault::Flips what, int id, bool leads, int64_t step,
                                            std::span<Tensor> tensors) {
   int64_t bits = 0;
-  for (const Tensor& tensor : tensors) bits += 8 * tensor.bytes();
+  const auto bits_of = [](const Tensor& tensor) { return tensor.defined() ? 8 * tensor.bytes() : 0; };
+  for (const Tensor& tensor : tensors) bits += bits_of(tensor);
   if (faults_.empty() || bits == 0) return std::nullopt;
   const std::optional<Fault> fault = take({.what = Fault::What::flip, .flips = what}, id, leads, step);
   if (!fault) return std::nullopt;
   const int64_t bit = fault->bit % bits;
   int64_t at = bit;
   auto tensor = tensors.begin();
-  for (; at >= 8 * tensor->bytes(); ++tensor) at -= 8 * tensor->bytes();
+  for (; at >= bits_of(*tensor); ++tensor) at -= bits_of(*tensor);
   Tensor damaged = tensor->to(Device{}).clone();
   static_cast<unsigned char*>(damaged.raw())[at / 8] ^= static_cast<unsigned char>(1u << at % 8);
   *tensor = damaged.to(tensor->device());

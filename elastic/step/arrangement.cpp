@@ -2,24 +2,45 @@
 
 #include <algorithm>
 #include <charconv>
+#include <span>
 
 #include "tensor/base/check.h"
 
 namespace elinvar {
+namespace {
 
-void read_arrangement(std::string_view text, Arrangement& arrangement) {
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(','), text.size());
-    const std::string_view entry = text.substr(0, end);
-    text.remove_prefix(std::min(text.size(), end + 1));
-    const size_t equals = std::min(entry.find('='), entry.size());
-    const std::string_view key = entry.substr(0, equals), value = entry.substr(std::min(equals + 1, entry.size()));
-    int number = -1;
-    const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    const bool whole = error == std::errc{} && stop == value.data() + value.size();
-    check(key == "zero" && whole && number >= 0 && number <= kMostZero,
-          "[arrangement] expected zero=0 to zero={}, got '{}'", kMostZero, entry);
-    arrangement.zero = number;
+struct Entry {
+  std::string_view key;
+  int least, most;
+  int* value;
+};
+
+void read_entry(std::string_view text, std::span<const Entry> entries) {
+  const size_t equals = std::min(text.find('='), text.size());
+  const std::string_view key = text.substr(0, equals), value = text.substr(std::min(equals + 1, text.size()));
+  int number = -1;
+  const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  const bool whole = error == std::errc{} && stop == value.data() + value.size();
+  const auto entry = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.key == key; });
+  check(entry != entries.end(), "[arrangement] expected dp=N, tp=N or zero=N, got '{}'", text);
+  check(whole && number >= entry->least && number <= entry->most,
+        "[arrangement] expected {0}={1} to {0}={2}, got '{3}'", key, entry->least, entry->most, text);
+  *entry->value = number;
+}
+
+}  // namespace
+
+int read_arrangement(std::string_view text, Arrangement& arrangement) {
+  int dp = 0;
+  const Entry entries[] = {{"dp", 1, kMostParallel, &dp},
+                           {"tp", 1, kMostParallel, &arrangement.tp},
+                           {"zero", 0, kMostZero, &arrangement.zero}};
+  if (text.empty()) return 0;
+  while (true) {
+    const size_t end = text.find(',');
+    read_entry(text.substr(0, end), entries);
+    if (end == std::string_view::npos) return dp;
+    text.remove_prefix(end + 1);
   }
 }
 

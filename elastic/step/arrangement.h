@@ -8,17 +8,19 @@
 namespace elinvar {
 
 struct Arrangement {
-  int zero = 0;  // ZeRO's stage, up to kMostZero
-  int copies =
-      2;  // with ZeRO, the number of workers that keep each bucket of the optimizer's state, if there are enough
+  int zero = 0;    // ZeRO's stage, up to kMostZero
+  int copies = 2;  // with ZeRO, how many workers keep each bucket of the optimizer's state, if there are enough
+  int tp = 1;      // tensor parallelism: the most workers that compute a rank gradient together
 
   bool operator==(const Arrangement&) const = default;
-  ELINVAR_FIELDS(zero, copies)
+  ELINVAR_FIELDS(zero, copies, tp)
 };
 
 inline constexpr int kMostZero = 2;
+inline constexpr int kMostParallel = 1024;  // workers in one dimension
 
-// Reads "zero=1" into an arrangement; "" changes nothing. Throws UsageError that names what was expected.
-void read_arrangement(std::string_view text, Arrangement& arrangement);
+// Reads entries like "dp=2,tp=3,zero=1" into an arrangement; "" changes nothing. Returns the number of model replicas
+// (dp), or 0 if the text does not name it. Throws UsageError that names what was expected.
+int read_arrangement(std::string_view text, Arrangement& arrangement);
 
 }  // namespace elinvar

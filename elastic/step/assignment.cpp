@@ -33,10 +33,12 @@ bool contains(std::span<const Interval> intervals, int vrank) {
                      [&](const Interval& i) { return i.begin <= vrank && vrank < i.end; });
 }
 
-std::vector<std::vector<Interval>> assign(int vranks, std::span<const double> speeds) {
+std::vector<std::vector<Interval>> assign(int vranks, std::span<const double> speeds, int least) {
   check_speeds(speeds.size(), speeds);
-  std::vector<int> size(speeds.size(), 0);
-  for (int v = 0; v < vranks; ++v) ++size[next_taker(size, speeds)];
+  const int dealt = least * static_cast<int>(speeds.size());
+  check(dealt <= vranks, "[assign] {} for each of {} workers are more than {}", least, speeds.size(), vranks);
+  std::vector<int> size(speeds.size(), least);
+  for (int v = dealt; v < vranks; ++v) ++size[next_taker(size, speeds)];
   std::vector<std::vector<Interval>> shares(speeds.size());
   int begin = 0;
   for (size_t i = 0; i < size.size(); ++i) {

@@ -19,8 +19,9 @@ int total(std::span<const Interval> intervals);
 bool contains(std::span<const Interval> intervals, int vrank);
 
 // Assigns [0, vranks) in contiguous intervals, at most one for each worker, so that the last worker to finish, max(size
-// / speed), finishes as early as whole virtual ranks allow. Speeds are positive and in any common unit.
-std::vector<std::vector<Interval>> assign(int vranks, std::span<const double> speeds);
+// / speed), finishes as early as whole virtual ranks allow. Speeds are positive and in any common unit. Each worker
+// gets at least `least`, of which there must be enough.
+std::vector<std::vector<Interval>> assign(int vranks, std::span<const double> speeds, int least = 0);
 
 // Reassigns after a death: each worker keeps its ranks in `kept`, and each orphaned virtual rank goes to the worker
 // that would finish with it first. Intervals come out ascending, with adjacent ones joined.

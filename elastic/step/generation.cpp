@@ -48,6 +48,22 @@ GenerationScaling scaling_from(const Json& json) {
   return scaling;
 }
 
+// Members of a replica are neighbours that have all shards between them, in order.
+void check_places(const Generation& g) {
+  if (g.shards == 0) return;
+  int replica = -1, end = g.shards;
+  for (const GenerationMember& m : g.members) {
+    const auto [number, own] = m.place;
+    const bool next = number == replica && own.begin == end, first = number == replica + 1 && own.begin == 0;
+    if (!(next || (first && end == g.shards)) || own.size() < 1 || own.end > g.shards)
+      fail("[generation] member {} has shards {} to {} of {} in replica {}", m.id, own.begin, own.end, g.shards,
+           number);
+    replica = number;
+    end = own.end;
+  }
+  if (end != g.shards) fail("[generation] replica {} has shards up to {} of {}", replica, end, g.shards);
+}
+
 Json to_json(const BucketDeal& deal) { return {{"ids", deal.ids}, {"copies", deal.copies}}; }
 
 BucketDeal deal_from(const Json& json) {
@@ -92,12 +108,19 @@ Json to_json(const Generation& g) {
                         {"keepers", to_json(g.sharding->keepers)},
                         {"holders", to_json(g.sharding->holders)},
                         {"whole", g.sharding->whole}};
-  for (const GenerationMember& m : g.members)
-    json["members"].push_back({{"id", m.id},
-                               {"peer", m.peer},
-                               {"endpoint", m.endpoint},
-                               {"share", to_json(m.share)},
-                               {"first_share", to_json(m.first_share)}});
+  if (g.shards > 0) json["shards"] = g.shards;
+  for (const GenerationMember& m : g.members) {
+    Json member = {{"id", m.id},
+                   {"peer", m.peer},
+                   {"endpoint", m.endpoint},
+                   {"share", to_json(m.share)},
+                   {"first_share", to_json(m.first_share)}};
+    if (g.shards > 0) {
+      member["replica"] = m.place.replica;
+      member["shards"] = {m.place.shards.begin, m.place.shards.end};
+    }
+    json["members"].push_back(std::move(member));
+  }
   return json;
 }
 
@@ -124,12 +147,18 @@ Generation generation_from(const Json& json) {
                             .holders = deal_from(sharding.at("holders")),
                             .whole = sharding.at("whole").get<bool>()};
     }
-    for (const Json& m : json.at("members"))
+    g.shards = json.value("shards", 0);
+    for (const Json& m : json.at("members")) {
       g.members.push_back({.id = m.at("id").get<int>(),
                            .peer = m.at("peer").get<uint64_t>(),
                            .endpoint = m.at("endpoint").get<std::string>(),
                            .share = intervals_from(m.at("share")),
                            .first_share = intervals_from(m.at("first_share"))});
+      if (g.shards > 0)
+        g.members.back().place = {.replica = m.at("replica").get<int>(),
+                                  .shards = {m.at("shards").at(0).get<int>(), m.at("shards").at(1).get<int>()}};
+    }
+    check_places(g);
     return g;
   } catch (const Json::exception& error) {
     fail("[generation] malformed record: {}", reason_of(error));

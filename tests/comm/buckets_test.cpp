@@ -24,15 +24,20 @@ std::vector<Shape> random_shapes(std::mt19937& random, int64_t most) {
   return shapes;
 }
 
-// Checks that the slices of all buckets, in order, are all elements in order.
-void expect_all_elements(const Buckets& buckets) {
+int group_of(const BucketCuts& cuts, const Slice& slice) {
+  return cuts.groups.empty() ? 0 : cuts.groups[static_cast<size_t>(slice.tensor)];
+}
+
+// Checks that the slices of all buckets, in order, are all elements of each group in order.
+void expect_all_elements(const Buckets& buckets, const BucketCuts& cuts = {}) {
   std::vector<int64_t> done(buckets.shapes().size(), 0);
-  int tensor = 0;
+  std::pair<int, int> last = {0, 0};  // group and tensor
   for (int b = 0; b < buckets.count(); ++b) {
     EXPECT_FALSE(buckets.slices(b).empty());
     for (const Slice& s : buckets.slices(b)) {
-      EXPECT_GE(s.tensor, tensor);
-      tensor = s.tensor;
+      const int tensor = s.tensor;
+      EXPECT_GE(std::pair(group_of(cuts, s), tensor), last);
+      last = {group_of(cuts, s), tensor};
       EXPECT_EQ(s.begin, done[static_cast<size_t>(tensor)]);
       EXPECT_LT(s.begin, s.end);
       done[static_cast<size_t>(tensor)] = s.end;
@@ -77,19 +82,18 @@ TEST(Buckets, AreCutAtMultiplesAndNeverTooLarge) {
   std::mt19937 random(2);
   for (int i = 0; i < 500; ++i) {
     const std::vector<Shape> shapes = random_shapes(random, 60);
-    const BucketCuts cuts{.multiple = 1 + static_cast<int64_t>(random() % 5), .apart = random() % 4};
+    BucketCuts cuts{.multiple = 1 + static_cast<int64_t>(random() % 5)};
+    for (size_t t = 0; i % 2 == 0 && t < shapes.size(); ++t) cuts.groups.push_back(static_cast<int>(random() % 4));
     const int64_t most = cuts.multiple * (1 + static_cast<int64_t>(random() % 4));
     const Buckets buckets(shapes, most, cuts);
-    expect_all_elements(buckets);
+    expect_all_elements(buckets, cuts);
     for (int b = 0; b < buckets.count(); ++b) {
       EXPECT_LE(elements(buckets, b), most);
       for (const Slice& s : buckets.slices(b)) {
         EXPECT_EQ(s.begin % cuts.multiple, 0) << "also where a bucket begins in the middle of a tensor";
         EXPECT_TRUE(s.end % cuts.multiple == 0 || s.end == shapes[static_cast<size_t>(s.tensor)].numel());
       }
-      const auto apart = static_cast<int>(cuts.apart);
-      const bool crosses = buckets.slices(b).front().tensor < apart && buckets.slices(b).back().tensor >= apart;
-      EXPECT_FALSE(apart > 0 && crosses);
+      EXPECT_EQ(group_of(cuts, buckets.slices(b).front()), group_of(cuts, buckets.slices(b).back()));
     }
   }
 }
@@ -115,7 +119,9 @@ TEST(Buckets, OfTensorsApartAreThoseOfTheTensorsBelowAlone) {
     const Buckets alone(first, 6, BucketCuts{.multiple = 3});
     std::vector<Shape> all = first;
     all.insert(all.end(), then.begin(), then.end());
-    const Buckets both(all, 6, BucketCuts{.multiple = 3, .apart = first.size()});
+    std::vector<int> groups(first.size(), 0);
+    groups.resize(all.size(), 1);
+    const Buckets both(all, 6, BucketCuts{.multiple = 3, .groups = groups});
     ASSERT_EQ(both.below(static_cast<int>(first.size())), alone.count());
     const std::vector<Slices> buckets = all_of(both);
     EXPECT_EQ(std::vector<Slices>(buckets.begin(), buckets.begin() + alone.count()), all_of(alone));

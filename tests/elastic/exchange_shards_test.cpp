@@ -19,7 +19,7 @@ constexpr int64_t kChunk = kDigestChunkBytes / static_cast<int64_t>(sizeof(float
 
 // Two gradients, of which the first spans two buckets and the second one, and a batch statistic in a third bucket.
 const std::vector<Shape> kCutShapes = {{kChunk + 5000}, {3, 7}, {4}};
-const Buckets kCutBuckets(kCutShapes, kChunk, BucketCuts{.multiple = kChunk, .apart = kGradients});
+const Buckets kCutBuckets(kCutShapes, kChunk, BucketCuts{.multiple = kChunk, .groups = {0, 0, 1}});
 constexpr int kSharded = 2;  // buckets
 
 std::vector<Tensor> tensors_of_rank(int vrank) {

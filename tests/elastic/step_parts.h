@@ -30,9 +30,15 @@ struct StepParts : MemberParts {
   ExchangeInbox inbox{position, catching_up, outbox};
   StepAudit audit{{}, vranks, position, outbox};
   MemberGroups groups{false, position, outbox};
-  StepReduction reduction{{.vranks = vranks}, position, layout, inbox, audit, groups, shards};
-  StepGradients gradients{
-      {.vranks = vranks, .checkpoint_every = 4, .state_digest_every = 3}, position, scaling, layout, audit, reduction};
+  ModelReplica replica{position, layout};
+  StepReduction reduction{{.vranks = vranks}, position, layout, inbox, audit, groups, shards, replica};
+  StepGradients gradients{{.vranks = vranks, .checkpoint_every = 4, .state_digest_every = 3},
+                          position,
+                          scaling,
+                          layout,
+                          replica,
+                          audit,
+                          reduction};
 };
 
 }  // namespace elinvar::test

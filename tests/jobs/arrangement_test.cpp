@@ -219,13 +219,19 @@ TEST_F(ArrangedCommand, ImpossibleArrangementsAreRefused) {
     EXPECT_FALSE(fs::exists(folder_ / "refused")) << "nothing is begun";
     return ended.err;
   };
-  const std::string expected = "expected zero=0 to zero=" + std::to_string(kMostZero) + ", got ";
-  for (const char* wrong :
-       {"zero=7", "zero=-1", "zero=1x", "zero=", "zero", "tp=2", "zero=1,tp=2", "Zero=1", " zero=1"}) {
+  const auto expect_error = [&](const std::string& wrong, const std::string& expected) {
     const std::string told = error({"--arrangement", wrong});
-    const std::string_view last = std::string_view(wrong).substr(std::string_view(wrong).rfind(',') + 1);
-    EXPECT_NE(told.find(fmt::format("{}'{}'", expected, last)), std::string::npos) << told;
-  }
+    const std::string last = wrong.substr(wrong.rfind(',') + 1);
+    EXPECT_NE(told.find(fmt::format("expected {}, got '{}'", expected, last)), std::string::npos) << told;
+  };
+  for (const char* wrong : {"zero=7", "zero=-1", "zero=1x", "zero=", "zero", "tp=2,zero=3"})
+    expect_error(wrong, fmt::format("zero=0 to zero={}", kMostZero));
+  for (const char* wrong : {"tp=0", "zero=1,tp=", "tp=1025"})
+    expect_error(wrong, fmt::format("tp=1 to tp={}", kMostParallel));
+  for (const char* wrong : {"Zero=1", " zero=1", "pp=2", "zero=1,"}) expect_error(wrong, "dp=N, tp=N or zero=N");
+  EXPECT_NE(error({"--arrangement", "tp=2"}).find("model.virtual_shards = 1"), std::string::npos);
+  EXPECT_NE(error({"--arrangement", "dp=2,zero=1", "--workers", "3"}).find("has 2 workers, but --workers is 3"),
+            std::string::npos);
   for (const char* wrong : {"0", "-1", "many", "1025"})
     EXPECT_NE(error({"--arrangement", "zero=1", "--copies", wrong}).find("--copies"), std::string::npos) << wrong;
 }

@@ -5,6 +5,7 @@
 
 #include "tools/cli/device_options.h"
 #include "tools/cli/number_from.h"
+#include "tensor/base/check.h"
 #include "tools/cli/standard_streams.h"
 #include "tools/launch/commands.h"
 #include "tools/launch/self_process.h"
@@ -18,12 +19,24 @@ struct RunOptions {
   DeviceOptions device;
   int64_t steps = 0;
   std::string numerics, arrangement;
+  CLI::Option* workers = nullptr;
 };
+
+// With the number of model replicas (dp) the arrangement also says how many workers there are.
+void read_arrangement(RunOptions& o) {
+  Arrangement& arrangement = o.job.arrangement;
+  const int dp = elinvar::read_arrangement(o.arrangement, arrangement);
+  if (dp == 0) return;
+  const int workers = dp * arrangement.tp;
+  check(o.workers->count() == 0 || o.job.workers == workers, "--arrangement {} has {} workers, but --workers is {}",
+        o.arrangement, workers, o.job.workers);
+  o.job.workers = workers;
+}
 
 int start(RunOptions& o) {
   outlive_readers();
   o.device.apply();
-  read_arrangement(o.arrangement, o.job.arrangement);
+  read_arrangement(o);
   (void)parse_device(o.device.device);  // reports errors before anything starts
   if (!o.numerics.empty()) o.job.overrides.push_back("run.numerics=\"" + o.numerics + "\"");
   if (o.steps > 0) {
@@ -57,13 +70,17 @@ void add_shared_options(CLI::App& app, RunOptions& o) {
       ->check(CLI::Range(0, 65535).description(""));
   app.add_option("--metrics-address", job.metrics_address,
                  "the address of this host to serve them at (default 127.0.0.1); whoever reaches it can read them");
-  app.add_option("--workers", job.workers, "worker processes to start here (default 1); 0: others will join")
-      ->check(CLI::Range(0, 1024).description(""));
+  o.workers =
+      app.add_option("--workers", job.workers, "worker processes to start here (default 1); 0: others will join")
+          ->check(CLI::Range(0, 1024).description(""));
   app.add_option("--min-workers", job.min_workers, "with fewer the job holds until others join (default 1)")
       ->check(CLI::Range(1, 1024).description(""));
-  app.add_option("--arrangement", o.arrangement,
-                 "how state is divided among workers: zero=1 shards the optimizer's state, zero=2 gradients too "
-                 "(elastic/ARRANGEMENT.md); no bit of the result depends on it");
+  app.add_option(
+      "--arrangement", o.arrangement,
+      "how state and work are divided among workers, as dp=2,tp=2,zero=1: zero=1 shards the optimizer's state, "
+      "zero=2 gradients too; up to tp workers compute a gradient together, if the network has so many "
+      "virtual shards; dp such groups are started (elastic/ARRANGEMENT.md). No bit of the result depends on "
+      "it");
   app.add_option(
          "--copies", job.arrangement.copies,
          "with zero=1 or 2, the number of workers that keep each part of the optimizer's state: while one of them "

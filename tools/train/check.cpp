@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "elastic/step/arrangement.h"
-#include "elastic/step/assignment.h"
+#include "elastic/protocol/plan.h"
 #include "tensor/allocator.h"
 #include "tensor/base/check.h"
 #include "tensor/heap.h"
@@ -35,11 +35,21 @@ std::string memory_text(double bytes) {
   return bytes >= 0x1p30 ? fmt::format("{:.1f} GiB", bytes * 0x1p-30) : fmt::format("{:.1f} MiB", bytes * 0x1p-20);
 }
 
-// Prints which virtual ranks each worker computes if all are equally fast. Returns their numbers.
-std::vector<int> print_workers(const Training& training, int workers) {
-  const int vranks = training.config().run.virtual_ranks;
+// Returns the places of workers that are equally fast.
+std::vector<ReplicaPlace> places_in(const Config& config, const Arrangement& arrangement, int workers) {
+  const std::vector<double> speeds(static_cast<size_t>(workers), 1.0);
+  const auto shards = static_cast<int>(config.virtual_shards());
+  return places_of({.virtual_shards = shards, .replica_size = arrangement.tp}, speeds);
+}
+
+// Prints which virtual ranks and virtual shards each worker computes. Returns the numbers of virtual ranks.
+std::vector<int> print_workers(const Training& training, const std::vector<ReplicaPlace>& places) {
+  const int vranks = training.config().run.virtual_ranks, workers = static_cast<int>(places.size());
+  const int replicas = places.back().replica + 1;
+  const auto shards = static_cast<int>(training.config().virtual_shards());
   std::vector<int> counts;
-  const auto shares = assign(vranks, std::vector<double>(static_cast<size_t>(workers), 1.0));
+  const auto shares =
+      shares_of_members(places, assign(vranks, std::vector<double>(static_cast<size_t>(replicas), 1.0)));
   for (int w = 0; w < workers; ++w) {
     const std::string name = fmt::format("worker {}", w + 1);
     const std::vector<Interval>& share = shares[static_cast<size_t>(w)];
@@ -48,13 +58,16 @@ std::vector<int> print_workers(const Training& training, int workers) {
     for (const Interval& interval : share)
       for (int v = interval.begin; v < interval.end; ++v) samples += training.loader.samples(0, v);
     if (share.empty()) {
-      fmt::print("{:<12} nothing: set run.virtual_ranks to at least {}, which changes the result\n", name, workers);
+      fmt::print("{:<12} nothing: set run.virtual_ranks to at least {}, which changes the result\n", name, replicas);
       continue;
     }
     const Interval& first = share.front();
-    fmt::print("{:<12} virtual rank{} {} of {}, {} samples a step\n", name, first.size() > 1 ? "s" : "",
-               first.size() > 1 ? fmt::format("{} to {}", first.begin, first.end - 1) : fmt::format("{}", first.begin),
-               vranks, samples);
+    const auto range = [](const Interval& i) {
+      return i.size() > 1 ? fmt::format("s {} to {}", i.begin, i.end - 1) : fmt::format(" {}", i.begin);
+    };
+    const Interval& own = places[static_cast<size_t>(w)].shards;
+    fmt::print("{:<12} virtual rank{} of {}, {} samples a step{}\n", name, range(first), vranks, samples,
+               replicas == workers ? "" : fmt::format(", virtual shard{} of {}", range(own), shards));
   }
   return counts;
 }
@@ -87,7 +100,9 @@ int check_run(const CheckOptions& command) {
   const Config config = read_config(command.config, command.overrides);
   const Device device = parse_device(command.device.device);
   Arrangement arrangement{.copies = command.copies};
-  read_arrangement(command.arrangement, arrangement);
+  const int dp = read_arrangement(command.arrangement, arrangement);
+  const int workers = dp > 0 ? dp * arrangement.tp : command.workers;
+  check_arrangement(config, arrangement);
   Training training(config, device, arrangement.zero > 0);
   const TrainingSetup& setup = training.setup;
   const RunConfig& run = setup.config.run;
@@ -106,7 +121,8 @@ int check_run(const CheckOptions& command) {
                run.batch_max);
   if (run.batch_size > samples)
     fmt::print("             run.batch_size is more than the {} samples: each step takes all of them\n", samples);
-  const std::vector<int> virtual_ranks = print_workers(training, command.workers);
+  const std::vector<ReplicaPlace> places = places_in(config, arrangement, workers);
+  const std::vector<int> virtual_ranks = print_workers(training, places);
 
   int64_t held = 0;
   for (const auto& [name, tensor] : setup.state()) held += tensor.bytes();

@@ -6,6 +6,26 @@
 namespace elinvar {
 namespace {
 
+// Computes the gradients of this worker's virtual ranks. They stay unfinished if the step is over for this worker.
+void compute_gradients(Training& training, const Validation& validation, Session& session) {
+  const StepView& step = session.step();
+  const Cursor at = training.cursor(step.number, step.scaling_state);
+  const bool scored = validation.due(step);
+  try {
+    while (Session::Task* const task = session.next()) {
+      const int vrank = task->vrank();
+      const bool scores = scored && task->counts();
+      if (scores) task->work_follows();
+      RankFacts facts;
+      if (!step.last) facts = training.rank_gradient(training.loader.batch(at, vrank), step.number, vrank, *task);
+      if (scores) facts.attached = validation.share(vrank, task->shards());
+      task->finish(std::move(facts));
+    }
+  } catch (const Session::StepOver&) {
+    session.give_up();
+  }
+}
+
 // Updates the state and fills in the step's report. Returns false if the step is over for this worker, which then
 // begins again.
 bool update(Training& training, const Observer& observer, Session& session, const Reduced& reduced,
@@ -39,23 +59,13 @@ void train(Training& training, const std::shared_ptr<const Dataset>& split, Sess
     print_notices(*split);
     if (profiler != nullptr) profiler->step(step.number, step.worker);
 
-    const Cursor at = training.cursor(step.number, step.scaling_state);
-    const bool scored = validation.due(step);
-    while (Session::Task* const task = session.next()) {
-      const int vrank = task->vrank();
-      const bool scores = scored && task->counts();
-      if (scores) task->work_follows();
-      RankFacts facts;
-      if (!step.last) facts = training.rank_gradient(training.loader.batch(at, vrank), step.number, vrank, *task);
-      if (scores) facts.attached = validation.share(vrank);
-      task->finish(std::move(facts));
-    }
+    compute_gradients(training, validation, session);
     const Reduced* const reduced = session.reduce();
     if (reduced == nullptr) continue;  // a member is gone: go on with the step
 
     StepReport report;
     if (!step.last && !update(training, observer, session, *reduced, report)) continue;
-    if (scored) report.validation = validation.score(reduced->facts);
+    if (validation.due(step)) report.validation = validation.score(reduced->facts);
     if (step.leads) report.readers = training.loader.news();
     session.advance(report);
   }

@@ -51,6 +51,7 @@ JobProcess::JobProcess(const JobOptions& command)
       chaos_(command.chaos.empty() ? Chaos() : parse_chaos(command.chaos)),
       path_(command.run_dir.empty() ? fs::path("runs") / config_.run.name : fs::path(command.run_dir)),
       gpus_(command.device, command.workers, gpus_here) {
+  check_arrangement(config_, command.arrangement);
   if (!command.profile.empty()) profile_ = parse_profile_window(command.profile, 0);
   std::optional<JobKey> key;
   if (!command.key.empty()) key = JobKey::load(command.key);

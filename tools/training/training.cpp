@@ -115,7 +115,7 @@ Training::Training(const Config& given, Device device, bool sharded)
   });
 }
 
-MemberOptions Training::member() const {
+MemberOptions Training::member(bool divided) const {
   MemberOptions member;
   member.vranks = config().run.virtual_ranks;
   member.steps = steps;
@@ -126,6 +126,8 @@ MemberOptions Training::member() const {
     member.sharding = ShardOptions{.multiple = kChunkElements,
                                    .parameters = shapes_of(setup.network->parameters),
                                    .sums = setup.sliced->has_trust_ratio()};
+  for (const Parameter& p : setup.network->parameters.list)
+    if (divided) member.virtual_shards.push_back(p.cut.shards > 1 ? p.shard : -1);
   member.audit = {.every = config().run.audit_every, .seed = config().run.seed};
   return member;
 }
@@ -147,9 +149,10 @@ MicroBatchResult Training::forward_backward(const Batch& batch, const Rng& rng, 
   const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
   const Tensor input = batch.input_on(setup.device);
   const bool recompute = config().run.recompute;
-  return config().run.cuda_graphs
-             ? graphs_.micro_batch_gradient(*setup.network, input, targets, config().loss, rng, recompute, progress)
-             : micro_batch_gradient(*setup.network, input, targets, config().loss, rng, recompute, progress);
+  return config().run.cuda_graphs ? graphs_.micro_batch_gradient(*setup.network, input, targets, config().loss, rng,
+                                                                 recompute, progress, sink.shards())
+                                  : micro_batch_gradient(*setup.network, input, targets, config().loss, rng, recompute,
+                                                         progress, sink.shards());
 }
 
 // A device may have room for one gradient but not for the earlier ones as well. Then the earlier ones are moved away

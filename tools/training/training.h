@@ -31,7 +31,7 @@ class Training {
 
   const Config& config() const { return setup.config; }
   bool adaptive() const { return scaling.batch > 0; }
-  MemberOptions member() const;  // without the member's identity
+  MemberOptions member(bool divided = false) const;  // without the member's identity; `divided`: tensor parallelism
   // Returns the batch of a step. `scaling_state` matters only with adaptive scaling.
   Cursor cursor(int64_t step, const ScalingState& scaling_state) const;
   // Computes the gradient of a virtual rank and passes its tensors to the sink. Returns the facts about it.

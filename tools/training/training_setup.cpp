@@ -163,13 +163,21 @@ Config read_run_config(const std::filesystem::path& run_directory) {
   return config;
 }
 
-Tensor logits_of(const TrainingSetup& setup, std::span<const Tensor> views) {
+void check_arrangement(const Config& config, const Arrangement& arrangement) {
+  const int64_t shards = config.virtual_shards();
+  check(arrangement.tp <= shards,
+        "--arrangement tp={} needs at least as many virtual shards, but model.virtual_shards = {}; more of them change "
+        "the result, and only transformers and networks of layers have them",
+        arrangement.tp, shards);
+}
+
+Tensor logits_of(const TrainingSetup& setup, std::span<const Tensor> views, ShardGroup& group) {
   const PrecisionScope products(setup.precision);
-  return predict(setup.best(), views).to(DType::f32);
+  return predict(setup.best(), views, group).to(DType::f32);
 }
 
 std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const Dataset> split, int share, int shares,
-                              bool mirror, const EachBatch& each) {
+                              bool mirror, const EachBatch& each, ShardGroup& group) {
   Loader loader(std::move(split), {.seed = setup.config.run.seed,
                                    .global_batch = setup.rank_samples(),
                                    .shuffle = false,
@@ -183,7 +191,7 @@ std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const 
     const Batch batch = loader.batch(i, 0);
     std::vector<Tensor> views = {batch.input_on(setup.device)};
     if (mirror) views.push_back(mirrored(batch.input).to(setup.device));
-    const Tensor logits = logits_of(setup, views);
+    const Tensor logits = logits_of(setup, views, group);
     const MicroBatchResult result = evaluate(logits, batch.target, setup.config.loss);
     if (each) each(logits, batch.target);
     scores.push_back({result.loss_sum, result.count, result.correct, batch.samples});

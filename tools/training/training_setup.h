@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "elastic/step/arrangement.h"
 #include "data/loader.h"
 #include "nn/network.h"
 #include "nn/optimizer.h"
@@ -60,7 +61,7 @@ Config read_run_config(const std::filesystem::path& run_directory);
 
 // Returns the float32 logits of best() for samples on the job's device; for several views of the same samples, the mean
 // of their logits. Uses no dropout.
-Tensor logits_of(const TrainingSetup& setup, std::span<const Tensor> views);
+Tensor logits_of(const TrainingSetup& setup, std::span<const Tensor> views, ShardGroup& group = local_shards());
 
 struct Score {
   double loss = 0, accuracy = 0;  // means over targets that count
@@ -73,13 +74,16 @@ struct BatchScore {
   int64_t count = 0, correct = 0, samples = 0;
 };
 
+// Throws UsageError unless the network has the virtual shards that the arrangement deals to workers.
+void check_arrangement(const Config& config, const Arrangement& arrangement);
+
 // Scores the network on share `share` of `shares` of a split. The whole split is cut, in order, into batches of
 // rank_samples(), and the batches into shares. The batches of all shares in order give the score, whichever process
 // computed them. With `mirror`, the score uses the mean of the logits of an image and its mirror image. `each` receives
-// the logits and the targets of each batch.
+// the logits and the targets of each batch. The processes of a `group` compute the logits together.
 using EachBatch = std::function<void(const Tensor& logits, const Tensor& target)>;
 std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const Dataset> split, int share, int shares,
-                              bool mirror = false, const EachBatch& each = {});
+                              bool mirror = false, const EachBatch& each = {}, ShardGroup& group = local_shards());
 
 // Adds the batches in order in binary64. Throws Failure if no target counts.
 Score sum(const std::vector<BatchScore>& batches);

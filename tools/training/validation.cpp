@@ -17,10 +17,11 @@ bool Validation::due(const StepView& step) const {
          (step.last || elinvar::due(step.number, training_.config().run.eval_every));
 }
 
-Json Validation::share(int vrank) const {
+Json Validation::share(int vrank, ShardGroup& group) const {
   const TimedActivity activity("an evaluation");
   Json json = Json::array();
-  for (const BatchScore& s : elinvar::score(training_.setup, split_, vrank, training_.config().run.virtual_ranks))
+  for (const BatchScore& s : elinvar::score(training_.setup, split_, vrank, training_.config().run.virtual_ranks,
+                                            /*mirror=*/false, /*each=*/{}, group))
     json.push_back({std::bit_cast<uint64_t>(s.loss_sum), s.count, s.correct, s.samples});
   return json;
 }

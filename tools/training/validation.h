@@ -17,8 +17,9 @@ class Validation {
 
   // Returns whether this step is scored: every run.eval_every steps, and at the end.
   bool due(const StepView& step) const;
-  // Returns the score of a virtual rank's share, for RankFacts::attached.
-  nlohmann::json share(int vrank) const;
+  // Returns the score of a virtual rank's share, for RankFacts::attached. The processes of the `group` compute it
+  // together.
+  nlohmann::json share(int vrank, ShardGroup& group) const;
   // Combines the shares in the facts of all virtual ranks.
   ValidationScore score(const std::vector<RankFacts>& facts) const;
 

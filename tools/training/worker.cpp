@@ -185,7 +185,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   std::vector<std::string> notices = setup.data->take_notices(), others = validation->take_notices();
   notices.insert(notices.end(), others.begin(), others.end());
 
-  MemberOptions member = training.member();
+  MemberOptions member = training.member(about_job.divided);
   member.self = self;
   member.endpoint = transport.endpoint();
   if (about_job.facts_at_once) member.report_every = 1;

@@ -1,0 +1,94 @@
+#include "elastic/protocol/replica_exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tensor/base/check.h"
+
+namespace elinvar {
+namespace {
+
+// Returns why the message is invalid, or "".
+std::string fault_of(const messages::ShardValues& values) {
+  if (values.values.size() != values.elements.size()) return "values are missing";
+  for (size_t i = 0; i < values.values.size(); ++i) {
+    const messages::ShardValue& value = values.values[i];
+    if (values.elements[i].bytes != static_cast<size_t>(value.shape.numel() * size_of(value.dtype)))
+      return "a value has another size";
+  }
+  return "";
+}
+
+}  // namespace
+
+void ReplicaExchange::begin(int vrank) {
+  current_ = {.generation = position_.number(), .step = position_.completed, .vrank = vrank};
+  sent_ = false;
+}
+
+bool ReplicaExchange::going() const {
+  return current_ && position_.active() && !position_.fenced() && position_.number() == current_->generation &&
+         position_.completed == current_->step;
+}
+
+void ReplicaExchange::send(const messages::ShardValues& values) {
+  invariant(going() && !sent_, "values are sent once");
+  messages::ShardValues told = values;
+  told.vrank = current_->vrank;
+  told.number = current_->number;
+  const Payload payload(std::move(told));
+  for (const int other : replica_.members())
+    if (other != position_.index)
+      outbox_.send(position_.generation->members[static_cast<size_t>(other)].peer, Payload(payload));
+  sent_ = true;
+}
+
+std::optional<std::map<int, messages::ShardValues>> ReplicaExchange::take() {
+  invariant(going() && sent_, "values are sent before those of others are taken");
+  const auto found = arrived_.find(*current_);
+  std::map<int, messages::ShardValues> all;
+  for (const int other : replica_.members()) {
+    if (other == position_.index) continue;
+    if (found == arrived_.end()) return std::nullopt;
+    const auto of_other = found->second.find(position_.generation->members[static_cast<size_t>(other)].peer);
+    if (of_other == found->second.end()) return std::nullopt;
+    all.emplace(other, of_other->second);
+  }
+  if (found != arrived_.end()) arrived_.erase(found);
+  ++current_->number;
+  sent_ = false;
+  return all;
+}
+
+std::string ReplicaExchange::missing() const {
+  if (!going() || !sent_) return "";
+  const auto found = arrived_.find(*current_);
+  std::string workers;
+  for (const int other : replica_.members()) {
+    const GenerationMember& member = position_.generation->members[static_cast<size_t>(other)];
+    if (other == position_.index || (found != arrived_.end() && found->second.contains(member.peer))) continue;
+    workers += fmt::format("{}{}", workers.empty() ? "" : " and ", member.id);
+  }
+  if (workers.empty()) return "";
+  return fmt::format("values of virtual rank {} from worker {}", current_->vrank, workers);
+}
+
+void ReplicaExchange::receive(const Message& m, const messages::ShardValues& values) {
+  if (m.generation < std::max(position_.promised, position_.number())) return;
+  if (position_.loaded && m.step < position_.completed) return;
+  const std::string fault = fault_of(values);
+  if (!fault.empty())
+    return outbox_.report(
+        messages::Suspect{m.sender, fmt::format("sent a malformed {}: {}", m.payload.kind().name, fault)});
+  arrived_[{m.generation, m.step, values.vrank, values.number}][m.sender] = values;
+}
+
+void ReplicaExchange::prune() {
+  std::erase_if(arrived_, [&](const auto& entry) {
+    return entry.first.generation < std::max(position_.promised, position_.number()) ||
+           (position_.loaded && entry.first.step < position_.completed);
+  });
+}
+
+}  // namespace elinvar

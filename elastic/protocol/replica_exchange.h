@@ -1,0 +1,51 @@
+#pragma once
+// Tensor parallelism: the messages that the members of a model replica send each other while they compute a rank
+// gradient together. All of them send equally many, in the same order: the values of their virtual shards at each place
+// where the network adds up or joins those of all shards. A fence or another generation ends the rank gradient, which
+// is then computed again.
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "elastic/protocol/member_outbox.h"
+#include "elastic/protocol/model_replica.h"
+
+namespace elinvar {
+
+class ReplicaExchange {
+ public:
+  ReplicaExchange(const MemberPosition& position, const ModelReplica& replica, MemberOutbox& outbox)
+      : position_(position), replica_(replica), outbox_(outbox) {}
+
+  // --- Called by the loop, in the same order by all members of the replica.
+  void begin(int vrank);                           // a rank gradient begins
+  bool going() const;                              // false: it is over, and was not finished
+  void send(const messages::ShardValues& values);  // the next values; its `vrank` and `number` are set here
+  // Returns the same of the other members, by their indexes, once all are there, and takes them. Requires send().
+  std::optional<std::map<int, messages::ShardValues>> take();
+  void end() { current_.reset(); }
+  std::string missing() const;  // what the loop waits for, for people; "": nothing
+
+  // --- Called by the member.
+  void receive(const Message& message, const messages::ShardValues& values);
+  void prune();  // drops values that no longer count
+
+ private:
+  struct Place {
+    int64_t generation = 0, step = 0;
+    int vrank = 0;
+    int64_t number = 0;
+    auto operator<=>(const Place&) const = default;
+  };
+
+  const MemberPosition& position_;
+  const ModelReplica& replica_;
+  MemberOutbox& outbox_;
+  std::optional<Place> current_;  // the next values
+  bool sent_ = false;
+  std::map<Place, std::map<PeerId, messages::ShardValues>> arrived_;
+};
+
+}  // namespace elinvar

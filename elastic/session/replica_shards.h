@@ -1,0 +1,40 @@
+#pragma once
+// The members of a model replica, with which a session computes a rank gradient (tensor parallelism): the group passes
+// their values through the session's messages (elastic/protocol/replica_exchange.h).
+#include <chrono>
+#include <map>
+#include <vector>
+
+#include "elastic/protocol/replica_exchange.h"
+#include "elastic/session/session.h"
+#include "tensor/reduction_tree.h"
+#include "tensor/shard_group.h"
+
+namespace elinvar {
+
+class ReplicaShards final : public ShardGroup {
+ public:
+  explicit ReplicaShards(Session::Impl& session);
+
+  void begin(const ModelReplica& replica);  // a rank gradient begins; requires the session's lock
+  // Returns the time that this worker alone would have needed for what took `seconds` since then.
+  double alone(std::chrono::duration<double> seconds) const;
+
+  // These throw Session::StepOver if the rank gradient is over.
+  ShardRange own(int count) const override;
+  Tensor sum(std::vector<Tensor> values, int count) override;
+  std::vector<Tensor> gather(std::vector<Tensor> values, int count) override;
+  // Fills in the digests of other members' virtual shards, of gradients in the layout.
+  void complete(std::vector<Digest>& digests, const GradientLayout& layout);
+
+ private:
+  std::map<int, messages::ShardValues> exchanged(const messages::ShardValues& own);
+  std::vector<Subtree> exchanged(std::vector<Subtree> own);
+
+  Session::Impl& session_;
+  ShardRange own_;
+  int count_ = 1;
+  std::chrono::duration<double> waited_{};
+};
+
+}  // namespace elinvar
