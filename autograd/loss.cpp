@@ -64,7 +64,12 @@ Var cross_entropy(const Var& logits, const Targets& targets, const CrossEntropyO
   return own + sum(logits * Var(coefficients.to(logits.value().device())));
 }
 
-Var joined(const ShardedLogits& logits) { return gather_from_shards(logits.parts, -1, logits.shards); }
+Var joined(const ShardedLogits& logits) {
+  std::vector<int64_t> extents;
+  for (int s = 0; s < logits.shards.count; ++s)
+    extents.push_back(shard_of(logits.classes, s, logits.shards.count).count);
+  return gather_from_shards(logits.parts, -1, extents, logits.shards);
+}
 
 LossAndTop1 cross_entropy(const ShardedLogits& logits, const Targets& targets, const CrossEntropyOptions& options) {
   const auto& [parts, shards, classes] = logits;
@@ -82,7 +87,8 @@ LossAndTop1 cross_entropy(const ShardedLogits& logits, const Targets& targets, c
     values.push_back(part.value());
     terms.push_back(cross_entropy_terms(part.value(), targets.own, smoothing, ignored, own.back()));
   }
-  const std::vector<Tensor> all_terms = shards.group->gather(std::move(terms), shards.count);
+  const std::vector<Shape> shapes(static_cast<size_t>(shards.count), terms.at(0).shape());
+  const std::vector<Tensor> all_terms = shards.group->gather(std::move(terms), shapes);
   check(static_cast<int>(all_terms.size()) == shards.count, "[cross_entropy] numbers of {} shards expected, got {}",
         shards.count, all_terms.size());
   ShardedCrossEntropy all = cross_entropy_of_terms(all_terms, targets.own, classes, smoothing, ignored);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "tensor/base/check.h"
@@ -70,19 +71,32 @@ Var reduce_from_shards(std::vector<Var> values, const Shards& shards) {
                 [size](const Tensor& dy) { return std::vector<Tensor>(size, dy); });
 }
 
-Var gather_from_shards(const std::vector<Var>& values, int dim, const Shards& shards) {
+Var gather_from_shards(const std::vector<Var>& values, int dim, const std::vector<int64_t>& extents,
+                       const Shards& shards) {
   check_values(values.size(), shards);
   if (shards.count == 1) return values[0];
+  check(static_cast<int>(extents.size()) == shards.count, "[shards] extents of {} shards expected, got {}",
+        shards.count, extents.size());
+  const auto first = static_cast<size_t>(shards.own().begin);
+  const int axis = normalize_dim(dim, values[0].shape().ndim(), "shards");
+  std::vector<Shape> shapes;
+  for (const int64_t extent : extents) {
+    Shape shape = values[0].shape();
+    shape[axis] = extent;
+    shapes.push_back(shape);
+  }
   std::vector<Tensor> parts;
-  for (const Var& value : values) parts.push_back(value.value());
-  parts = shards.group->gather(std::move(parts), shards.count);
-  int64_t begin = 0;
-  for (int s = 0; s < shards.own().begin; ++s) begin += parts[static_cast<size_t>(s)].dim(dim);
-  std::vector<int64_t> extents;
-  for (const Var& value : values) extents.push_back(value.dim(dim));
-  return record(concat(parts, dim), values, [begin, extents, dim](const Tensor& dy) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    check(values[i].shape() == shapes[first + i], "[shards] shard {} has shape {}, expected {}", first + i,
+          to_string(values[i].shape()), to_string(shapes[first + i]));
+    parts.push_back(values[i].value());
+  }
+  parts = shards.group->gather(std::move(parts), shapes);
+  const int64_t begin = std::accumulate(extents.begin(), extents.begin() + shards.own().begin, int64_t{0});
+  const std::vector<int64_t> own(extents.begin() + shards.own().begin, extents.begin() + shards.own().end);
+  return record(concat(parts, dim), values, [begin, own, dim](const Tensor& dy) {
     std::vector<Tensor> grads;
-    for (int64_t at = begin; const int64_t extent : extents) {
+    for (int64_t at = begin; const int64_t extent : own) {
       grads.push_back(dy.slice(dim, at, at + extent));
       at += extent;
     }

@@ -39,7 +39,8 @@ std::vector<Var> map_shards(const Var& x, const Shards& shards, Function f) {
 // Returns the sum of the values of all shards, of which `values` are those that are computed here.
 Var reduce_from_shards(std::vector<Var> values, const Shards& shards);
 
-// Returns the values of all shards, joined along `dim`.
-Var gather_from_shards(const std::vector<Var>& values, int dim, const Shards& shards);
+// Returns the values of all shards, joined along `dim`, in which they have these extents.
+Var gather_from_shards(const std::vector<Var>& values, int dim, const std::vector<int64_t>& extents,
+                       const Shards& shards);
 
 }  // namespace elinvar

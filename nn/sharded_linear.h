@@ -31,7 +31,9 @@ inline std::vector<Linear> column_parallel_linear(const Scope& scope, int64_t in
 inline Var joined_columns(const std::vector<Linear>& layers, const Var& x, const Context& context) {
   const Shards shards = context.shards(static_cast<int>(layers.size()));
   const auto of_shard = [&](const Var& copy, size_t s) { return layers[s](copy); };
-  return gather_from_shards(map_shards(x, shards, of_shard), -1, shards);
+  std::vector<int64_t> extents;
+  for (const Linear& layer : layers) extents.push_back(layer.weight.dim(0));
+  return gather_from_shards(map_shards(x, shards, of_shard), -1, extents, shards);
 }
 
 // A linear layer in shards of its inputs, the end of a branch: W (out, in) is cut by columns, and b is added once to

@@ -23,11 +23,24 @@ class ShardGroup {
   virtual ShardRange own(int count) const = 0;
   // Returns the sum over all shards by the tree of rule 18 (tensor/reduction_tree.h). May add in place.
   virtual Tensor sum(std::vector<Tensor> values, int count) = 0;
-  // Returns the values of all shards, whose shapes may differ.
-  virtual std::vector<Tensor> gather(std::vector<Tensor> values, int count) = 0;
+  // Returns the values of all shards, which have these shapes.
+  virtual std::vector<Tensor> gather(std::vector<Tensor> values, const std::vector<Shape>& shapes) = 0;
 };
 
 // The group of a process that computes all shards.
 ShardGroup& local_shards();
+
+// The group of a process that computes some shards alone and leaves out the others, as if their values were zero: the
+// results mean nothing, but take the time and the memory of a process in a group with others.
+class PartialShards final : public ShardGroup {
+ public:
+  explicit PartialShards(ShardRange own) : own_(own) {}
+  ShardRange own(int) const override { return own_; }
+  Tensor sum(std::vector<Tensor> values, int count) override;
+  std::vector<Tensor> gather(std::vector<Tensor> values, const std::vector<Shape>& shapes) override;
+
+ private:
+  ShardRange own_;
+};
 
 }  // namespace elinvar

@@ -74,7 +74,7 @@ struct JobDescription {
   std::string chaos = {};
   bool imported = false;  // the run begins with checkpoint 0, not with a new network
   bool sharded = false;   // the optimizer's state is sharded over the workers (ZeRO)
-  bool divided = false;   // workers compute rank gradients together (tensor parallelism)
+  int tp = 1;             // the most workers that compute a rank gradient together (tensor parallelism)
   // Facts are reported at once, because a fault or a stop is tied to a step; otherwise up to a second later.
   bool facts_at_once = false;
   double hold = 0;         // seconds
@@ -84,8 +84,8 @@ struct JobDescription {
   int64_t term = 0;
   std::string endpoint = {};
 
-  ELINVAR_FIELDS(text, file, overrides, directory, chaos, imported, sharded, divided, facts_at_once, hold, build,
-                 repeat, arrival, term, endpoint)
+  ELINVAR_FIELDS(text, file, overrides, directory, chaos, imported, sharded, tp, facts_at_once, hold, build, repeat,
+                 arrival, term, endpoint)
 };
 
 // A learner to which this worker sends the state. No record names it, so a later coordinator learns of it only from

@@ -23,7 +23,7 @@ class ReplicaShards final : public ShardGroup {
   // These throw Session::StepOver if the rank gradient is over.
   ShardRange own(int count) const override;
   Tensor sum(std::vector<Tensor> values, int count) override;
-  std::vector<Tensor> gather(std::vector<Tensor> values, int count) override;
+  std::vector<Tensor> gather(std::vector<Tensor> values, const std::vector<Shape>& shapes) override;
   // Fills in the digests of other members' virtual shards, of gradients in the layout.
   void complete(std::vector<Digest>& digests, const GradientLayout& layout);
 

@@ -161,7 +161,8 @@ void Session::Impl::warm_up(Lock& lock) {
     const RankGradient computed = options.warm_up(at, vrank);
     int64_t bytes = 0;
     for (const std::vector<Tensor>* tensors : {&computed.gradients, &computed.batch_statistics})
-      for (const Tensor& tensor : *tensors) bytes += tensor.bytes();
+      for (const Tensor& tensor : *tensors)
+        if (tensor.contiguous()) bytes += tensor.bytes();
     lock.lock();
     gradient_bytes = bytes;
     at_work().learn_layout(computed);

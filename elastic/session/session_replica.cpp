@@ -78,14 +78,20 @@ Tensor ReplicaShards::sum(std::vector<Tensor> values, int count) {
   return std::move(all.take_root().at(0));
 }
 
-std::vector<Tensor> ReplicaShards::gather(std::vector<Tensor> values, int count) {
+std::vector<Tensor> ReplicaShards::gather(std::vector<Tensor> values, const std::vector<Shape>& shapes) {
+  int shard = own(static_cast<int>(shapes.size())).begin;
   std::vector<Subtree> own;
   for (Tensor& value : values) {
-    const int shard = this->own(count).begin + static_cast<int>(own.size());
     own.push_back({shard, shard + 1, {std::move(value)}});
+    ++shard;
   }
   std::vector<Tensor> all;
-  for (Subtree& value : exchanged(std::move(own))) all.push_back(std::move(value.values[0]));
+  for (Subtree& value : exchanged(std::move(own))) {
+    const size_t s = all.size();
+    all.push_back(std::move(value.values[0]));
+    check(s < shapes.size() && all[s].shape() == shapes[s], "[shards] virtual shard {} came with shape {}", s,
+          to_string(all[s].shape()));
+  }
   return all;
 }
 

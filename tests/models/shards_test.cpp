@@ -133,7 +133,7 @@ class PostedShards : public ShardGroup {
     for (Subtree& subtree : exchange(own.subtrees())) all.add(std::move(subtree));
     return all.take_root()[0];
   }
-  std::vector<Tensor> gather(std::vector<Tensor> values, int) override {
+  std::vector<Tensor> gather(std::vector<Tensor> values, const std::vector<Shape>&) override {
     std::vector<Subtree> leaves;
     for (Tensor& value : values) leaves.push_back({0, 0, {std::move(value)}});
     std::vector<Tensor> all;
@@ -162,7 +162,7 @@ class NoShards : public ShardGroup {
  public:
   ShardRange own(int) const override { return {0, 0}; }
   Tensor sum(std::vector<Tensor>, int) override { return {}; }
-  std::vector<Tensor> gather(std::vector<Tensor>, int) override { return {}; }
+  std::vector<Tensor> gather(std::vector<Tensor>, const std::vector<Shape>&) override { return {}; }
 };
 
 // A group that loses what it should gather.
@@ -177,7 +177,7 @@ TEST(ShardGroups, WithoutShardsOrValuesAreRefused) {
   const std::string message = "[shards] a group must compute at least one of 2 shards here";
   EXPECT_EQ(test::message_of<UsageError>([&] { copy_to_shards(Tensor::zeros({2}), here); }), message);
   EXPECT_EQ(test::message_of<UsageError>([&] { reduce_from_shards({}, here); }), message);
-  EXPECT_EQ(test::message_of<UsageError>([&] { gather_from_shards({}, 0, here); }), message);
+  EXPECT_EQ(test::message_of<UsageError>([&] { gather_from_shards({}, 0, {1, 1}, here); }), message);
   LossyShards lossy;
   const Var part = Tensor::zeros({3, 4});
   EXPECT_EQ(test::message_of<UsageError>([&] {

@@ -270,7 +270,7 @@ const OpRows shape_rows({
      .inputs = {{{5, 7, 6}}, {{5, 3, 6}}},
      .op =
          [](const Vars& v) {
-           return gather_from_shards({v[0], v[1]}, 1, {.count = 2});
+           return gather_from_shards({v[0], v[1]}, 1, {v[0].dim(1), v[1].dim(1)}, {.count = 2});
          },
      .oracle =
          [](const Tensors& t) {

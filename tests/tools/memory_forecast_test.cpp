@@ -8,12 +8,19 @@ namespace {
 constexpr int64_t kP = int64_t{64} << 20;  // bytes of parameters
 
 // One parameter that is cut into 64 buckets of a chunk each.
-MemoryNeeds needs() {
-  return {.parameters = {{kP / 4}}, .slots = 2, .other_state = 1000, .rank_gradient = 3 * kP, .process = 500};
+MemoryNeeds needs() { return {.parameters = {{kP / 4}}, .slots = 2, .other_state = 1000, .process = 500}; }
+
+// Workers with so many virtual ranks each.
+std::vector<WorkerLoad> loads(const std::vector<int>& virtual_ranks) {
+  std::vector<WorkerLoad> workers;
+  for (const int ranks : virtual_ranks)
+    workers.push_back(
+        {.virtual_ranks = ranks, .place = {.replica = static_cast<int>(workers.size())}, .rank_gradient = 3 * kP});
+  return workers;
 }
 
 TEST(MemoryForecast, AWorkerAloneHoldsAll) {
-  const MemoryForecast alone = forecast_memory(needs(), {}, {4}).at(0);
+  const MemoryForecast alone = forecast_memory(needs(), {}, loads({4})).at(0);
   EXPECT_EQ(alone.parameters, kP);
   EXPECT_EQ(alone.optimizer, 2 * kP);
   EXPECT_EQ(alone.snapshot, 3 * kP + 1000);
@@ -23,18 +30,31 @@ TEST(MemoryForecast, AWorkerAloneHoldsAll) {
 
 TEST(MemoryForecast, ZeroDividesTheOptimizersState) {
   for (const int copies : {1, 2}) {
-    const auto workers = forecast_memory(needs(), {.zero = 1, .copies = copies}, {1, 1, 1, 1});
+    const auto workers = forecast_memory(needs(), {.zero = 1, .copies = copies}, loads({1, 1, 1, 1}));
     for (const MemoryForecast& w : workers) {
       EXPECT_EQ(w.parameters, kP);
       EXPECT_EQ(w.optimizer, 2 * kP * copies / 4);
     }
-    EXPECT_LT(workers[0].peak, forecast_memory(needs(), {}, {1, 1, 1, 1})[0].peak);
+    EXPECT_LT(workers[0].peak, forecast_memory(needs(), {}, loads({1, 1, 1, 1}))[0].peak);
   }
 }
 
 TEST(MemoryForecast, AWorkerWithoutVirtualRanksComputesNothing) {
-  const auto workers = forecast_memory(needs(), {.zero = 1, .copies = 1}, {2, 0});
+  const auto workers = forecast_memory(needs(), {.zero = 1, .copies = 1}, loads({2, 0}));
   EXPECT_EQ(workers[0].peak - workers[1].peak, kP + 3 * kP);
+}
+
+// Half of the parameters are cut into two virtual shards. A member of a pair keeps the sums of its own shard and of
+// half of what is not cut.
+TEST(MemoryForecast, MembersOfAModelReplicaKeepTheGradientsThatTheyContribute) {
+  MemoryNeeds cut = needs();
+  cut.parameters = {{kP / 8}, {kP / 16}, {kP / 16}};
+  cut.shards = {-1, 0, 1};
+  std::vector<WorkerLoad> pair = loads({4, 4});
+  const int64_t apart = forecast_memory(cut, {}, pair)[1].peak;
+  pair[0].place = {.replica = 0, .shards = {0, 1}};
+  pair[1].place = {.replica = 0, .shards = {1, 2}};
+  EXPECT_EQ(apart - forecast_memory(cut, {.tp = 2}, pair)[1].peak, 2 * kP / 2) << "two levels of the tree";
 }
 
 }  // namespace

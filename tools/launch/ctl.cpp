@@ -59,6 +59,10 @@ std::string status_text(const Json& s) {
                         w.at("id").get<int>(), w.at("state").get<std::string>(), w.at("virtual_ranks").get<int>(),
                         w.at("step").get<int64_t>(), environment.value("threads", 0), environment.value("isa", "?"),
                         environment.value("host", "?"), w.at("about").value("pid", 0));
+    if (w.contains("replica"))
+      text += fmt::format("    computes virtual shards {} to {} in model replica {}\n",
+                          w.at("virtual_shards").at(0).get<int>(), w.at("virtual_shards").at(1).get<int>() - 1,
+                          w["replica"].get<int>());
     if (w.contains("buckets_kept"))
       text += fmt::format("    keeps the optimizer's state of {} of {} buckets\n", w["buckets_kept"].get<int>(),
                           w.at("buckets").get<int>());

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 
 #include "elastic/step/arrangement.h"
@@ -95,6 +96,36 @@ int64_t resident_bytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
+// The first gradient of virtual rank 0, as a worker computes it.
+struct Measured {
+  int64_t bytes = 0;  // at the peak, besides the `held` state
+  double seconds = 0, loss = 0;
+};
+
+// Workers that compute equally many virtual shards need the same.
+std::vector<Measured> measure(Training& training, const std::vector<ReplicaPlace>& places, int64_t held) {
+  const Batch batch = training.loader.batch(0, 0);
+  std::map<int, Measured> by_shards;
+  std::vector<Measured> all;
+  for (const ReplicaPlace& place : places) {
+    const auto [found, fresh] = by_shards.try_emplace(place.shards.size());
+    if (fresh) {
+      HostAllocator::instance().reset_peak();
+      const auto began = std::chrono::steady_clock::now();
+      const bool whole = places.size() == static_cast<size_t>(places.back().replica) + 1;
+      const RankGradient gradient =
+          whole ? training.rank_gradient(batch, 0, 0)
+                : training.partial_gradient(batch, 0, 0, {place.shards.begin, place.shards.end});
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
+      found->second = {.bytes = static_cast<int64_t>(HostAllocator::instance().stats().peak_in_use) - held,
+                       .seconds = seconds.count(),
+                       .loss = gradient.facts.loss_sum / static_cast<double>(gradient.facts.count)};
+    }
+    all.push_back(found->second);
+  }
+  return all;
+}
+
 int check_run(const CheckOptions& command) {
   const int64_t process = resident_bytes();
   const Config config = read_config(command.config, command.overrides);
@@ -134,20 +165,25 @@ int check_run(const CheckOptions& command) {
   const int64_t state = parameters * (1 + needs.slots) + needs.other_state;
   fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(static_cast<double>(state)),
              run.checkpoint_every > 0 ? fmt::format("every {} steps", run.checkpoint_every) : "at the end", run.keep);
-  HostAllocator::instance().reset_peak();
-  const auto began = std::chrono::steady_clock::now();
-  const RankGradient gradient = training.rank_gradient(training.loader.batch(0, 0), 0, 0);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
+  for (const Parameter& p : setup.network->parameters.list)
+    needs.shards.push_back(arrangement.tp > 1 && p.cut.shards > 1 ? p.shard : -1);
+  const std::vector<Measured> measured = measure(training, places, held);
   if (device.kind == DeviceKind::cpu) {
-    needs.rank_gradient = static_cast<int64_t>(HostAllocator::instance().stats().peak_in_use) - held;
-    print_memory(forecast_memory(needs, arrangement, virtual_ranks));
+    std::vector<WorkerLoad> loads;
+    for (size_t w = 0; w < places.size(); ++w)
+      loads.push_back({.virtual_ranks = virtual_ranks[w], .place = places[w], .rank_gradient = measured[w].bytes});
+    print_memory(forecast_memory(needs, arrangement, loads));
     fmt::print("             this machine has {}\n", memory_text(static_cast<double>(machine_memory())));
   }
-  fmt::print("time         {:.3g} s for the first gradient of virtual rank 0 on {} thread{}; later ones are faster\n",
-             seconds.count(), cpu_stream().threads(), cpu_stream().threads() == 1 ? "" : "s");
-  const double loss = gradient.facts.loss_sum / static_cast<double>(gradient.facts.count);
-  if (!std::isfinite(loss)) fail("the loss of the first gradient is {}", loss);
-  fmt::print("loss         {:.4g} before training\n", loss);
+  const bool parts = places[0].shards.size() < config.virtual_shards() && arrangement.tp > 1;
+  fmt::print(
+      "time         {:.3g} s for worker 1's first gradient of virtual rank 0 on {} thread{}{}; later ones are "
+      "faster\n",
+      measured[0].seconds, cpu_stream().threads(), cpu_stream().threads() == 1 ? "" : "s",
+      parts ? ", without the values of other virtual shards" : "");
+  if (parts) return 0;
+  if (!std::isfinite(measured[0].loss)) fail("the loss of the first gradient is {}", measured[0].loss);
+  fmt::print("loss         {:.4g} before training\n", measured[0].loss);
   return 0;
 }
 
@@ -164,7 +200,7 @@ Command add_check(CLI::App& train) {
   app->add_option("--workers", options->workers, "workers of the run")
       ->check(CLI::Range(1, 1024).description(""))
       ->capture_default_str();
-  app->add_option("--arrangement", options->arrangement, "zero=1 or zero=2: sharded state, as in train run");
+  app->add_option("--arrangement", options->arrangement, "how state and work are divided, as in train run");
   app->add_option("--copies", options->copies,
                   "with zero=1 or 2, the number of workers that keep each part of the optimizer's state")
       ->check(CLI::Range(1, 1024).description(""))

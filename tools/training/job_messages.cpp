@@ -216,7 +216,7 @@ void JobProcess::asked(const Message& m, const messages::Ask& ask) {
                       .chaos = command_.chaos,
                       .imported = imported(),
                       .sharded = command_.arrangement.zero > 0,
-                      .divided = command_.arrangement.tp > 1,
+                      .tp = command_.arrangement.tp,
                       .facts_at_once = !command_.chaos.empty() || command_.until.has_value(),
                       .hold = command_.hold,
                       .build = build_of(build()),

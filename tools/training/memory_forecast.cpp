@@ -20,7 +20,7 @@ struct Shares {
 };
 Shares shares_of(const MemoryNeeds& needs, const BucketDeal& deal) {
   const GradientLayout layout(MemberOptions().bucket_elements,
-                              ShardOptions{.multiple = kChunkElements, .parameters = needs.parameters});
+                              ShardOptions{.multiple = kChunkElements, .parameters = needs.parameters}, needs.shards);
   Shares shares{.kept = std::vector<int64_t>(deal.ids.size(), 0), .owned = std::vector<int64_t>(deal.ids.size(), 0)};
   const std::vector<std::vector<int>> keepers = keepers_of(deal, layout.shards());
   for (int b = 0; b < layout.shards(); ++b) {
@@ -33,36 +33,57 @@ Shares shares_of(const MemoryNeeds& needs, const BucketDeal& deal) {
   return shares;
 }
 
+// Returns the bytes of the gradients that one of the members of a model replica contributes.
+int64_t contributed_bytes(const MemoryNeeds& needs, const Interval& shards, int members) {
+  int64_t own = 0, uncut = 0;
+  for (size_t i = 0; i < needs.parameters.size(); ++i) {
+    const int64_t bytes = needs.parameters[i].numel() * kFloat;
+    const int shard = needs.shards.empty() ? -1 : needs.shards[i];
+    if (shard < 0) uncut += bytes;
+    else if (shards.begin <= shard && shard < shards.end) own += bytes;
+  }
+  return own + uncut / members;
+}
+
 }  // namespace
 
 std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arrangement& arrangement,
-                                            const std::vector<int>& virtual_ranks) {
+                                            const std::vector<WorkerLoad>& workers) {
   int64_t all = 0;
   for (const Shape& shape : needs.parameters) all += shape.numel() * kFloat;
-  const auto workers = static_cast<int64_t>(virtual_ranks.size());
-  const bool alone = workers == 1, sharded = arrangement.zero > 0;
-  BucketDeal deal{.ids = std::vector<int>(virtual_ranks.size()), .copies = arrangement.copies};
+  const auto count = static_cast<int64_t>(workers.size());
+  const bool alone = count == 1, sharded = arrangement.zero > 0;
+  BucketDeal deal{.ids = std::vector<int>(workers.size()), .copies = arrangement.copies};
   std::iota(deal.ids.begin(), deal.ids.end(), 1);
   const Shares shares = sharded ? shares_of(needs, deal) : Shares{};
-  const int all_ranks = std::accumulate(virtual_ranks.begin(), virtual_ranks.end(), 0);
+  int all_ranks = 0;
+  std::vector<int> size(workers.size(), 0);  // of each replica
+  for (const WorkerLoad& worker : workers) {
+    int& members = size[static_cast<size_t>(worker.place.replica)];
+    if (members++ == 0) all_ranks += worker.virtual_ranks;
+  }
   std::vector<MemoryForecast> forecasts;
-  for (size_t w = 0; w < virtual_ranks.size(); ++w) {
-    const int64_t kept = sharded ? shares.kept[w] : all, owned = sharded ? shares.owned[w] : all / workers;
+  for (size_t w = 0; w < workers.size(); ++w) {
+    const WorkerLoad& worker = workers[w];
+    const int64_t kept = sharded ? shares.kept[w] : all, owned = sharded ? shares.owned[w] : all / count;
     MemoryForecast forecast{.parameters = all,
                             .optimizer = needs.slots * kept,
-                            .snapshot = (all + needs.other_state) / workers + needs.slots * owned};
+                            .snapshot = (all + needs.other_state) / count + needs.slots * owned};
     const int64_t state = all + forecast.optimizer + needs.other_state + forecast.snapshot + needs.process;
     // Sums of earlier rank gradients, of which there are as many as levels of the tree below the last one; and, without
-    // ZeRO, the result of the step before, for members that may lack it.
-    const auto ranks = static_cast<unsigned>(std::max(virtual_ranks[w], 1));
+    // ZeRO, the result of the step before, for members that may lack it. Members of a model replica have those that
+    // they contribute.
+    const int members = size[static_cast<size_t>(worker.place.replica)];
+    const int64_t contributed = members == 1 ? all : contributed_bytes(needs, worker.place.shards, members);
+    const auto ranks = static_cast<unsigned>(std::max(worker.virtual_ranks, 1));
     // With its second stage a rank gradient leaves as it is made, and owners add up those of all.
     const bool leaves = arrangement.zero >= 2 && !alone;
-    const int64_t earlier = leaves ? 0 : (std::bit_width(ranks) - 1) * all;
+    const int64_t earlier = leaves ? 0 : (std::bit_width(ranks) - 1) * contributed;
     const int64_t before = alone || sharded ? 0 : all;
     // Buckets are exchanged while the backward pass runs: sums of others for this worker's buckets, and the results.
     const int64_t levels = std::bit_width(static_cast<unsigned>(std::max(all_ranks, 1)));
-    const int64_t exchanged = alone ? 0 : owned * (leaves ? levels : workers - 1) + kept;
-    const int64_t computed = virtual_ranks[w] > 0 ? earlier + needs.rank_gradient : 0;
+    const int64_t exchanged = alone ? 0 : owned * (leaves ? levels : count - 1) + kept;
+    const int64_t computed = worker.virtual_ranks > 0 ? earlier + worker.rank_gradient : 0;
     forecast.peak = state + before + computed + exchanged;
     forecasts.push_back(forecast);
   }

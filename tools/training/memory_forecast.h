@@ -4,17 +4,24 @@
 #include <vector>
 
 #include "elastic/step/arrangement.h"
+#include "elastic/step/model_replicas.h"
 #include "tensor/shape.h"
 
 namespace elinvar {
 
 struct MemoryNeeds {
   std::vector<Shape> parameters;  // float32
+  std::vector<int> shards = {};   // of each the virtual shard, or -1 if it is not cut; empty: none is
   int slots = 0;                  // tensors of the optimiser for each parameter
   int64_t other_state = 0;        // bytes that every worker holds besides: buffers, the average of the weights
+  int64_t process = 0;            // bytes of a process that has not built the network: the program itself
+};
+
+struct WorkerLoad {
+  int virtual_ranks = 0;
+  ReplicaPlace place = {};
   // Bytes at the peak of one rank gradient, besides the state: activations, and gradients as they are made.
   int64_t rank_gradient = 0;
-  int64_t process = 0;  // bytes of a process that has not built the network: the program itself
 };
 
 // In bytes.
@@ -24,8 +31,8 @@ struct MemoryForecast {
   int64_t peak = 0;                       // of the process, during the last rank gradient of a step
 };
 
-// Returns the memory of each worker of a job with this number of virtual ranks on each, all equally fast.
+// Returns the memory of each worker of a job.
 std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arrangement& arrangement,
-                                            const std::vector<int>& virtual_ranks);
+                                            const std::vector<WorkerLoad>& workers);
 
 }  // namespace elinvar

@@ -186,6 +186,26 @@ RankGradient Training::rank_gradient(const Batch& batch, int64_t step, int vrank
   return sink.take(std::move(facts));
 }
 
+RankGradient Training::partial_gradient(const Batch& batch, int64_t step, int vrank, const ShardRange& shards) {
+  class PartialSink final : public GradientSink {
+   public:
+    explicit PartialSink(const ShardRange& shards) : group_(shards) {}
+    ShardGroup& shards() override { return group_; }
+
+   private:
+    PartialShards group_;
+  };
+  PartialSink sink(shards);
+  RankFacts facts = rank_gradient(batch, step, vrank, sink);
+  RankGradient gradient = sink.take(std::move(facts));
+  if (batch.samples == 0) return gradient;
+  const std::vector<Parameter>& parameters = setup.network->parameters.list;
+  gradient.gradients.resize(parameters.size());
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (Tensor& t = gradient.gradients[i]; !t.defined()) t = Tensor::scalar(0).expand(parameters[i].var.shape());
+  return gradient;
+}
+
 Update Training::update(int64_t step, const Reduced& reduced, const GatherSums& gather) {
   const Activity activity("update");
   std::vector<Tensor> reduced_here = reduced.gradients;  // with ZeRO, those of the slices that this worker keeps

@@ -38,6 +38,9 @@ class Training {
   RankFacts rank_gradient(Batch batch, int64_t step, int vrank, GradientSink& sink);
   // Returns the whole rank gradient, on the CPU.
   RankGradient rank_gradient(const Batch& batch, int64_t step, int vrank);
+  // Computes what one of several workers that compute a rank gradient together does, alone (PartialShards): of the
+  // result only shapes count, and the gradients of other virtual shards take no memory.
+  RankGradient partial_gradient(const Batch& batch, int64_t step, int vrank, const ShardRange& shards);
   // Updates the state in place. Requires that at least one gradient with samples was computed before. Throws Failure if
   // the loss or the gradient is not finite (NUMERICS.md, rule 22). With ZeRO, `gather` completes sums over whole
   // parameters (nn/update_rule.h), and the parameters that others update must come before finish_update().

@@ -185,7 +185,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   std::vector<std::string> notices = setup.data->take_notices(), others = validation->take_notices();
   notices.insert(notices.end(), others.begin(), others.end());
 
-  MemberOptions member = training.member(about_job.divided);
+  MemberOptions member = training.member(about_job.tp > 1);
   member.self = self;
   member.endpoint = transport.endpoint();
   if (about_job.facts_at_once) member.report_every = 1;
@@ -220,7 +220,9 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
       .warm_up =
           [&](int64_t step, int vrank) {
             const Batch batch = training.loader.batch(step % training.loader.steps_per_epoch(), vrank);
-            return training.rank_gradient(batch, step, vrank);
+            if (about_job.tp == 1) return training.rank_gradient(batch, step, vrank);
+            const auto shards = static_cast<int>(config.virtual_shards());
+            return training.partial_gradient(batch, step, vrank, {0, (shards - 1) / about_job.tp + 1});
           },
       .look =
           [directory] {
