@@ -11,7 +11,7 @@ namespace {
 
 // Returns why the message is invalid, or "".
 std::string fault_of(const messages::ShardValues& values) {
-  if (values.values.size() != values.elements.size()) return "values are missing";
+  if (values.values.empty() || values.values.size() != values.elements.size()) return "values are missing";
   for (size_t i = 0; i < values.values.size(); ++i) {
     const messages::ShardValue& value = values.values[i];
     if (values.elements[i].bytes != static_cast<size_t>(value.shape.numel() * size_of(value.dtype)))
@@ -32,15 +32,27 @@ bool ReplicaExchange::going() const {
          position_.completed == current_->step;
 }
 
-void ReplicaExchange::send(const messages::ShardValues& values) {
+void ReplicaExchange::send(messages::ShardValues values) {
+  values.vrank = current_->vrank;
+  values.number = current_->number;
+  send([&, payload = Payload(std::move(values))](int) { return payload; });
+}
+
+void ReplicaExchange::send(std::map<int, messages::ShardValues> values) {
+  send([&](int member) {
+    messages::ShardValues& own = values.at(member);
+    own.vrank = current_->vrank;
+    own.number = current_->number;
+    return Payload(std::move(own));
+  });
+}
+
+template <class PayloadOf>
+void ReplicaExchange::send(const PayloadOf& payload_of) {
   invariant(going() && !sent_, "values are sent once");
-  messages::ShardValues told = values;
-  told.vrank = current_->vrank;
-  told.number = current_->number;
-  const Payload payload(std::move(told));
   for (const int other : replica_.members())
     if (other != position_.index)
-      outbox_.send(position_.generation->members[static_cast<size_t>(other)].peer, Payload(payload));
+      outbox_.send(position_.generation->members[static_cast<size_t>(other)].peer, payload_of(other));
   sent_ = true;
 }
 

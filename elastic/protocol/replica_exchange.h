@@ -20,9 +20,11 @@ class ReplicaExchange {
       : position_(position), replica_(replica), outbox_(outbox) {}
 
   // --- Called by the loop, in the same order by all members of the replica.
-  void begin(int vrank);                           // a rank gradient begins
-  bool going() const;                              // false: it is over, and was not finished
-  void send(const messages::ShardValues& values);  // the next values; its `vrank` and `number` are set here
+  void begin(int vrank);  // a rank gradient begins
+  bool going() const;     // false: it is over, and was not finished
+  // Sends the next values, the same to all or those for each member by its index. Sets their `vrank` and `number`.
+  void send(messages::ShardValues values);
+  void send(std::map<int, messages::ShardValues> values);
   // Returns the same of the other members, by their indexes, once all are there, and takes them. Requires send().
   std::optional<std::map<int, messages::ShardValues>> take();
   void end() { current_.reset(); }
@@ -39,6 +41,9 @@ class ReplicaExchange {
     int64_t number = 0;
     auto operator<=>(const Place&) const = default;
   };
+
+  template <class PayloadOf>
+  void send(const PayloadOf& payload_of);
 
   const MemberPosition& position_;
   const ModelReplica& replica_;

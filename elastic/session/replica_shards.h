@@ -28,8 +28,11 @@ class ReplicaShards final : public ShardGroup {
   void complete(std::vector<Digest>& digests, const GradientLayout& layout);
 
  private:
-  std::map<int, messages::ShardValues> exchanged(const messages::ShardValues& own);
+  // Sends values (ReplicaExchange::send), and returns what the other members have sent, by their indexes.
+  template <class Values>
+  std::map<int, messages::ShardValues> exchanged(Values&& own);
   std::vector<Subtree> exchanged(std::vector<Subtree> own);
+  Tensor sliced_sum(std::vector<Subtree> own, int count);
 
   Session::Impl& session_;
   ShardRange own_;

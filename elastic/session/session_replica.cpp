@@ -5,6 +5,7 @@
 
 #include "elastic/session/session_impl.h"
 #include "tensor/base/check.h"
+#include "tensor/ops/concat.h"
 #include "tensor/reduction_tree.h"
 #include "tensor/transfer.h"
 
@@ -13,6 +14,8 @@ namespace elinvar {
 using Clock = std::chrono::steady_clock;
 
 namespace {
+
+constexpr int64_t kLeastSlice = 1 << 14;  // elements: fewer are not worth a second message
 
 // A wait within timed work, which must not count as work.
 class Pause {
@@ -50,6 +53,19 @@ std::vector<Subtree> heard(const messages::ShardValues& message, Device device) 
   return values;
 }
 
+std::vector<Subtree> in_order(std::vector<Subtree> own, const std::map<int, messages::ShardValues>& others,
+                              Device device) {
+  for (const auto& [member, values] : others) std::ranges::move(heard(values, device), std::back_inserter(own));
+  std::sort(own.begin(), own.end(), [](const Subtree& a, const Subtree& b) { return a.begin < b.begin; });
+  return own;
+}
+
+Tensor root_of(std::vector<Subtree> nodes, int count) {
+  TreeReducer all(count);
+  for (Subtree& node : nodes) all.add(std::move(node));
+  return std::move(all.take_root().at(0));
+}
+
 }  // namespace
 
 ReplicaShards::ReplicaShards(Session::Impl& session) : session_(session) {}
@@ -65,17 +81,76 @@ ShardRange ReplicaShards::own(int count) const {
   return own_;
 }
 
+template <class Values>
+std::map<int, messages::ShardValues> ReplicaShards::exchanged(Values&& own) {
+  Session::Impl& s = session_;
+  const Activity activity("exchange of shards");
+  const Clock::time_point began = Clock::now();
+  Lock lock(s.mutex);
+  ReplicaExchange& exchange = s.member.replica_exchange();
+  const Pause pause(s.work);
+  if (!exchange.going()) throw Session::StepOver();
+  exchange.send(std::forward<Values>(own));
+  s.flush();
+  while (true) {
+    s.rethrow();
+    if (s.member.outcome() || !exchange.going()) throw Session::StepOver();
+    if (auto others = exchange.take()) {
+      waited_ += Clock::now() - began;
+      return *std::move(others);
+    }
+    s.wait(lock);
+  }
+}
+
 Tensor ReplicaShards::sum(std::vector<Tensor> values, int count) {
-  TreeReducer own(count);
-  int shard = this->own(count).begin;
+  TreeReducer reducer(count);
+  int shard = own(count).begin;
   for (Tensor& value : values) {
     std::vector<Tensor> leaf(1);
     leaf[0] = std::move(value);
-    own.add(shard++, std::move(leaf));
+    reducer.add(shard++, std::move(leaf));
   }
-  TreeReducer all(count);
-  for (Subtree& node : exchanged(own.take_subtrees())) all.add(std::move(node));
-  return std::move(all.take_root().at(0));
+  std::vector<Subtree> own = reducer.take_subtrees();
+  const auto members = static_cast<int64_t>(session_.member.replica().members().size());
+  if (members > 2 && own[0].values[0].numel() >= members * kLeastSlice) return sliced_sum(std::move(own), count);
+  return root_of(exchanged(std::move(own)), count);
+}
+
+// Each member adds up a slice of the elements and sends it to the others, so that t members send about 2 (t - 1) / t
+// times the elements of the sum and not t - 1 times those of their nodes.
+Tensor ReplicaShards::sliced_sum(std::vector<Subtree> own, int count) {
+  const std::vector<int> members = session_.member.replica().members();
+  const int me = session_.member.position().index;
+  const Tensor& like = own[0].values[0];
+  const Shape shape = like.shape();
+  const Device device = like.device();
+  const auto t = static_cast<int64_t>(members.size());
+  const int64_t numel = shape.numel();
+  const auto slice_of = [&](int64_t position) { return Slice{0, numel * position / t, numel * (position + 1) / t}; };
+  std::map<int, messages::ShardValues> to_others;
+  std::vector<Subtree> mine;
+  for (int64_t position = 0; position < t; ++position) {
+    std::vector<Subtree> parts;
+    for (const Subtree& node : own)
+      parts.push_back({node.begin, node.end, {view_of(node.values[0].to_contiguous(), slice_of(position))}});
+    const int member = members[static_cast<size_t>(position)];
+    if (member == me) mine = std::move(parts);
+    else to_others[member] = told(parts);
+  }
+  own.clear();
+  const std::map<int, messages::ShardValues> of_others = exchanged(to_others);
+  const Tensor part = root_of(in_order(std::move(mine), of_others, device), count);
+  const std::map<int, messages::ShardValues> parts = exchanged(told({{0, count, {part}}}));
+  std::vector<Tensor> all;
+  for (int64_t position = 0; position < t; ++position) {
+    const int member = members[static_cast<size_t>(position)];
+    all.push_back(member == me ? part : heard(parts.at(member), device).at(0).values[0]);
+    check(all.back().numel() == slice_of(position).numel(),
+          "[shards] a part of a sum came with {} elements instead of {}", all.back().numel(),
+          slice_of(position).numel());
+  }
+  return concat(all, 0).reshape(shape);
 }
 
 std::vector<Tensor> ReplicaShards::gather(std::vector<Tensor> values, const std::vector<Shape>& shapes) {
@@ -129,31 +204,7 @@ double ReplicaShards::alone(std::chrono::duration<double> seconds) const {
 std::vector<Subtree> ReplicaShards::exchanged(std::vector<Subtree> own) {
   const Device device = own.at(0).values[0].device();
   const std::map<int, messages::ShardValues> others = exchanged(told(own));
-  std::vector<Subtree> all = std::move(own);
-  for (const auto& [member, values] : others) std::ranges::move(heard(values, device), std::back_inserter(all));
-  std::sort(all.begin(), all.end(), [](const Subtree& a, const Subtree& b) { return a.begin < b.begin; });
-  return all;
-}
-
-std::map<int, messages::ShardValues> ReplicaShards::exchanged(const messages::ShardValues& own) {
-  Session::Impl& s = session_;
-  const Activity activity("exchange of shards");
-  const Clock::time_point began = Clock::now();
-  Lock lock(s.mutex);
-  ReplicaExchange& exchange = s.member.replica_exchange();
-  const Pause pause(s.work);
-  if (!exchange.going()) throw Session::StepOver();
-  exchange.send(own);
-  s.flush();
-  while (true) {
-    s.rethrow();
-    if (s.member.outcome() || !exchange.going()) throw Session::StepOver();
-    if (auto others = exchange.take()) {
-      waited_ += Clock::now() - began;
-      return *std::move(others);
-    }
-    s.wait(lock);
-  }
+  return in_order(std::move(own), others, device);
 }
 
 }  // namespace elinvar

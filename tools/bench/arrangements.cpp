@@ -32,21 +32,24 @@ double peak_megabytes(pid_t pid) {
 }
 
 struct Measured {
-  Arrangement arrangement;
+  std::string name;
+  Arrangement arrangement = {};
+  int workers = 1, threads = 1;  // of each worker
+  Sizes sizes = {};
+  std::vector<std::string> more = {};
   std::vector<double> steps = {}, megabytes = {}, peaks = {};
-
-  std::string name() const {
-    if (arrangement.zero == 0) return "zero=0";
-    return fmt::format("zero={}, copies {}", arrangement.zero, arrangement.copies);
-  }
 };
 
 // Measures one round; returns the number of parameters.
-int64_t measure(const std::string& network, int workers, Measured& into) {
+int64_t measure(const std::string& network, Measured& into) {
   const Folder folder;
-  ElasticJob job(folder.path, config_of(network, usual_steps(network), folder.path, 0), workers, 1, /*pinned=*/true,
-                 {"--min-workers", std::to_string(workers), "--arrangement",
-                  fmt::format("zero={}", into.arrangement.zero), "--copies", std::to_string(into.arrangement.copies)});
+  const Arrangement& arrangement = into.arrangement;
+  std::vector<std::string> options = {"--min-workers", std::to_string(into.workers),
+                                      "--copies",      std::to_string(arrangement.copies),
+                                      "--arrangement", fmt::format("zero={},tp={}", arrangement.zero, arrangement.tp)};
+  options.insert(options.end(), into.more.begin(), into.more.end());
+  ElasticJob job(folder.path, config_of(network, into.sizes, folder.path, 0), into.workers, into.threads,
+                 /*pinned=*/into.threads == 1, options);
   job.await_steps(2);
   const double before = loopback_bytes();
   job.await_steps(kStepsOfRound);
@@ -58,15 +61,18 @@ int64_t measure(const std::string& network, int workers, Measured& into) {
   return job.parameters();
 }
 
-}  // namespace
-
-void run_arrangements(const std::string& network, int workers, int rounds, Report& report) {
-  std::vector<Measured> all = {{{.zero = 0}}};
-  for (int zero = 1; zero <= kMostZero; ++zero)
-    for (const int copies : {1, 2}) all.push_back({{.zero = zero, .copies = copies}});
+void measure_zero(const std::string& network, int workers, int rounds, Report& report) {
+  std::vector<Measured> all;
+  for (int zero = 0; zero <= kMostZero; ++zero)
+    for (const int copies : {1, 2})
+      if (zero > 0 || copies == 2)
+        all.push_back({.name = zero == 0 ? "zero=0" : fmt::format("zero={}, copies {}", zero, copies),
+                       .arrangement = {.zero = zero, .copies = copies},
+                       .workers = workers,
+                       .sizes = usual_steps(network)});
   int64_t parameters = 0;
   for (int round = 0; round < rounds; ++round)
-    for (Measured& each : all) parameters = measure(network, workers, each);
+    for (Measured& each : all) parameters = measure(network, each);
 
   const double megabytes = 4e-6 * static_cast<double>(parameters);  // of the parameters
   const double slots = network == "gpt2" ? 2 : 1;                   // AdamW, or SGD with momentum
@@ -79,7 +85,7 @@ void run_arrangements(const std::string& network, int workers, int rounds, Repor
   for (const Measured& each : all) {
     // Subtree roots go to each bucket's owner, sums to its other keepers, parameters to those that do not keep it.
     const double copies = each.arrangement.zero == 0 ? n : std::min<double>(each.arrangement.copies, n);
-    report.add(fmt::format("{}, {} workers, {}", network, workers, each.name()), median(each.steps), 0, 0, 0, "",
+    report.add(fmt::format("{}, {} workers, {}", network, workers, each.name), median(each.steps), 0, 0, 0, "",
                {{"slower_percent", rounded(100 * (median(each.steps) / without - 1))},
                 {"sent_mb", rounded(median(each.megabytes))},
                 {"predicted_sent_mb", rounded(megabytes * 2 * (n - 1))},
@@ -89,6 +95,37 @@ void run_arrangements(const std::string& network, int workers, int rounds, Repor
                 {"state_mb", rounded(state(each.arrangement))},
                 {"predicted_less_mb", rounded(state(all[0].arrangement) - state(each.arrangement))}});
   }
+}
+
+// Compares workers of one thread that compute each gradient together with one worker of as many threads, and with as
+// many that compute gradients of their own. A gradient has 1024 tokens.
+void measure_tensor_parallelism(int workers, int rounds, Report& report) {
+  const std::vector<std::string> shards = {"--set", fmt::format("model.virtual_shards={}", workers)};
+  const Sizes together{.batch = 4, .vranks = 1, .width = 256};
+  const Sizes apart{.batch = 4 * workers, .vranks = workers, .width = 256};
+  std::vector<Measured> all = {
+      {.name = fmt::format("one worker of {} threads", workers), .threads = workers, .sizes = together, .more = shards},
+      {.name = fmt::format("tp={}", workers),
+       .arrangement = {.tp = workers},
+       .workers = workers,
+       .sizes = together,
+       .more = shards},
+      {.name = fmt::format("dp={}, as many gradients", workers), .workers = workers, .sizes = apart, .more = shards}};
+  for (int round = 0; round < rounds; ++round)
+    for (Measured& each : all) measure("gpt2", each);
+  const double gradient = median(all[0].steps);
+  for (const Measured& each : all)
+    report.add(fmt::format("gpt2, {} virtual shards, {}", workers, each.name), median(each.steps), 0, 0, 0, "",
+               {{"slower_percent", rounded(100 * (median(each.steps) / each.sizes.vranks / gradient - 1))},
+                {"sent_mb", rounded(median(each.megabytes))},
+                {"peak_mb", rounded(median(each.peaks))}});
+}
+
+}  // namespace
+
+void run_arrangements(const std::string& network, int workers, int rounds, Report& report) {
+  measure_zero(network, workers, rounds, report);
+  if (network == "gpt2") measure_tensor_parallelism(workers, rounds, report);
 }
 
 }  // namespace elinvar::bench

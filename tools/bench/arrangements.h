@@ -6,6 +6,9 @@
 // machine, and what the protocol predicts; and peak resident set of a worker (the largest one), compared with that
 // without ZeRO. State per worker is predicted as P + k P r / N numbers: P parameters, of which the optimizer keeps k
 // numbers each, with r copies on N workers.
+//
+// For gpt2 also tensor parallelism: workers that compute each gradient together, beside one worker of as many threads,
+// and beside workers that compute gradients of their own. Then `slower_percent` is of the time of a gradient.
 #include <string>
 
 #include "tools/bench/report.h"

@@ -103,7 +103,8 @@ int run(int argc, char** argv) {
       ->allow_extra_args(false);
   elastic->add_option("--arrangement", o.arrangement, "as of `train run`, zero=1 for example");
   elastic->add_option("--copies", o.copies, "as of `train run`")->capture_default_str()->check(CLI::Range(1, 1024));
-  auto* arrangements = app.add_subcommand("arrangements", "what a sharded optimizer state costs and saves (ZeRO)");
+  auto* arrangements =
+      app.add_subcommand("arrangements", "what a sharded optimizer state (ZeRO) and tensor parallelism cost and save");
   arrangements->add_option("networks", o.networks, "resnet20, resnet50, gpt2 (default: gpt2)")
       ->check(CLI::IsMember(bench::job_networks()).description(""));
   arrangements->add_option("--workers", o.workers, "workers of one thread each")
