@@ -143,7 +143,8 @@ bool StepReduction::work() {
 }
 
 void StepReduction::contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count) {
-  if (Exchange* const exchange = inbox_.exchange()) exchange->contribute(bucket, roots, count, inbox_.sender());
+  Exchange* const exchange = inbox_.exchange();
+  if (exchange && replica_.contributes(bucket)) exchange->contribute(bucket, roots, count, inbox_.sender());
 }
 
 void StepReduction::contribute(int bucket, int vrank, const std::vector<Tensor>& slices, int64_t count) {

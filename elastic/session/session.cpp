@@ -144,8 +144,9 @@ void Session::Impl::load(Lock& lock) {
 // last result. This touches that memory and returns it to the heap before other workers wait for the newcomer.
 void Session::Impl::touch_memory() { SnapshotMemory().prepare(4 * gradient_bytes); }
 
-// Prepares memory for the next checkpoint.
+// Prepares memory for the next checkpoint, if there are any before the end, when gradients need no memory.
 void Session::Impl::want_memory(int part, int parts) {
+  if (options.member.checkpoint_every == 0) return;
   int64_t bytes = SnapshotMemory::bytes_for(part_of(whole_state(0, {}), part, parts));
   if (sharded())
     for (const TensorLayout& tensor : state.shards->layout) bytes += tensor.numel() * tensor.element_bytes() / parts;

@@ -28,6 +28,13 @@ TEST(MemoryForecast, AWorkerAloneHoldsAll) {
   EXPECT_EQ(alone.peak, 3 * kP + 1000 + alone.snapshot + 500 + 2 * kP + 3 * kP);
 }
 
+TEST(MemoryForecast, TheLastCheckpointNeedsNoMemoryBesideAStep) {
+  MemoryNeeds last = needs();
+  last.checkpoints = false;
+  const MemoryForecast alone = forecast_memory(last, {}, loads({4})).at(0);
+  EXPECT_EQ(alone.peak, 3 * kP + 1000 + 500 + 2 * kP + 3 * kP);
+}
+
 TEST(MemoryForecast, ZeroDividesTheOptimizersState) {
   for (const int copies : {1, 2}) {
     const auto workers = forecast_memory(needs(), {.zero = 1, .copies = copies}, loads({1, 1, 1, 1}));

@@ -158,7 +158,8 @@ int check_run(const CheckOptions& command) {
   int64_t held = 0;
   for (const auto& [name, tensor] : setup.state()) held += tensor.bytes();
   const int64_t parameters = setup.network->parameters.count() * static_cast<int64_t>(sizeof(float));
-  MemoryNeeds needs{.parameters = shapes_of(setup.network->parameters), .process = process};
+  MemoryNeeds needs{
+      .parameters = shapes_of(setup.network->parameters), .process = process, .checkpoints = run.checkpoint_every > 0};
   if (setup.sliced) needs.slots = static_cast<int>(setup.sliced->slot_names().size());
   else needs.slots = static_cast<int>(setup.optimizer->state().size() / setup.network->parameters.list.size());
   needs.other_state = held - parameters - (setup.sliced ? 0 : needs.slots * parameters);

@@ -69,7 +69,7 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     MemoryForecast forecast{.parameters = all,
                             .optimizer = needs.slots * kept,
                             .snapshot = (all + needs.other_state) / count + needs.slots * owned};
-    const int64_t state = all + forecast.optimizer + needs.other_state + forecast.snapshot + needs.process;
+    const int64_t state = all + forecast.optimizer + needs.other_state + needs.process;
     // Sums of earlier rank gradients, of which there are as many as levels of the tree below the last one; and, without
     // ZeRO, the result of the step before, for members that may lack it. Members of a model replica have those that
     // they contribute.
@@ -84,7 +84,8 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     const int64_t levels = std::bit_width(static_cast<unsigned>(std::max(all_ranks, 1)));
     const int64_t exchanged = alone ? 0 : owned * (leaves ? levels : count - 1) + kept;
     const int64_t computed = worker.virtual_ranks > 0 ? earlier + worker.rank_gradient : 0;
-    forecast.peak = state + before + computed + exchanged;
+    const int64_t step = before + computed + exchanged;
+    forecast.peak = state + (needs.checkpoints ? step + forecast.snapshot : std::max(step, forecast.snapshot));
     forecasts.push_back(forecast);
   }
   return forecasts;

@@ -15,6 +15,7 @@ struct MemoryNeeds {
   int slots = 0;                  // tensors of the optimiser for each parameter
   int64_t other_state = 0;        // bytes that every worker holds besides: buffers, the average of the weights
   int64_t process = 0;            // bytes of a process that has not built the network: the program itself
+  bool checkpoints = true;        // there are checkpoints before the end, for which memory is held
 };
 
 struct WorkerLoad {
@@ -27,8 +28,8 @@ struct WorkerLoad {
 // In bytes.
 struct MemoryForecast {
   int64_t parameters = 0, optimizer = 0;  // held between steps
-  int64_t snapshot = 0;                   // for this worker's part of a checkpoint, also held
-  int64_t peak = 0;                       // of the process, during the last rank gradient of a step
+  int64_t snapshot = 0;                   // for this worker's part of a checkpoint
+  int64_t peak = 0;                       // of the process, during the last rank gradient of a step or at the end
 };
 
 // Returns the memory of each worker of a job.
