@@ -16,7 +16,8 @@ namespace elinvar {
 void poison(const void* begin, size_t bytes);
 void unpoison(const void* begin, size_t bytes);
 
-size_t machine_memory();  // bytes of physical memory
+size_t machine_memory();   // bytes of physical memory
+size_t resident_memory();  // bytes of it that this process uses
 
 inline size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 

@@ -50,6 +50,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
   if (const auto* alive = m.as<messages::Alive>()) {
     if (alive->answer) job_.send(worker.peer, messages::Heard{});
     worker.work = alive->work;
+    worker.resident = alive->resident;
     if (!alive->told.steps.empty()) return facts(m, alive->told, now);
   }
   progress(worker, m, now);
@@ -388,6 +389,7 @@ Json Coordinator::status(Seconds now) const {
                    {"state", w.draining ? "draining" : name_of(w.state)},
                    {"step", w.completed},
                    {"silent_seconds", now - w.seen},
+                   {"resident_bytes", w.resident},
                    {"about", description_of(w.about)}};
     const int index = current ? current->index_of(peer) : -1;
     worker["virtual_ranks"] = index < 0 ? 0 : total(current->members[static_cast<size_t>(index)].share);

@@ -31,11 +31,12 @@ namespace messages {
 struct Alive {
   static constexpr Kind kKind{"alive", kToCoordinator, "a heartbeat, with facts that were not told yet"};
   Work work = {};
-  int64_t leaves = 0;   // rank gradients that it has computed
-  bool answer = false;  // asks the coordinator for a sign of life
+  int64_t leaves = 0;    // rank gradients that it has computed
+  int64_t resident = 0;  // bytes of memory that its process uses
+  bool answer = false;   // asks the coordinator for a sign of life
   FactsBatch told = {};
 
-  ELINVAR_FIELDS(work, leaves, answer, told)
+  ELINVAR_FIELDS(work, leaves, resident, answer, told)
 };
 
 struct Heard {

@@ -33,7 +33,8 @@ struct Worker {
   Seconds seen = 0;
   int64_t generation = 0, completed = 0;
   Work work = {};
-  double speed = 0;  // virtual ranks a second; 0: not measured yet
+  int64_t resident = 0;  // bytes of memory that its process uses; 0: not known yet
+  double speed = 0;      // virtual ranks a second; 0: not measured yet
   bool draining = false;
   bool blind = false;                           // cannot see the checkpoint with which the run begins
   bool warm = false;                            // has computed a rank gradient

@@ -50,6 +50,7 @@ class ValueExchange {
   void send(int bucket, const std::vector<Blob>& slices);
   void updated();  // this member's part of the update is made, and the values in to_send() are sent
   std::vector<messages::BucketValues> take_arrived();  // values to copy into the parameters
+  bool arrived() const { return !values_.arrived.empty(); }
   bool complete() const { return values_.updated && values_.missing.empty(); }
   std::string missing() const;  // for people; "": nothing
 

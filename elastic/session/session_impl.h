@@ -61,7 +61,13 @@ struct Session::Impl {
 
   // --- session.cpp. Called by the loop. at_work() is the member that the loop works for: the job's, or a replay's.
   Member& at_work() { return replay ? replay->member() : member; }
-  void wait(Lock& lock);                              // waits until there is news
+  void wait(Lock& lock);  // waits until there is news
+  // Waits within work until `done` returns true, which is called at each news. Throws what ended another thread.
+  template <class Done>
+  void wait_within_work(Lock& lock, const Done& done) {
+    const WorkPause pause(work);
+    for (rethrow(); !done(); rethrow()) wait(lock);
+  }
   void wait_for_group(Lock& lock, int64_t progress);  // waits for a short time
   void wait_for_copies(Lock& lock, std::optional<Clock::time_point> since = {});
   void begin_replay(Lock& lock);

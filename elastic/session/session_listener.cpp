@@ -8,6 +8,7 @@
 #include "tensor/base/activity.h"
 #include "tensor/base/failure.h"
 #include "tensor/base/threads.h"
+#include "tensor/heap.h"
 
 namespace elinvar {
 
@@ -197,7 +198,10 @@ void Session::Impl::listen(const std::stop_token& stop) {
 }
 
 void Session::Impl::heartbeat() {
-  messages::Alive alive{.work = work.heartbeat(now()), .leaves = gradients_computed, .answer = watch.asks(now())};
+  messages::Alive alive{.work = work.heartbeat(now()),
+                        .leaves = gradients_computed,
+                        .resident = static_cast<int64_t>(resident_memory()),
+                        .answer = watch.asks(now())};
   if (alive.work.what.empty()) alive.work.misses = member.missing();
   member.heartbeat(std::move(alive));
 }

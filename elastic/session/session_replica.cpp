@@ -17,19 +17,6 @@ namespace {
 
 constexpr int64_t kLeastSlice = 1 << 14;  // elements: fewer are not worth a second message
 
-// A wait within timed work, which must not count as work.
-class Pause {
- public:
-  explicit Pause(WorkClock& work) : work_(work), began_(Clock::now()) { work_.begins("", began_); }
-  ~Pause() { work_.ends(Clock::now()); }
-  Pause(const Pause&) = delete;
-  Pause& operator=(const Pause&) = delete;
-
- private:
-  WorkClock& work_;
-  Clock::time_point began_;
-};
-
 messages::ShardValues told(const std::vector<Subtree>& values) {
   std::vector<Download> sent;
   for (const Subtree& value : values) sent.emplace_back(value.values[0].to_contiguous());
@@ -88,19 +75,14 @@ std::map<int, messages::ShardValues> ReplicaShards::exchanged(Values&& own) {
   const Clock::time_point began = Clock::now();
   Lock lock(s.mutex);
   ReplicaExchange& exchange = s.member.replica_exchange();
-  const Pause pause(s.work);
   if (!exchange.going()) throw Session::StepOver();
   exchange.send(std::forward<Values>(own));
   s.flush();
-  while (true) {
-    s.rethrow();
-    if (s.member.outcome() || !exchange.going()) throw Session::StepOver();
-    if (auto others = exchange.take()) {
-      waited_ += Clock::now() - began;
-      return *std::move(others);
-    }
-    s.wait(lock);
-  }
+  std::optional<std::map<int, messages::ShardValues>> others;
+  s.wait_within_work(lock, [&] { return s.member.outcome() || !exchange.going() || (others = exchange.take()); });
+  if (!others) throw Session::StepOver();
+  waited_ += Clock::now() - began;
+  return *std::move(others);
 }
 
 Tensor ReplicaShards::sum(std::vector<Tensor> values, int count) {

@@ -156,20 +156,15 @@ std::vector<double> Session::gather_sums(const std::vector<double>& mine, int ea
   }
   values.give_sums(sums);
   s.flush();
-  s.work.at("", s.now());
-  while (true) {
-    s.rethrow();
-    if (s.member.outcome() || !values.pending()) throw StepOver();
-    if (values.sums() != nullptr) break;
-    s.wait(lock);
-  }
+  const auto over = [&] { return s.member.outcome() || !values.pending(); };
+  s.wait_within_work(lock, [&] { return over() || values.sums() != nullptr; });
+  if (over()) throw StepOver();
   for (const auto& [bucket, blob] : *values.sums()) {
     if (blob.bytes != bytes_of(bucket)) elinvar::fail("the sums of bucket {} have another size", bucket);
     std::vector<double> part(blob.bytes / sizeof(double));
     std::memcpy(part.data(), blob.data, blob.bytes);
     layout.place(buckets.slices(bucket), part, all);
   }
-  s.work.at("the update", s.now());
   return all;
 }
 
@@ -193,16 +188,12 @@ bool Session::exchange_values() {
   }
   values.updated();
   s.flush();
-  s.work.at("", s.now());
+  const auto over = [&] { return s.member.outcome() || !values.pending(); };
   while (true) {
-    s.rethrow();
-    if (s.member.outcome() || !values.pending()) return false;
+    s.wait_within_work(lock, [&] { return over() || values.arrived() || values.complete(); });
+    if (over()) return false;
     const std::vector<messages::BucketValues> arrived = values.take_arrived();
-    if (arrived.empty() && values.complete()) break;
-    if (arrived.empty()) {
-      s.wait(lock);
-      continue;
-    }
+    if (arrived.empty()) break;
     lock.unlock();
     for (const messages::BucketValues& bucket : arrived) {
       const std::span<const Slice> slices = buckets.slices(bucket.bucket);
@@ -217,7 +208,6 @@ bool Session::exchange_values() {
   for (int bucket = 0; transfers.wants_values() && bucket < buckets.count(); ++bucket)
     transfers.give_values(bucket, s.values_of(bucket));
   s.flush();
-  s.work.at("the update", s.now());
   return true;
 }
 

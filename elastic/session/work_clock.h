@@ -51,4 +51,17 @@ class WorkClock final : public ActivityClock {
   std::map<std::string, Done> done_;
 };
 
+// A wait within work. It is not part of the work's time, which goes on after it; so the time of work with several waits
+// is measured as one.
+class WorkPause {
+ public:
+  explicit WorkPause(WorkClock& work) : work_(work) { work_.begins("", std::chrono::steady_clock::now()); }
+  ~WorkPause() { work_.ends(std::chrono::steady_clock::now()); }
+  WorkPause(const WorkPause&) = delete;
+  WorkPause& operator=(const WorkPause&) = delete;
+
+ private:
+  WorkClock& work_;
+};
+
 }  // namespace elinvar

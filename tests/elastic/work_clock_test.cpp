@@ -29,6 +29,27 @@ TEST(WorkClock, TellsWhatTheLoopIsAtAndHowLongThatUsuallyTakes) {
   EXPECT_EQ(clock.heartbeat(61).usual, 0.0);  // the copy may have to wait for a disk, so its time is not predicted
 }
 
+// An update that waits for others, say: what it does before the wait and after it is one time.
+TEST(WorkClock, APauseIsNoWorkAndDoesNotDivideIt) {
+  WorkClock clock;
+  const auto time = [](double seconds) {
+    return WorkClock::Time(
+        std::chrono::duration_cast<WorkClock::Time::duration>(std::chrono::duration<double>(seconds)));
+  };
+  for (int i = 0; i < 2; ++i) {
+    clock.at("the update", 10 * i + 1);
+    clock.begins("", time(10 * i + 3));
+    EXPECT_EQ(clock.heartbeat(10 * i + 4).what, "") << "it waits";
+    EXPECT_EQ(clock.heartbeat(10 * i + 4).idle, 1.0);
+    clock.ends(time(10 * i + 5));
+    EXPECT_EQ(clock.heartbeat(10 * i + 6).what, "the update");
+    EXPECT_EQ(clock.heartbeat(10 * i + 6).lasts, 3.0);
+    clock.at("", 10 * i + 8);
+  }
+  clock.at("the update", 30);
+  EXPECT_EQ(clock.heartbeat(31).usual, 5.0);
+}
+
 TEST(WorkClock, NewsThatNobodyLooksAtIsAHang) {
   WorkClock clock;
   clock.news(1);

@@ -38,6 +38,12 @@ std::string event_line(const Json& event) {
   return line + "\n";
 }
 
+// The memory that a worker's process uses, if it has said so.
+std::string memory_of(const Json& worker) {
+  const auto bytes = worker.value("resident_bytes", 0.0);
+  return bytes > 0 ? fmt::format(", {:.0f} MiB", bytes * 0x1p-20) : "";
+}
+
 std::string status_text(const Json& s) {
   std::string text = fmt::format("{}: {}, step {} of {}, loss {:.4g}, {}, left {}\n", s.at("run").get<std::string>(),
                                  s.at("phase").get<std::string>(), s.at("step").get<int64_t>(),
@@ -55,10 +61,10 @@ std::string status_text(const Json& s) {
   text += fmt::format("generation {}, {} workers\n", s.at("generation").get<int64_t>(), s.at("workers").size());
   for (const Json& w : s.at("workers")) {
     const Json environment = w.at("about").value("environment", Json::object());
-    text += fmt::format("  worker {}: {}, {} virtual ranks, step {}, {} threads of {} on {}, pid {}\n",
+    text += fmt::format("  worker {}: {}, {} virtual ranks, step {}, {} threads of {} on {}, pid {}{}\n",
                         w.at("id").get<int>(), w.at("state").get<std::string>(), w.at("virtual_ranks").get<int>(),
                         w.at("step").get<int64_t>(), environment.value("threads", 0), environment.value("isa", "?"),
-                        environment.value("host", "?"), w.at("about").value("pid", 0));
+                        environment.value("host", "?"), w.at("about").value("pid", 0), memory_of(w));
     if (w.contains("replica"))
       text += fmt::format("    computes virtual shards {} to {} in model replica {}\n",
                           w.at("virtual_shards").at(0).get<int>(), w.at("virtual_shards").at(1).get<int>() - 1,

@@ -1,11 +1,8 @@
 // `check`: says what a run of a configuration would do, and refuses what the run would refuse, before anything starts.
 #include <CLI/CLI.hpp>
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 
@@ -89,13 +86,6 @@ void print_memory(const std::vector<MemoryForecast>& workers) {
   }
 }
 
-int64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t pages = 0, resident = 0;
-  statm >> pages >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
-}
-
 // The first gradient of virtual rank 0, as a worker computes it.
 struct Measured {
   int64_t bytes = 0;  // at the peak, besides the `held` state
@@ -127,7 +117,7 @@ std::vector<Measured> measure(Training& training, const std::vector<ReplicaPlace
 }
 
 int check_run(const CheckOptions& command) {
-  const int64_t process = resident_bytes();
+  const auto process = static_cast<int64_t>(resident_memory());
   const Config config = read_config(command.config, command.overrides);
   const Device device = parse_device(command.device.device);
   Arrangement arrangement{.copies = command.copies};
