@@ -138,12 +138,14 @@ void StateCopier::copy(const std::stop_token& stop) {
     const StateDict whole = part.move ? StateDict() : world_.state(part);
     std::vector<StateSlice> slices;
     if (world_.slices && !part.buckets.empty()) slices = world_.slices(part);
-    StateDict tensors = memory_.copy(contents_of(part_of(whole, part.part, part.parts), slices).tensors);
+    StateDict tensors = contents_of(part_of(whole, part.part, part.parts), slices).tensors;
+    if (!part.last) tensors = memory_.copy(tensors);
+    for (auto& [name, tensor] : tensors) tensor = tensor.to(Device{}).to_contiguous();
     for (StateSlice& slice : slices)
       slice.values = tensors.extract(slice_name(slice.tensor, slice.begin, slice.end)).mapped();
     const std::optional<Digest> attested = part.attested ? std::optional(digest(whole)) : std::nullopt;
     const Lock lock(mutex_);
-    --uncopied_;
+    if (!part.last) --uncopied_;
     const Clock::time_point now = Clock::now();
     const std::chrono::duration<double> copying = now - began,
                                         waiting = waits_since_ ? now - std::max(began, *waits_since_) : copying * 0;
@@ -173,13 +175,14 @@ void StateCopier::pass_on(const std::stop_token& stop, std::deque<Copied>& queue
       queue.pop_front();
     }
     const Activity activity("saving the state");
-    const bool checkpoint = copied.part.to == 0;
+    const bool checkpoint = copied.part.to == 0, last = copied.part.last;
     if (checkpoint) save(copied);
     else if (copied.part.move) world_.move(copied.part, copied.slices);
     else give(copied);
     copied = {};
     const Lock lock(mutex_);
     --saving_;
+    if (last) --uncopied_;
     if (checkpoint) --writing_;
     changed_.notify_all();
   }

@@ -1,7 +1,8 @@
 #pragma once
 // Copies parts of the state for a checkpoint or a learner. One thread copies them while the loop computes gradients and
 // leaves the state unchanged; two other threads then write and send them, and may take as long as disk and network
-// need. While there is nothing to copy, the memory for the next copy is prepared.
+// need. While there is nothing to copy, the memory for the next copy is prepared. The last checkpoint is written from
+// the state itself, which stays unchanged until then.
 //
 // A learner that no worker waits for receives its part in slices, one in each step, so that a worker that computes on
 // the same core loses little in each.

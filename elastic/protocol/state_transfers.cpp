@@ -35,6 +35,7 @@ void StateTransfers::save(bool attested) {
                     .to = 0,
                     .scaling_state = scaling_.made(),
                     .attested = attested,
+                    .last = step == position_.steps || position_.generation->stop,
                     .buckets = shards_.on() ? shards_.provides(step) : std::vector<int>()});
 }
 

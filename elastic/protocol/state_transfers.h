@@ -25,6 +25,7 @@ struct StatePart {
   ScalingState scaling_state = {};       // with adaptive scaling: the state's scaling state
   std::optional<int64_t> end = {};       // with adaptive scaling: the last step, if known
   bool attested = false;                 // a digest of the whole state goes with the part: no step need follow
+  bool last = false;                     // no update is to follow, so that the part need not be copied
   bool throttled = false;                // steps continue meanwhile, and no worker waits for the learner
   // With ZeRO: the buckets whose optimizer state is part of it. With `move` it is nothing else, and goes to a member
   // that will keep these buckets.

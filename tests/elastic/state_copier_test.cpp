@@ -4,6 +4,8 @@
 
 #include "elastic/checkpoint/state_parts.h"
 #include "tensor/base/check.h"
+#include "tensor/safetensors.h"
+#include "tests/support/temporary_folder.h"
 
 namespace elinvar {
 namespace {
@@ -61,6 +63,34 @@ TEST(StateCopier, WhatALearnerGetsIsTheState) {
   fill(there, sent.pieces);
   EXPECT_EQ(digest(there), digest(sent.state));
   for (size_t i = 0; i < sent.pieces.size(); ++i) EXPECT_EQ(sent.pieces[i].last, i + 1 == sent.pieces.size());
+}
+
+// The loop waits for copied() before it changes the state.
+TEST(StateCopier, TheLastCheckpointIsWrittenFromTheStateItself) {
+  for (const bool last : {false, true}) {
+    const test::TemporaryFolder folder;
+    CopiedState saved;
+    StateCopier::World world = saved.world();
+    StateCopier* copier = nullptr;
+    std::optional<bool> copied;  // when the part is written
+    std::string written;
+    world.directory = [&] { return std::filesystem::path(folder.path()); };
+    world.send = [&](PeerId, int64_t, const Payload& payload) {
+      const auto* told = payload.as<messages::Saved>();
+      EXPECT_EQ(told->error, "");
+      written = (folder / ("checkpoints/.writing-3/" + told->file)).string();
+      copied = copier->copied();
+    };
+    {
+      StateCopier writes(std::move(world), 1);
+      copier = &writes;
+      writes.add({.step = 3, .last = last});
+      writes.wait();
+      EXPECT_TRUE(writes.copied());
+    }
+    EXPECT_EQ(copied, !last);
+    EXPECT_EQ(digest(read_safetensors(written).tensors), digest(saved.state));
+  }
 }
 
 TEST(StateCopier, SendsALearnerASliceAStep) {

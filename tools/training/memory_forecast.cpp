@@ -84,8 +84,7 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     const int64_t levels = std::bit_width(static_cast<unsigned>(std::max(all_ranks, 1)));
     const int64_t exchanged = alone ? 0 : owned * (leaves ? levels : count - 1) + kept;
     const int64_t computed = worker.virtual_ranks > 0 ? earlier + worker.rank_gradient : 0;
-    const int64_t step = before + computed + exchanged;
-    forecast.peak = state + (needs.checkpoints ? step + forecast.snapshot : std::max(step, forecast.snapshot));
+    forecast.peak = state + before + computed + exchanged + (needs.checkpoints ? forecast.snapshot : 0);
     forecasts.push_back(forecast);
   }
   return forecasts;

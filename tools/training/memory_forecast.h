@@ -28,8 +28,8 @@ struct WorkerLoad {
 // In bytes.
 struct MemoryForecast {
   int64_t parameters = 0, optimizer = 0;  // held between steps
-  int64_t snapshot = 0;                   // for this worker's part of a checkpoint
-  int64_t peak = 0;                       // of the process, during the last rank gradient of a step or at the end
+  int64_t snapshot = 0;                   // for this worker's part of a checkpoint; not held for the last one
+  int64_t peak = 0;                       // of the process, during the last rank gradient of a step
 };
 
 // Returns the memory of each worker of a job.
