@@ -103,6 +103,7 @@ const Buckets* StepReduction::begin() {
                             .me = position_.index,
                             .buckets = step_buckets(),
                             .gradients = layout_.gradients(),
+                            .reports = replica_.reports(),
                             .audit = audit_.sum_audit(layout_.bucket_count(), layout_.shards())};
   if (shards_.on() && options.buckets) {
     for (int b = 0; b < layout_.shards(); ++b) options.keepers.push_back(shards_.keepers(b));
