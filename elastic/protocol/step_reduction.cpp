@@ -144,7 +144,9 @@ bool StepReduction::work() {
 }
 
 void StepReduction::contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count) {
-  if (Exchange* const exchange = inbox_.exchange()) exchange->contribute(bucket, roots, count, inbox_.sender());
+  Exchange* const exchange = inbox_.exchange();
+  if (!exchange || exchange->listens() || !replica_.contributes(bucket)) return;
+  exchange->contribute(bucket, roots, count, inbox_.sender());
 }
 
 void StepReduction::contribute(int bucket, int vrank, const std::vector<Tensor>& slices, int64_t count) {
