@@ -156,6 +156,7 @@ class Session {
     bool stale() const;     // StepGradients::stale
     double seconds() const;
     void digest(RankGradient& gradient);
+    Digest digest_of_shared(const RankFacts& facts) const;
 
     Impl& session_;
     int vrank_;
