@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <tuple>
 
 #include "tensor/philox.h"
 #include "tensor/state.h"
@@ -24,14 +25,18 @@ uint64_t draw(const AuditOptions& options, int64_t step, Draw what, int which = 
 int below(uint64_t drawn, int n) { return static_cast<int>(drawn % static_cast<uint64_t>(n)); }
 
 // Draws lots that belong to a worker and not to its index, so a death changes no other worker's lot. Never chooses
-// `other`; prefers idle members if `idle_first`.
-int choose(const AuditOptions& options, const Generation& g, int64_t step, Draw what, int other, bool idle_first) {
+// `other`. An auditor is preferably of another model replica (with tensor parallelism, one of the same has computed a
+// part of the rank gradient), and then idle.
+int choose(const AuditOptions& options, const Generation& g, int64_t step, Draw what, int other) {
+  const auto replica_of = [&](int m) { return g.members[static_cast<size_t>(m)].place.replica; };
   int chosen = -1;
-  std::pair<bool, uint64_t> best{};
+  std::tuple<bool, bool, uint64_t> best{};
   for (int m = 0; m < static_cast<int>(g.members.size()); ++m) {
     if (m == other) continue;
-    const bool idle = idle_first && g.share(m, step).empty();
-    const std::pair lot{idle, draw(options, step, what, g.members[static_cast<size_t>(m)].id)};
+    const bool audits = what == Draw::auditor;
+    const bool apart = audits && g.shards > 0 && replica_of(m) != replica_of(other);
+    const bool idle = audits && g.share(m, step).empty();
+    const std::tuple lot{apart, idle, draw(options, step, what, g.members[static_cast<size_t>(m)].id)};
     if (chosen < 0 || lot > best) {
       chosen = m;
       best = lot;
@@ -142,14 +147,14 @@ AuditRoles audit_roles(const AuditOptions& options, const Generation& g, int64_t
     roles.auditor = roles.owner;
     return roles;
   }
-  roles.auditor = choose(options, g, step, Draw::auditor, roles.owner, /*idle_first=*/true);
+  roles.auditor = choose(options, g, step, Draw::auditor, roles.owner);
   if (buckets == 0) return roles;
   roles.bucket = audited_bucket(options, step, buckets);
   const bool sharded = g.sharding && roles.bucket < shards;
   roles.adder = sharded
                     ? g.index_of_id(keepers_of(g.sharding->keepers, shards)[static_cast<size_t>(roles.bucket)].front())
                     : roles.bucket % members;
-  roles.checker = choose(options, g, step, Draw::checker, roles.adder, /*idle_first=*/false);
+  roles.checker = choose(options, g, step, Draw::checker, roles.adder);
   return roles;
 }
 
@@ -160,6 +165,13 @@ Digest digest_of(const RankGradient& gradient) {
   for (const int64_t number : {f.count, f.correct, f.samples}) hasher.add_integer(number);
   hasher.add(f.batch);
   hasher.add(f.gradient ? *f.gradient : digest_in_order(gradient.gradients, gradient.batch_statistics).digest);
+  return hasher.digest();
+}
+
+Digest claim_together(const Digest& gradient, std::span<const Digest> shared) {
+  if (std::ranges::all_of(shared, [&](const Digest& d) { return d == shared[0]; })) return gradient;
+  Hasher hasher;
+  for (const Digest& d : shared) hasher.add(d);
   return hasher.digest();
 }
 

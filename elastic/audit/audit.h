@@ -32,8 +32,9 @@ int audited_bucket(const AuditOptions& options, int64_t step, int buckets);
 // The audit's members, by index. As far as possible, the roles stay with the same workers after a death.
 struct AuditRoles {
   int vrank = 0;
-  int owner = 0;    // computes the audited rank gradient; the first of those that do so together
-  int auditor = 0;  // computes it too: preferably a member without virtual ranks; the owner itself if it is alone
+  int owner = 0;  // computes the audited rank gradient; the first of those that do so together
+  // computes it too: preferably of another model replica, and without virtual ranks; the owner itself if it is alone
+  int auditor = 0;
   // The audited bucket; -1: no sum is audited, because there are no buckets or no member can check one.
   int bucket = -1;
   int adder = -1;  // reduces the bucket for all members
@@ -46,6 +47,11 @@ AuditRoles audit_roles(const AuditOptions& options, const Generation& generation
 // Returns the digest of everything in a rank gradient that goes into the update: facts (except `attached`), gradients
 // and batch statistics. Reuses the digest of the tensors if the facts contain it.
 Digest digest_of(const RankGradient& gradient);
+
+// Returns what members claim who have computed a rank gradient together (tensor parallelism). `gradient` is its digest,
+// and `shared` are each member's digests of what all of them have, of which any may contribute a part: if these differ,
+// the claim is one that no member comes to alone.
+Digest claim_together(const Digest& gradient, std::span<const Digest> shared);
 
 struct SumClaim {
   Digest inputs, sum;

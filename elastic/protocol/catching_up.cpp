@@ -8,6 +8,7 @@ bool CatchingUp::restore(int64_t step) {
   learns_ = false;
   if (restore_ == step) return false;
   restore_ = step;
+  ended_ = attempt_ > 0;
   whole_ = ready_ = false;
   return true;
 }
@@ -34,10 +35,11 @@ void CatchingUp::report_ready() {
 }
 
 CatchingUp::Took CatchingUp::take(int64_t step, const messages::StatePieces& pieces) {
-  if (pieces.attempt < attempt_) return Took::dropped;
+  if (pieces.attempt < counts_from()) return Took::dropped;
   const bool first = pieces.attempt > attempt_;
   if (first) {
     attempt_ = pieces.attempt;
+    ended_ = false;
     step_ = step;
     scaling_state_ = pieces.scaling_state.value_or(ScalingState{});
     end_ = pieces.end;

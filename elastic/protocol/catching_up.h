@@ -30,6 +30,9 @@ class CatchingUp {
   bool learns() const { return learns_; }
   bool restores() const { return restore_.has_value(); }
   int64_t attempt() const { return attempt_; }
+  // The oldest attempt whose pieces and results count. An order to restore a checkpoint ends the current one: with
+  // adaptive scaling its results may be those of an earlier history.
+  int64_t counts_from() const { return ended_ ? attempt_ + 1 : attempt_; }
 
   // dropped: the piece is of an older attempt. first_piece: the first of a newer attempt.
   enum class Took { dropped, piece, first_piece };
@@ -52,6 +55,7 @@ class CatchingUp {
   bool learns_ = false, ready_ = false;
   std::optional<int64_t> restore_;
   int64_t attempt_ = 0;
+  bool ended_ = false;                         // a checkpoint is to be restored instead
   std::vector<messages::StatePieces> pieces_;  // pieces of the current attempt
   std::set<int> parts_;                        // complete parts
   bool whole_ = false;                         // all parts are complete

@@ -100,6 +100,7 @@ void Exchange::contribute(std::vector<Subtree> roots, const messages::TrailerPar
   for (int b = 0; b < bucket_count() && (group_ || !all.empty()); ++b)
     if (left(state_[static_cast<size_t>(b)])) contribute(b, all, count, send);
   part_.emplace(part, digests);
+  if (!options_.reports) part_->part.facts.clear();
   send_part(send);
 }
 

@@ -63,6 +63,8 @@ class Exchange {
     // With tensor parallelism: whether this member contributes to a bucket, or another one of its model replica does.
     // Empty: it contributes to all.
     std::function<bool(int bucket)> contributes = {};
+    // .. and whether this member's part of the trailer has the facts of its rank gradients.
+    bool reports = true;
     // The audit of a bucket's sum; not if this member is alone or only listens, and not with a group.
     std::optional<SumAudit> audit = {};
     // The group of all members that reduces the tensors; `buckets` then contain whole tensors. All members name it, or

@@ -44,9 +44,11 @@ void ExchangeInbox::receive(const Message& m) {
   const int64_t expected = to_active ? position_.number() : kCopyGeneration;
   // Copies for a learner belong to one state transfer. Copies of an earlier transfer could lead past what its new
   // sender knows, and past the trailer that makes the learner active.
-  const int64_t current = catching_up_.attempt();
+  const int64_t current = catching_up_.counts_from();
   const bool copy = m.generation == kCopyGeneration;
-  const int64_t attempt = copy && !position_.active() ? attempt_of(m) : current;
+  const int64_t of_copy = copy ? attempt_of(m) : 0;
+  // What a member has fetched belongs to none.
+  const int64_t attempt = copy && (of_copy != 0 || !position_.active()) ? of_copy : current;
   if (attempt < current) return;
   if (exchange_ && m.step == position_.completed && m.generation == expected && attempt == current) {
     const std::string wrong = exchange_->receive(m, sender());

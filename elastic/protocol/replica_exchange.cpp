@@ -20,6 +20,16 @@ std::string fault_of(const messages::ShardValues& values) {
   return "";
 }
 
+// Returns whether the values are those of exactly these virtual shards, in order.
+bool covers(const messages::ShardValues& values, const Interval& shards) {
+  int end = shards.begin;
+  for (const messages::ShardValue& value : values.values) {
+    if (value.begin != end || value.end <= value.begin) return false;
+    end = value.end;
+  }
+  return end == shards.end;
+}
+
 }  // namespace
 
 void ReplicaExchange::begin(int vrank) {
@@ -63,8 +73,14 @@ std::optional<std::map<int, messages::ShardValues>> ReplicaExchange::take() {
   for (const int other : replica_.members()) {
     if (other == position_.index) continue;
     if (found == arrived_.end()) return std::nullopt;
-    const auto of_other = found->second.find(position_.generation->members[static_cast<size_t>(other)].peer);
+    const GenerationMember& member = position_.generation->members[static_cast<size_t>(other)];
+    const auto of_other = found->second.find(member.peer);
     if (of_other == found->second.end()) return std::nullopt;
+    if (!covers(of_other->second, member.place.shards)) {
+      outbox_.report(messages::Suspect{member.peer, "sent values of other virtual shards than its own"});
+      found->second.erase(of_other);
+      return std::nullopt;
+    }
     all.emplace(other, of_other->second);
   }
   if (found != arrived_.end()) arrived_.erase(found);

@@ -143,7 +143,6 @@ void StepGradients::contribute(const std::optional<Digest>& state, const StateDi
                              .state = state,
                              .scaling_state = scaling_.certain(),
                              .chunks = std::move(chunks)};
-  if (!replica_.reports()) part.facts.clear();
   std::vector<Subtree> roots;
   for (const Subtree* root : computed_.roots()) roots.push_back(*root);
   if (position_.members() == 1 && !audit_.audits()) computed_.drop_sums();

@@ -42,6 +42,17 @@ class StepGradients {
   // With tensor parallelism: whether this member computes it together with the others of its model replica, and so has
   // no gradients of their virtual shards. What it computes for an audit, it computes alone.
   bool together(int vrank) const { return replica_.divided() && owns(vrank) && !computed_.has(vrank); }
+  // In which generation the computation of a rank gradient begins, and whether others compute it with this member.
+  struct Begun {
+    int64_t generation = 0;
+    bool together = false;
+  };
+  Begun begun(int vrank) const { return {position_.number(), together(vrank)}; }
+  // Returns whether a gradient that was begun so is of no use in the current generation: those that computed it
+  // together are not together any more, or it was computed alone and others now wait for this member's values of it.
+  bool stale(int vrank, const Begun& begun) const {
+    return begun.generation != position_.number() && (begun.together || together(vrank));
+  }
   void add(int64_t step, int vrank, RankGradient gradient, double seconds);  // drops a gradient that comes too late
 
   bool opens(int vrank) const;

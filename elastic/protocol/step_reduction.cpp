@@ -103,6 +103,7 @@ const Buckets* StepReduction::begin() {
                             .me = position_.index,
                             .buckets = step_buckets(),
                             .gradients = layout_.gradients(),
+                            .reports = replica_.reports(),
                             .audit = audit_.sum_audit(layout_.bucket_count(), layout_.shards())};
   if (shards_.on() && options.buckets) {
     for (int b = 0; b < layout_.shards(); ++b) options.keepers.push_back(shards_.keepers(b));
@@ -144,7 +145,8 @@ bool StepReduction::work() {
 
 void StepReduction::contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count) {
   Exchange* const exchange = inbox_.exchange();
-  if (exchange && replica_.contributes(bucket)) exchange->contribute(bucket, roots, count, inbox_.sender());
+  if (!exchange || exchange->listens() || !replica_.contributes(bucket)) return;
+  exchange->contribute(bucket, roots, count, inbox_.sender());
 }
 
 void StepReduction::contribute(int bucket, int vrank, const std::vector<Tensor>& slices, int64_t count) {

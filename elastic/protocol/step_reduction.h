@@ -48,8 +48,9 @@ class StepReduction {
   void send_part();                     // sends the part of the trailer if what held it back has arrived
   const Buckets* begin();               // begins the exchange, and returns its buckets
   bool begun() const { return inbox_.exchange() != nullptr; }
-  // Contributes to one bucket, if the exchange has begun and no fence has ended it, or to all that is left of it
-  // (Exchange::contribute). The latter begins the exchange if need be, and adds to `part` what the reduction knows.
+  // Contributes to one bucket, if it is this member's to contribute, and the exchange has begun and no fence has ended
+  // it, or to all that is left of it (Exchange::contribute). The latter begins the exchange if need be, and adds to
+  // `part` what the reduction knows.
   void contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count);
   // With by_rank(): contributes a rank gradient to one bucket; its buckets must be those of begin().
   void contribute(int bucket, int vrank, const std::vector<Tensor>& slices, int64_t count);

@@ -42,7 +42,7 @@ void ValueExchange::forget() {
 bool ValueExchange::counts(const Message& m) const {
   if (!pending() || m.step != values_.step) return false;
   const auto* values = m.as<messages::BucketValues>();
-  return m.generation == kCopyGeneration ? values && values->attempt == catching_up_.attempt()
+  return m.generation == kCopyGeneration ? values && values->attempt == catching_up_.counts_from()
                                          : m.generation >= values_.number;
 }
 
@@ -77,7 +77,7 @@ bool ValueExchange::may_count(const Message& m) const {
   if (position_.loaded && m.step < position_.completed && m.step != values_.step) return false;
   if (m.generation != kCopyGeneration) return m.generation >= position_.number();
   const auto* values = m.as<messages::BucketValues>();
-  return values && values->attempt.value_or(0) >= catching_up_.attempt();
+  return values && values->attempt.value_or(0) >= catching_up_.counts_from();
 }
 
 void ValueExchange::review() {

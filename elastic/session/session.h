@@ -153,15 +153,15 @@ class Session {
 
     bool named() const;     // the ledger names the digest of the gradient
     bool compared() const;  // an audit compares it
-    bool stale() const;     // it was computed with members that are not together any more
+    bool stale() const;     // StepGradients::stale
     double seconds() const;
     void digest(RankGradient& gradient);
+    Digest digest_of_shared(const RankFacts& facts) const;
 
     Impl& session_;
     int vrank_;
     bool counts_ = false, work_follows_ = false;
-    bool together_ = false;  // computed with other members, in this generation:
-    int64_t generation_ = 0;
+    StepGradients::Begun begun_;
     std::chrono::steady_clock::time_point began_;
     std::vector<Tensor> opened_, opened_statistics_;  // the tensors that were passed on
     bool opened_passes_ = false;                      // they are valid only until the next gradient

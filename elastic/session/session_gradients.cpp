@@ -37,26 +37,28 @@ void Session::Impl::die(Fault::Point at, int64_t step) {
 }
 
 Session::Task::Task(Impl& session, int vrank)
-    : session_(session), vrank_(vrank), counts_(session.at_work().gradients().owns(vrank)), began_(Clock::now()) {
+    : session_(session),
+      vrank_(vrank),
+      counts_(session.at_work().gradients().owns(vrank)),
+      begun_(session.at_work().gradients().begun(vrank)),
+      began_(Clock::now()) {
   Member& member = session.at_work();
-  together_ = member.gradients().together(vrank);
-  if (!together_) return;
-  generation_ = member.position().number();
+  if (!begun_.together) return;
   session.replica.begin(member.replica());
   member.replica_exchange().begin(vrank);
 }
 
 ShardGroup& Session::Task::shards() {
-  if (together_) return session_.replica;
+  if (begun_.together) return session_.replica;
   return local_shards();
 }
 
-bool Session::Task::stale() const { return together_ && session_.member.position().number() != generation_; }
+bool Session::Task::stale() const { return session_.at_work().gradients().stale(vrank_, begun_); }
 
 // The time in which this worker alone would compute the gradient.
 double Session::Task::seconds() const {
   const std::chrono::duration<double> seconds = Clock::now() - began_;
-  return together_ ? session_.replica.alone(seconds) : seconds.count();
+  return begun_.together ? session_.replica.alone(seconds) : seconds.count();
 }
 
 Session::Task* Session::next() {
@@ -96,7 +98,7 @@ bool Session::Task::compared() const { return session_.at_work().audit().compare
 GradientSink::Plan Session::Task::plan() {
   Impl& s = session_;
   const Lock lock(s.mutex);
-  const bool stays = s.at_work().gradients().stay_on_device() && !together_;
+  const bool stays = s.at_work().gradients().stay_on_device() && !begun_.together;
   const StepGradients& gradients = s.at_work().gradients();
   const bool opens = s.at_work().position().step == s.view.number && !(stays && work_follows_) && !stale() &&
                      (gradients.opens(vrank_) || (gradients.by_rank() && !counts_));
@@ -110,7 +112,7 @@ GradientSink::Plan Session::Task::plan() {
 // Tensors that were passed on cannot be taken back, and other members do not repeat their passes.
 bool Session::Task::make_room() {
   const Lock lock(session_.mutex);
-  return planned().place == Place::device && planned().receiver == nullptr && !together_ &&
+  return planned().place == Place::device && planned().receiver == nullptr && !begun_.together &&
          session_.at_work().gradients().move_to_cpu();
 }
 
@@ -129,13 +131,23 @@ void Session::Task::finish(RankFacts facts) {
   lock.unlock();
   if (passes_on_ ? digests_ : (named() && !gradient.gradients.empty()) || compared()) digest(gradient);
   lock.lock();
-  if (together_) s.member.replica_exchange().end();
+  if (begun_.together) s.member.replica_exchange().end();
   s.work.at("", s.now());
   if (stale()) return;
   if (opened_passes_ && !s.at_work().gradients().has_open()) gradient.gradients = copies(gradient.gradients);
   if (passes_on_) s.member.gradients().close(s.view.number, vrank_, std::move(gradient), seconds);
   else s.at_work().gradients().add(s.view.number, vrank_, std::move(gradient), seconds);
   s.flush();
+}
+
+// With tensor parallelism: the digest of facts, batch statistics, and gradients of what is not cut.
+Digest Session::Task::digest_of_shared(const RankFacts& facts) const {
+  std::vector<Digest> tensors = statistics_digests_;
+  for (size_t i = 0; i < gradient_digests_.size(); ++i)
+    if (session_.member.layout().virtual_shard(static_cast<int>(i)) < 0) tensors.push_back(gradient_digests_[i]);
+  RankGradient shared{.facts = facts};
+  shared.facts.gradient = digest_in_order(tensors).digest;
+  return digest_of(shared);
 }
 
 // Digests the gradient for the ledger, which names it, and for an audit, which compares it.
@@ -151,14 +163,16 @@ void Session::Task::digest(RankGradient& gradient) {
     for (const TensorDigest& tensor : digest_tree(gradient.batch_statistics))
       statistics_digests_.push_back(tensor.digest);
   }
-  if (together_ && !gradient_digests_.empty()) session_.replica.complete(gradient_digests_, session_.member.layout());
+  std::vector<Digest> shared;  // of what each of those that compute it together has
+  if (begun_.together && !gradient_digests_.empty())
+    shared = session_.replica.complete(gradient_digests_, session_.member.layout(), digest_of_shared(gradient.facts));
   std::vector<Digest> tensors = gradient_digests_;
   tensors.insert(tensors.end(), statistics_digests_.begin(), statistics_digests_.end());
   TensorsDigest digested = digest_in_order(tensors);
   if (compared()) {
     RankGradient whole{.facts = gradient.facts};
     if (!tensors.empty()) whole.facts.gradient = digested.digest;
-    gradient.digest = digest_of(whole);
+    gradient.digest = claim_together(digest_of(whole), shared);
   }
   if (named() && !tensors.empty())
     digest_rank_gradient(gradient.facts, std::move(digested), session_.view.number, session_.options.ledger,

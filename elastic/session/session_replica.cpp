@@ -123,7 +123,7 @@ Tensor ReplicaShards::sliced_sum(std::vector<Subtree> own, int count) {
   own.clear();
   const std::map<int, messages::ShardValues> of_others = exchanged(to_others);
   const Tensor part = root_of(in_order(std::move(mine), of_others, device), count);
-  const std::map<int, messages::ShardValues> parts = exchanged(told({{0, count, {part}}}));
+  const std::map<int, messages::ShardValues> parts = exchanged(told({{own_.begin, own_.end, {part}}}));
   std::vector<Tensor> all;
   for (int64_t position = 0; position < t; ++position) {
     const int member = members[static_cast<size_t>(position)];
@@ -152,7 +152,8 @@ std::vector<Tensor> ReplicaShards::gather(std::vector<Tensor> values, const std:
   return all;
 }
 
-void ReplicaShards::complete(std::vector<Digest>& digests, const GradientLayout& layout) {
+std::vector<Digest> ReplicaShards::complete(std::vector<Digest>& digests, const GradientLayout& layout,
+                                            const Digest& shared) {
   digests.resize(static_cast<size_t>(layout.gradients()));
   const auto each_of = [&](const Interval& shards, auto&& f) {
     for (size_t i = 0; i < digests.size(); ++i) {
@@ -162,20 +163,28 @@ void ReplicaShards::complete(std::vector<Digest>& digests, const GradientLayout&
   };
   const Interval shards{own_.begin, own_.end};
   std::string bytes;
-  each_of(shards, [&](const Digest& d) { bytes.append(reinterpret_cast<const char*>(&d), sizeof(d)); });
+  const auto write = [&](const Digest& d) { bytes.append(reinterpret_cast<const char*>(&d), sizeof(d)); };
+  each_of(shards, write);
+  write(shared);
   messages::ShardValues told;
   told.values.push_back({shards.begin, shards.end, {static_cast<int64_t>(bytes.size())}, DType::u8});
   told.elements.push_back(blob_of(std::move(bytes)));
+  std::map<int, Digest> of_members = {{shards.begin, shared}};
   for (const auto& [member, others] : exchanged(told)) {
     check(others.values.size() == 1, "[shards] digests of one range expected, got {}", others.values.size());
     const Blob& blob = others.elements[0];
     size_t at = 0;
-    each_of({others.values[0].begin, others.values[0].end}, [&](Digest& d) {
+    const auto read = [&](Digest& d) {
       check(at + sizeof(d) <= blob.bytes, "[shards] digests are missing");
       std::memcpy(&d, blob.data + at, sizeof(d));
       at += sizeof(d);
-    });
+    };
+    each_of({others.values[0].begin, others.values[0].end}, read);
+    read(of_members[others.values[0].begin]);
   }
+  std::vector<Digest> all;
+  for (const auto& [shard, digest] : of_members) all.push_back(digest);
+  return all;
 }
 
 double ReplicaShards::alone(std::chrono::duration<double> seconds) const {

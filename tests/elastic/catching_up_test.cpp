@@ -41,6 +41,21 @@ TEST(CatchingUp, AStateIsLoadedOnceAllOfItsPartsAreThere) {
   EXPECT_EQ(at.catching_up.take(3, {.part = 0, .parts = 1, .attempt = 1}), CatchingUp::Took::dropped);
 }
 
+// What comes late may be of an earlier history.
+TEST(CatchingUp, AnAttemptDoesNotCountOnceACheckpointIsRestored) {
+  Newcomer at;
+  at.catching_up.restore(0);
+  EXPECT_EQ(at.catching_up.counts_from(), 0);
+  at.catching_up.take(3, {.part = 0, .parts = 1, .attempt = 7, .last = true});
+  EXPECT_EQ(at.catching_up.counts_from(), 7);
+  at.catching_up.restore(0);
+  EXPECT_EQ(at.catching_up.counts_from(), 8);
+  EXPECT_EQ(at.catching_up.attempt(), 7) << "the coordinator knows this one";
+  EXPECT_EQ(at.catching_up.take(3, {.part = 0, .parts = 1, .attempt = 7}), CatchingUp::Took::dropped);
+  EXPECT_EQ(at.catching_up.take(3, {.part = 0, .parts = 1, .attempt = 8}), CatchingUp::Took::first_piece);
+  EXPECT_EQ(at.catching_up.counts_from(), 8);
+}
+
 TEST(CatchingUp, WhoCannotReadTheCheckpointLearnsTheState) {
   Newcomer at;
   EXPECT_TRUE(at.catching_up.restore(4));

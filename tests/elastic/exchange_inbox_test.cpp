@@ -71,6 +71,23 @@ TEST(ExchangeInbox, ResultsOfAnEarlierTransferAreDropped) {
   EXPECT_EQ(at.inbox.early(), 1u);
 }
 
+// A member that lacks a result fetches it from another. What its former sender gave it as a learner may have been late,
+// and may be of another history than the checkpoint that it has restored since.
+TEST(ExchangeInbox, AFencedMemberTakesWhatItFetchedAndNoOldResults) {
+  Inbox at;
+  at.catching_up.take(0, {.part = 0, .parts = 1, .attempt = 5, .last = true});
+  at.catching_up.restore(0);
+  at.position.promised = 2;
+  at.inbox.begin(Exchange({.vranks = 4, .members = 0, .me = -1}));
+  messages::Trailer trailer{.facts = std::vector<RankFacts>(4), .attempt = 5};
+  at.inbox.receive({.sender = 2, .generation = kCopyGeneration, .payload = trailer});
+  EXPECT_FALSE(at.inbox.exchange()->complete());
+  EXPECT_EQ(at.inbox.early(), 0u);
+  trailer.attempt = 0;
+  at.inbox.receive({.sender = 2, .generation = kCopyGeneration, .payload = trailer});
+  EXPECT_TRUE(at.inbox.exchange()->complete());
+}
+
 TEST(ExchangeInbox, AMalformedMessageIsTold) {
   Inbox at;
   at.inbox.begin(Inbox::trailer_alone());

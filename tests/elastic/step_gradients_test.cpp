@@ -94,6 +94,24 @@ TEST(StepGradients, OfTheSecondStageOfZeroAreEachContributedAtOnce) {
   EXPECT_EQ(at.reduction.reduce(), StepReduction::Progress::waiting);
 }
 
+// With ZeRO a fenced member may learn of a commit, and listen, while its rank gradient is open.
+TEST(StepGradients, AnOpenOneGoesIntoNoExchangeOfOthers) {
+  StepParts at(2, 1, /*zero=*/1);
+  at.layout.learn(gradient_of(0));
+  at.gradients.add(0, 2, gradient_of(2), 1);
+  const RankGradient open = gradient_of(3);
+  at.gradients.open(0, 3, 1, open.batch_statistics);
+  at.sent();
+  at.position.promised = 2;
+  at.reduction.fence();
+  at.gradients.fence();
+  at.reduction.listen();
+  for (const int t : {1, 0}) at.gradients.put(t, open.gradients[static_cast<size_t>(t)]);
+  at.gradients.add(0, 3, open, 1);
+  EXPECT_EQ(at.sent(), Sent{});
+  EXPECT_FALSE(at.gradients.has_open());
+}
+
 TEST(StepGradients, OfTheSecondStageOfZeroAreAllDroppedAtAFence) {
   StepParts at(2, 1, /*zero=*/2);
   at.layout.learn(gradient_of(0));

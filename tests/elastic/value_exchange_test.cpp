@@ -211,6 +211,22 @@ TEST(ValueExchange, ALearnerTakesTheCopiesOfItsAttempt) {
   ASSERT_EQ(at.values.take_arrived().size(), 1u);
 }
 
+// With adaptive scaling, what it got as a learner may be of another history than the checkpoint that it has restored.
+TEST(ValueExchange, AMemberThatHasRestoredACheckpointTakesNoOldCopies) {
+  Values at(0);
+  (void)at.catching_up.take(2, {.part = 0, .parts = 1, .attempt = 3, .last = true});
+  at.catching_up.restore(4);
+  messages::BucketValues copy = Values::value(at.lacks()[0]);
+  copy.attempt = 3;
+  at.position.completed = 4;
+  at.receive(copy, kCopyGeneration, 4);
+  at.position.completed = 5;
+  at.begin();
+  at.values.review();
+  at.receive(copy, kCopyGeneration, 4);
+  EXPECT_TRUE(at.values.take_arrived().empty());
+}
+
 // With adaptive scaling, the same steps may then have other results.
 TEST(ValueExchange, AStateThatIsGivenUpAnswersNoRequests) {
   Values at(1, true);
