@@ -16,7 +16,8 @@ class ReplicaShards final : public ShardGroup {
  public:
   explicit ReplicaShards(Session::Impl& session);
 
-  void begin(const ModelReplica& replica);  // a rank gradient begins; requires the session's lock
+  // A rank gradient begins, with this replica, of which the session is member `me`. Requires the session's lock.
+  void begin(const ModelReplica& replica, int me);
   // Returns the time that this worker alone would have needed for what took `seconds` since then.
   double alone(std::chrono::duration<double> seconds) const;
 
@@ -36,8 +37,10 @@ class ReplicaShards final : public ShardGroup {
   Tensor sliced_sum(std::vector<Subtree> own, int count);
 
   Session::Impl& session_;
+  // Of the rank gradient; another generation may have begun since.
   ShardRange own_;
-  int count_ = 1;
+  int count_ = 1, me_ = 0;
+  std::vector<int> members_;
   std::chrono::duration<double> waited_{};
 };
 

@@ -155,7 +155,7 @@ class Session {
     bool compared() const;  // an audit compares it
     bool stale() const;     // StepGradients::stale
     double seconds() const;
-    void digest(RankGradient& gradient);
+    void digest(RankGradient& gradient, bool named, bool compared);
     Digest digest_of_shared(const RankFacts& facts) const;
 
     Impl& session_;

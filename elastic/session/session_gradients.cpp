@@ -44,7 +44,7 @@ Session::Task::Task(Impl& session, int vrank)
       began_(Clock::now()) {
   Member& member = session.at_work();
   if (!begun_.together) return;
-  session.replica.begin(member.replica());
+  session.replica.begin(member.replica(), member.position().index);
   member.replica_exchange().begin(vrank);
 }
 
@@ -128,8 +128,9 @@ void Session::Task::finish(RankFacts facts) {
     gradient.batch_statistics = std::move(opened_statistics_);
   }
   s.flip(Fault::Flips::gradient, s.view.number, gradient.gradients, {{"vrank", vrank_}});
+  const bool named = this->named(), compared = this->compared();
   lock.unlock();
-  if (passes_on_ ? digests_ : (named() && !gradient.gradients.empty()) || compared()) digest(gradient);
+  if (passes_on_ ? digests_ : (named && !gradient.gradients.empty()) || compared) digest(gradient, named, compared);
   lock.lock();
   if (begun_.together) s.member.replica_exchange().end();
   s.work.at("", s.now());
@@ -150,8 +151,8 @@ Digest Session::Task::digest_of_shared(const RankFacts& facts) const {
   return digest_of(shared);
 }
 
-// Digests the gradient for the ledger, which names it, and for an audit, which compares it.
-void Session::Task::digest(RankGradient& gradient) {
+// Digests the gradient for the ledger, if it is named there, and for an audit, if it is compared.
+void Session::Task::digest(RankGradient& gradient, bool named, bool compared) {
   const Activity activity("digests");
   if (!gradient.gradients.empty()) {
     std::vector<Tensor> own;
@@ -169,12 +170,12 @@ void Session::Task::digest(RankGradient& gradient) {
   std::vector<Digest> tensors = gradient_digests_;
   tensors.insert(tensors.end(), statistics_digests_.begin(), statistics_digests_.end());
   TensorsDigest digested = digest_in_order(tensors);
-  if (compared()) {
+  if (compared) {
     RankGradient whole{.facts = gradient.facts};
     if (!tensors.empty()) whole.facts.gradient = digested.digest;
     gradient.digest = claim_together(digest_of(whole), shared);
   }
-  if (named() && !tensors.empty())
+  if (named && !tensors.empty())
     digest_rank_gradient(gradient.facts, std::move(digested), session_.view.number, session_.options.ledger,
                          session_.options.member.vranks);
 }

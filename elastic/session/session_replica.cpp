@@ -57,9 +57,11 @@ Tensor root_of(std::vector<Subtree> nodes, int count) {
 
 ReplicaShards::ReplicaShards(Session::Impl& session) : session_(session) {}
 
-void ReplicaShards::begin(const ModelReplica& replica) {
+void ReplicaShards::begin(const ModelReplica& replica, int me) {
   own_ = {replica.shards().begin, replica.shards().end};
   count_ = replica.of_shards();
+  me_ = me;
+  members_ = replica.members();
   waited_ = {};
 }
 
@@ -94,7 +96,7 @@ Tensor ReplicaShards::sum(std::vector<Tensor> values, int count) {
     reducer.add(shard++, std::move(leaf));
   }
   std::vector<Subtree> own = reducer.take_subtrees();
-  const auto members = static_cast<int64_t>(session_.member.replica().members().size());
+  const auto members = static_cast<int64_t>(members_.size());
   if (members > 2 && own[0].values[0].numel() >= members * kLeastSlice) return sliced_sum(std::move(own), count);
   return root_of(exchanged(std::move(own)), count);
 }
@@ -102,12 +104,10 @@ Tensor ReplicaShards::sum(std::vector<Tensor> values, int count) {
 // Each member adds up a slice of the elements and sends it to the others, so that t members send about 2 (t - 1) / t
 // times the elements of the sum and not t - 1 times those of their nodes.
 Tensor ReplicaShards::sliced_sum(std::vector<Subtree> own, int count) {
-  const std::vector<int> members = session_.member.replica().members();
-  const int me = session_.member.position().index;
   const Tensor& like = own[0].values[0];
   const Shape shape = like.shape();
   const Device device = like.device();
-  const auto t = static_cast<int64_t>(members.size());
+  const auto t = static_cast<int64_t>(members_.size());
   const int64_t numel = shape.numel();
   const auto slice_of = [&](int64_t position) { return Slice{0, numel * position / t, numel * (position + 1) / t}; };
   std::map<int, messages::ShardValues> to_others;
@@ -116,8 +116,8 @@ Tensor ReplicaShards::sliced_sum(std::vector<Subtree> own, int count) {
     std::vector<Subtree> parts;
     for (const Subtree& node : own)
       parts.push_back({node.begin, node.end, {view_of(node.values[0].to_contiguous(), slice_of(position))}});
-    const int member = members[static_cast<size_t>(position)];
-    if (member == me) mine = std::move(parts);
+    const int member = members_[static_cast<size_t>(position)];
+    if (member == me_) mine = std::move(parts);
     else to_others[member] = told(parts);
   }
   own.clear();
@@ -126,8 +126,8 @@ Tensor ReplicaShards::sliced_sum(std::vector<Subtree> own, int count) {
   const std::map<int, messages::ShardValues> parts = exchanged(told({{own_.begin, own_.end, {part}}}));
   std::vector<Tensor> all;
   for (int64_t position = 0; position < t; ++position) {
-    const int member = members[static_cast<size_t>(position)];
-    all.push_back(member == me ? part : heard(parts.at(member), device).at(0).values[0]);
+    const int member = members_[static_cast<size_t>(position)];
+    all.push_back(member == me_ ? part : heard(parts.at(member), device).at(0).values[0]);
     check(all.back().numel() == slice_of(position).numel(),
           "[shards] a part of a sum came with {} elements instead of {}", all.back().numel(),
           slice_of(position).numel());
