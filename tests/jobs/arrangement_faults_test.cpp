@@ -72,6 +72,15 @@ TEST_F(ShardFaults, BeforeTheFirstCheckpointTheRunBeginsAgain) {
   EXPECT_EQ(lost[0].at("restored"), 0);
 }
 
+// The others have made parts of the first update when they return to the initial state.
+TEST_F(ShardFaults, AnInterruptedFirstUpdateIsUndone) {
+  for (const int zero : {1, 2}) {
+    const std::string name = std::to_string(zero);
+    EXPECT_EQ(run_through(name, options(3, 1, "kill:worker=2,step=1,at=update", {}, zero)), "");
+    EXPECT_EQ(count(name, "state_lost"), 1u);
+  }
+}
+
 // Workers that leave in peace hand over what they alone keep.
 TEST_F(ShardFaults, LeavingAndJoiningLosesNothing) {
   EXPECT_EQ(run_through("run", options(3, 1, "drain:worker=2,step=15;join:step=30;drain:worker=1,step=60")), "");
