@@ -91,6 +91,7 @@ Questions questions_of(const Evidence& e) {
   for (const auto& [worker, claims] : e.witnesses) {
     if (!claims.states.empty()) q.states.answers.emplace_back(worker, claims.states.back());
     if (!claims.leaves.empty()) q.leaves.answers.emplace_back(worker, claims.leaves.back());
+    if (claims.together && e.stage == Evidence::Stage::audit) q.leaves.answers.emplace_back(worker, *claims.together);
     if (claims.sums.empty()) continue;
     q.inputs.answers.emplace_back(worker, claims.sums.back().inputs);
     q.sums.answers.emplace_back(worker, claims.sums.back().sum);

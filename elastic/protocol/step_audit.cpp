@@ -23,7 +23,7 @@ std::optional<int> StepAudit::due_vrank() const {
   const AuditRoles roles = this->roles(0);
   const size_t wanted = roles.owner == position_.index ? 2 : 1;  // a member alone makes the claim twice
   const bool due = on_trial() ? testified_ != position_.number()
-                              : roles.auditor == position_.index && (together_ || claims_.leaves.size() < wanted);
+                              : roles.auditor == position_.index && claims_.leaves.size() < wanted;
   return due ? std::optional(roles.vrank) : std::nullopt;
 }
 
@@ -37,16 +37,19 @@ void StepAudit::say_state(const Digest& state) {
 }
 
 void StepAudit::say_gradient(int vrank, const RankGradient& gradient, bool together) {
-  if (!compares(position_.completed, vrank) || (together && on_trial())) return;
-  if (together || together_) claims_.leaves.clear();
-  together_ = together;
-  claims_.leaves.push_back(gradient.digest ? *gradient.digest : digest_of(gradient));
-  if (!together) testified_ = position_.number();
+  if (!compares(position_.completed, vrank)) return;
+  const Digest digest = gradient.digest ? *gradient.digest : digest_of(gradient);
+  if (together) {
+    if (!position_.fenced()) claims_.together = digest;
+    return;
+  }
+  claims_.leaves.push_back(digest);
+  testified_ = position_.number();
 }
 
 std::optional<AuditClaims> StepAudit::claims() const {
   if (!audits()) return std::nullopt;
-  return AuditClaims{.states = claims_.states, .leaves = claims_.leaves, .sums = {}};
+  return AuditClaims{.states = claims_.states, .leaves = claims_.leaves, .sums = {}, .together = claims_.together};
 }
 
 std::optional<SumAudit> StepAudit::sum_audit(int buckets, int shards) {

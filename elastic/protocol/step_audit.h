@@ -21,8 +21,7 @@ class StepAudit {
   bool compares(int64_t step, int vrank) const;
 
   void say_state(const Digest& state);  // claims the digest of the state before the step
-  // Claims the gradient's digest if it is compared. What members have computed `together` (tensor parallelism) is no
-  // statement of one of them: it is no claim in a trial, and contradicts nobody.
+  // Claims the gradient's digest if it is compared. `together`: several members have computed it (tensor parallelism).
   void say_gradient(int vrank, const RankGradient& gradient, bool together = false);
   void say_sums(const std::vector<SumClaim>& sums) { claims_.sums = sums; }
   // Returns the claims for this member's part of the trailer if the step is audited. Claims about sums do not exist
@@ -37,11 +36,12 @@ class StepAudit {
   Outcome judge(const Exchange& exchange, int buckets);
   void report();  // sends the evidence, if any; also repeatedly, because the coordinator may have changed
 
-  void fence() { evidence_.reset(); }
-  void next_step() {
-    claims_ = {};
-    together_ = false;
+  // What members have computed together is computed again, if need be by others.
+  void fence() {
+    evidence_.reset();
+    claims_.together.reset();
   }
+  void next_step() { claims_ = {}; }
   // In a trial that begins with a replay: whether the replay is still due, and from which checkpoint it begins.
   bool replay_due() const;
   int64_t begin_replay();
@@ -54,7 +54,6 @@ class StepAudit {
   const MemberPosition& position_;
   MemberOutbox& outbox_;
   AuditClaims claims_;     // about step `completed`, in all generations
-  bool together_ = false;  // the claim about the gradient is one of several members together
   int64_t testified_ = 0;  // the last generation in which a gradient was compared
   int64_t replayed_ = 0;   // the last generation that began with a replay
   std::optional<Evidence> evidence_;

@@ -297,6 +297,7 @@ const Reduced* Session::reduce() {
   if (!s.view.last && s.reduced.count == 0)
     elinvar::fail("step {}: no target in the whole batch counts, so there is no mean to take", s.view.number + 1);
   if (s.view.last && s.sharded()) s.compose_digests(lock);
+  if (!s.view.last) s.pristine = false;  // also if the update is interrupted
   if (s.view.last || s.replay) return &s.reduced;
   // Digests here and not after the update, so that a GPU computes the digests while the next step is prepared.
   const Activity digesting("digests");
@@ -320,7 +321,6 @@ void Session::show(std::string bytes) {
 
 void Session::advance(const StepReport& report) {
   Impl& s = *impl_;
-  s.pristine = false;
   if (s.replay) {
     const Lock lock(s.mutex);
     return s.replay->advance();

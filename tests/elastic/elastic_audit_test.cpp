@@ -66,6 +66,21 @@ TEST(Audit, OneAgainstOneIsReplayedAndThenUndecided) {
   EXPECT_EQ(judged(Stage::trial, {leaves({d(1)}), leaves({d(1)}), leaves({d(2)}), leaves({d(2)})}).what, What::replay);
 }
 
+// Workers 1 and 2 have computed the rank gradient together, and worker 2 is the auditor, too: what it has damaged in
+// the joint result is not what it computes alone.
+TEST(Audit, WhatSeveralHaveComputedTogetherBlamesNobody) {
+  AuditClaims first{.states = {d(0)}, .leaves = {}, .sums = {}, .together = d(1)},
+      second{.states = {d(0)}, .leaves = {d(1)}, .sums = {}, .together = d(1)};
+  EXPECT_EQ(judged(Stage::audit, {first, second}).what, What::agreed);
+  second.together = d(2);
+  EXPECT_EQ(judged(Stage::audit, {first, second}).what, What::try_all);
+  first.together = d(2);
+  EXPECT_EQ(judged(Stage::audit, {first, second}).what, What::try_all);
+  first.leaves = {d(1)};
+  second.leaves = {d(1), d(1)};
+  EXPECT_EQ(judged(Stage::trial, {first, second}).what, What::agreed);
+}
+
 // A rank gradient that is computed with a damaged state differs because of the state.
 TEST(Audit, StatesAreComparedBeforeGradients) {
   AuditClaims sound{.states = {d(1)}, .leaves = {d(5)}, .sums = {}},

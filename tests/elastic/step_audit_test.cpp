@@ -38,6 +38,23 @@ TEST(StepAudit, TheAuditorComputesOneGradientMore) {
   EXPECT_TRUE(auditor.audit.claims()->leaves.empty());
 }
 
+TEST(StepAudit, TheAuditorOfWhatItComputesWithOthersComputesItAloneAsWell) {
+  const AuditRoles roles = audit_roles(kEachStep, MemberParts::generation(1, 2, 1), 1, kAuditedVranks, 0);
+  Audited at(2, roles.auditor);
+  at.audit.say_gradient(roles.vrank, gradient(2), /*together=*/true);
+  EXPECT_EQ(at.audit.due_vrank(), roles.vrank);
+  at.audit.say_gradient(roles.vrank, gradient(1));
+  EXPECT_EQ(at.audit.due_vrank(), std::nullopt);
+  EXPECT_EQ(at.audit.claims()->leaves, std::vector<Digest>{digest_of(gradient(1))});
+  EXPECT_EQ(at.audit.claims()->together, digest_of(gradient(2)));
+  at.audit.fence();
+  EXPECT_EQ(at.audit.claims()->together, std::nullopt) << "it is computed again, perhaps by others";
+  EXPECT_EQ(at.audit.claims()->leaves.size(), 1u);
+  at.position.promised = 2;
+  at.audit.say_gradient(roles.vrank, gradient(2), /*together=*/true);
+  EXPECT_EQ(at.audit.claims()->together, std::nullopt) << "it comes too late";
+}
+
 TEST(StepAudit, NothingIsAuditedBeforeTheGenerationBeginsNorAfterTheLastUpdate) {
   Audited at;
   EXPECT_TRUE(at.audit.audits());

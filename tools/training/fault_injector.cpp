@@ -36,7 +36,7 @@ std::shared_ptr<const int> open_process(pid_t pid) {
 }  // namespace
 
 FaultInjector::FaultInjector(const Chaos& chaos, World world, int64_t recorded)
-    : chaos_(chaos), world_(std::move(world)) {
+    : chaos_(chaos), world_(std::move(world)), newest_step_(recorded) {
   std::erase_if(chaos_.faults, [&](const Fault& fault) { return fault.step - 1 <= recorded || by_worker(fault); });
   sender_ = start_thread("fault injector", [this](const std::stop_token& stop) { send_due_signals(stop); });
 }
@@ -65,6 +65,8 @@ void FaultInjector::act() {
         return fault.step - 1 <= moment.number;
       });
       for (const Fault& fault : now) inject(fault);
+      if (moment.number <= newest_step_) continue;
+      newest_step_ = moment.number;
     }
     if (!chaos_.random || !fault_happens_at(*chaos_.random, moment)) continue;
     std::erase_if(stopped_, [](const auto& entry) { return entry.second < Clock::now(); });

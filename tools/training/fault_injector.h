@@ -57,6 +57,9 @@ class FaultInjector {
   Chaos chaos_;
   World world_;
   std::vector<Moment> moments_;
+  // Generations that begin at the same step, and steps that are made again from a checkpoint, bring no other random
+  // faults: otherwise a worker might die each time, and the run would never come further.
+  int64_t newest_step_;
   std::set<pid_t> gone_;                        // killed, or asked to leave
   std::map<pid_t, Clock::time_point> stopped_;  // with the time at which each one resumes
 
