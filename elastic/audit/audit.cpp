@@ -169,13 +169,6 @@ Digest digest_of(const RankGradient& gradient) {
   return hasher.digest();
 }
 
-Digest claim_together(const Digest& gradient, std::span<const Digest> shared) {
-  if (std::ranges::all_of(shared, [&](const Digest& d) { return d == shared[0]; })) return gradient;
-  Hasher hasher;
-  for (const Digest& d : shared) hasher.add(d);
-  return hasher.digest();
-}
-
 Verdict judge(const Evidence& e, bool independent) {
   Verdict verdict;
   if (damaged_before(e)) {

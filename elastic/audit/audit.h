@@ -48,11 +48,6 @@ AuditRoles audit_roles(const AuditOptions& options, const Generation& generation
 // and batch statistics. Reuses the digest of the tensors if the facts contain it.
 Digest digest_of(const RankGradient& gradient);
 
-// Returns what members claim who have computed a rank gradient together (tensor parallelism). `gradient` is its digest,
-// and `shared` are each member's digests of what all of them have, of which any may contribute a part: if these differ,
-// the claim is one that no member comes to alone.
-Digest claim_together(const Digest& gradient, std::span<const Digest> shared);
-
 struct SumClaim {
   Digest inputs, sum;
   bool operator==(const SumClaim&) const = default;

@@ -25,9 +25,8 @@ class ReplicaShards final : public ShardGroup {
   ShardRange own(int count) const override;
   Tensor sum(std::vector<Tensor> values, int count) override;
   std::vector<Tensor> gather(std::vector<Tensor> values, const std::vector<Shape>& shapes) override;
-  // Fills in the digests of other members' virtual shards, of gradients in the layout. Returns each member's `shared`,
-  // in the order of their shards.
-  std::vector<Digest> complete(std::vector<Digest>& digests, const GradientLayout& layout, const Digest& shared);
+  // Fills in the digests of other members' virtual shards, of gradients in the layout.
+  void complete(std::vector<Digest>& digests, const GradientLayout& layout);
 
  private:
   // Sends values (ReplicaExchange::send), and returns what the other members have sent, by their indexes.

@@ -156,7 +156,6 @@ class Session {
     bool stale() const;     // StepGradients::stale
     double seconds() const;
     void digest(RankGradient& gradient, bool named, bool compared);
-    Digest digest_of_shared(const RankFacts& facts) const;
 
     Impl& session_;
     int vrank_;

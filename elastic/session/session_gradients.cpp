@@ -141,16 +141,6 @@ void Session::Task::finish(RankFacts facts) {
   s.flush();
 }
 
-// With tensor parallelism: the digest of facts, batch statistics, and gradients of what is not cut.
-Digest Session::Task::digest_of_shared(const RankFacts& facts) const {
-  std::vector<Digest> tensors = statistics_digests_;
-  for (size_t i = 0; i < gradient_digests_.size(); ++i)
-    if (session_.member.layout().virtual_shard(static_cast<int>(i)) < 0) tensors.push_back(gradient_digests_[i]);
-  RankGradient shared{.facts = facts};
-  shared.facts.gradient = digest_in_order(tensors).digest;
-  return digest_of(shared);
-}
-
 // Digests the gradient for the ledger, if it is named there, and for an audit, if it is compared.
 void Session::Task::digest(RankGradient& gradient, bool named, bool compared) {
   const Activity activity("digests");
@@ -164,16 +154,15 @@ void Session::Task::digest(RankGradient& gradient, bool named, bool compared) {
     for (const TensorDigest& tensor : digest_tree(gradient.batch_statistics))
       statistics_digests_.push_back(tensor.digest);
   }
-  std::vector<Digest> shared;  // of what each of those that compute it together has
   if (begun_.together && !gradient_digests_.empty())
-    shared = session_.replica.complete(gradient_digests_, session_.member.layout(), digest_of_shared(gradient.facts));
+    session_.replica.complete(gradient_digests_, session_.member.layout());
   std::vector<Digest> tensors = gradient_digests_;
   tensors.insert(tensors.end(), statistics_digests_.begin(), statistics_digests_.end());
   TensorsDigest digested = digest_in_order(tensors);
   if (compared) {
     RankGradient whole{.facts = gradient.facts};
     if (!tensors.empty()) whole.facts.gradient = digested.digest;
-    gradient.digest = claim_together(digest_of(whole), shared);
+    gradient.digest = digest_of(whole);
   }
   if (named && !tensors.empty())
     digest_rank_gradient(gradient.facts, std::move(digested), session_.view.number, session_.options.ledger,

@@ -152,8 +152,7 @@ std::vector<Tensor> ReplicaShards::gather(std::vector<Tensor> values, const std:
   return all;
 }
 
-std::vector<Digest> ReplicaShards::complete(std::vector<Digest>& digests, const GradientLayout& layout,
-                                            const Digest& shared) {
+void ReplicaShards::complete(std::vector<Digest>& digests, const GradientLayout& layout) {
   digests.resize(static_cast<size_t>(layout.gradients()));
   const auto each_of = [&](const Interval& shards, auto&& f) {
     for (size_t i = 0; i < digests.size(); ++i) {
@@ -163,28 +162,20 @@ std::vector<Digest> ReplicaShards::complete(std::vector<Digest>& digests, const 
   };
   const Interval shards{own_.begin, own_.end};
   std::string bytes;
-  const auto write = [&](const Digest& d) { bytes.append(reinterpret_cast<const char*>(&d), sizeof(d)); };
-  each_of(shards, write);
-  write(shared);
+  each_of(shards, [&](const Digest& d) { bytes.append(reinterpret_cast<const char*>(&d), sizeof(d)); });
   messages::ShardValues told;
   told.values.push_back({shards.begin, shards.end, {static_cast<int64_t>(bytes.size())}, DType::u8});
   told.elements.push_back(blob_of(std::move(bytes)));
-  std::map<int, Digest> of_members = {{shards.begin, shared}};
   for (const auto& [member, others] : exchanged(told)) {
     check(others.values.size() == 1, "[shards] digests of one range expected, got {}", others.values.size());
     const Blob& blob = others.elements[0];
     size_t at = 0;
-    const auto read = [&](Digest& d) {
+    each_of({others.values[0].begin, others.values[0].end}, [&](Digest& d) {
       check(at + sizeof(d) <= blob.bytes, "[shards] digests are missing");
       std::memcpy(&d, blob.data + at, sizeof(d));
       at += sizeof(d);
-    };
-    each_of({others.values[0].begin, others.values[0].end}, read);
-    read(of_members[others.values[0].begin]);
+    });
   }
-  std::vector<Digest> all;
-  for (const auto& [shard, digest] : of_members) all.push_back(digest);
-  return all;
 }
 
 double ReplicaShards::alone(std::chrono::duration<double> seconds) const {
