@@ -11,6 +11,7 @@ struct SmallJob {
   int64_t checkpoint_every = 100, state_digest_every = 7;
   int64_t samples = 51, image_size = 8, channels = 6;
   std::string run = {}, data = {}, optimizer = {};  // more lines for these tables
+  std::string network = {};                         // the table [model]; empty: the network above
 };
 
 std::string text_of(const SmallJob& job);  // its configuration file

@@ -37,7 +37,8 @@ void TinyJob::SetUp() {
                                      .channels = 4,
                                      .run = "log_every = 100\n" + run_,
                                      .data = "threads = 0\n",
-                                     .optimizer = optimizer_}));
+                                     .optimizer = optimizer_,
+                                     .network = network_}));
   const Ended whole = wait(start("whole"), "whole");
   ASSERT_EQ(whole.code, 0) << whole.err;
   undisturbed_ = ledger("whole");

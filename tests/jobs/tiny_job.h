@@ -19,9 +19,9 @@ class TinyJob : public testing::Test, protected TrainRuns {
  protected:
   static constexpr int64_t kSteps = 150, kSamples = 22, kBatch = 3;  // with three virtual ranks
 
-  // More lines of these tables.
-  explicit TinyJob(std::string run = {}, std::string optimizer = {})
-      : run_(std::move(run)), optimizer_(std::move(optimizer)) {}
+  // More lines of these tables, and another network (SmallJob).
+  explicit TinyJob(std::string run = {}, std::string optimizer = {}, std::string network = {})
+      : run_(std::move(run)), optimizer_(std::move(optimizer)), network_(std::move(network)) {}
   void SetUp() override;
   // Starts `train run` of the job in the folder NAME, with further options.
   pid_t start(const std::string& name, const std::vector<std::string>& more = {},
@@ -43,7 +43,7 @@ class TinyJob : public testing::Test, protected TrainRuns {
   void expect_each_sample_once_an_epoch(const std::vector<std::vector<int64_t>>& consumed) const;
 
  private:
-  const std::string run_, optimizer_;
+  const std::string run_, optimizer_, network_;
   std::string undisturbed_;
 };
 

@@ -1,0 +1,371 @@
+// Faults in jobs whose workers compute each rank gradient together (tensor parallelism): whoever dies or stalls, also
+// in the middle of a rank gradient, the run ends as that of one undisturbed worker, and an audit blames nobody for what
+// several workers have computed.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "elastic/audit/audit.h"
+#include "elastic/session/chaos.h"
+#include "tensor/base/file.h"
+#include "tests/jobs/divided_job.h"
+#include "tests/jobs/tiny_job.h"
+#include "tests/support/environment.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using test::Division;
+using test::Ended;
+using Words = std::vector<std::string>;
+
+bool every_fault() { return std::getenv("ELINVAR_FULL") != nullptr; }
+
+constexpr const char* kTinyAdamW = "kind = \"adamw\"\nweight_decay = 0.1\nclip_norm = 0.5\nema_decay = 0.9\n";
+constexpr const char* kTinyLamb = "kind = \"lamb\"\nweight_decay = 0.1\nclip_norm = 0.5\n";
+
+class DivisionFaults : public test::TinyJob {
+ protected:
+  explicit DivisionFaults(const char* optimizer = kTinyAdamW) : TinyJob("", optimizer, test::kTinyShards) {}
+
+  static Words options(const Division& division, const std::string& chaos, const Words& more = {}) {
+    Words words = division.options(more);
+    if (!chaos.empty()) words.insert(words.end(), {"--chaos", chaos});
+    return words;
+  }
+  size_t count(const std::string& name, const std::string& event) const {
+    size_t n = 0;
+    for (const Json& each : events(name, "event")) n += each["event"] == event;
+    return n;
+  }
+  void expect_undisturbed(const std::string& name, const Ended& ended) const {
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(ledger(name), undisturbed());
+    EXPECT_EQ(digests(name), digests("whole"));
+    EXPECT_EQ(remaining_children(std::chrono::seconds(10)), "");
+  }
+};
+
+TEST_F(DivisionFaults, WhoDiesIsReplacedByTheOthersAndByNewcomers) {
+  const std::string chaos = "kill:worker=2,step=30;join:step=50;kill:worker=1,step=80;join:step=100";
+  for (const Division& division : {Division{.dp = 2}, {.tp = 3, .zero = 1}, {.dp = 2, .zero = 2}}) {
+    EXPECT_EQ(run_through(division.name(), options(division, chaos)), "") << division.name();
+    EXPECT_EQ(count(division.name(), "kill"), 2u);
+    EXPECT_EQ(count(division.name(), "state_lost"), 0u);
+    if (!every_fault()) break;
+  }
+}
+
+// The last worker goes on alone, with all shards, until others join it.
+TEST_F(DivisionFaults, ReplicasShrinkToOneWorkerAndGrowAgain) {
+  EXPECT_EQ(run_through("run", options({.tp = 3},
+                                       "kill:worker=3,step=20;kill:worker=1,step=40;join:step=60;"
+                                       "join:step=80;join:step=81;kill:worker=2,step=120")),
+            "");
+  EXPECT_EQ(count("run", "kill"), 3u);
+  std::set<size_t> sizes;
+  for (const Json& generation : events("run", "members")) sizes.insert(generation.at("members").size());
+  EXPECT_TRUE(sizes.contains(1) && sizes.contains(2) && sizes.contains(3));
+}
+
+struct DividedState {
+  const char* name;
+  const char* optimizer;
+  int zero, copies;
+};
+class DividedKillPoints : public DivisionFaults, public ::testing::WithParamInterface<DividedState> {
+ protected:
+  DividedKillPoints() : DivisionFaults(GetParam().optimizer) {}
+};
+INSTANTIATE_TEST_SUITE_P(, DividedKillPoints,
+                         ::testing::Values(DividedState{"whole", kTinyAdamW, 0, 1},
+                                           DividedState{"zero1", kTinyLamb, 1, 1},
+                                           DividedState{"zero1_copies", kTinyAdamW, 1, 2},
+                                           DividedState{"zero2", kTinyAdamW, 2, 1},
+                                           DividedState{"zero2_copies", kTinyLamb, 2, 2}),
+                         [](const auto& param) { return param.param.name; });
+
+// The leader and another worker, in two replicas of two and in one of three.
+TEST_P(DividedKillPoints, AtEachOfThemTheOthersGoOn) {
+  const auto& [kind, optimizer, zero, copies] = GetParam();
+  int number = zero + copies;
+  for (const auto& [dp, tp] : {std::pair{2, 2}, {1, 3}}) {
+    const Division division{.dp = dp, .tp = tp, .zero = zero, .copies = copies};
+    for (int point = 0; point <= static_cast<int>(Fault::Point::value); ++point) {
+      const std::string at = name_of(static_cast<Fault::Point>(point));
+      for (const int victim : {0, 2}) {
+        if (!every_fault() && ++number % 16 != 0) continue;
+        const std::string name = fmt::format("{}-{}-{}", division.name(), at, victim);
+        SCOPED_TRACE(name);
+        const std::string chaos = fmt::format("kill:worker={},step=60,at={};join:step=90", victim, at);
+        expect_undisturbed(name, wait(start(name, options(division, chaos)), name, std::chrono::seconds(60)));
+        const std::vector<Json> dead = events(name, "at");
+        // Only the first member sends no part of the trailer. With whole states nobody sends parameters, and with one
+        // copy of each part of the state only sums of batch statistics are sent, here by the leader.
+        const bool comes_there = (at != "part" || victim == 2) && (at != "value" || zero > 0) &&
+                                 (at != "sum" || victim == 0 || zero == 0 || copies > 1);
+        EXPECT_EQ(dead.size(), comes_there ? 1u : 0u);
+        if (!dead.empty()) {
+          EXPECT_EQ(dead[0].at("at"), at);
+          EXPECT_EQ(dead[0].at("step"), 60);
+        }
+        EXPECT_EQ(count(name, "state_lost"), zero > 0 && copies == 1 && comes_there ? 1u : 0u);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// Two of one replica, or of two; with one copy of each part of the state, the run restores a checkpoint.
+TEST_F(DivisionFaults, TwoThatDieInOneStepAreSurvivedByTheOthers) {
+  int number = 0;
+  for (const auto& [dp, tp] : {std::pair{2, 2}, {1, 3}})
+    for (const auto& [zero, copies] : {std::pair{0, 1}, {1, 1}, {1, 2}, {2, 1}, {2, 2}})
+      for (const char* at : {"within", "contribute", "update"})
+        for (const char* other : {"forward", "within", "part", "trailer"}) {
+          if (!every_fault() && ++number % 35 != 0) continue;
+          const Division division{.dp = dp, .tp = tp, .zero = zero, .copies = copies};
+          const std::string name = fmt::format("{}-{}-{}", division.name(), at, other);
+          SCOPED_TRACE(name);
+          const std::string chaos = fmt::format("kill:worker=2,step=60,at={};kill:worker=3,step=60,at={}", at, other);
+          EXPECT_EQ(run_through(name, options(division, chaos)), "");
+          EXPECT_EQ(count(name, "kill"), 2u);
+          if (HasFailure()) return;
+        }
+}
+
+TEST_F(DivisionFaults, LeavingAndJoiningLosesNothing) {
+  for (const Division& division : {Division{.dp = 2}, {.tp = 3, .zero = 1, .copies = 1}, {.dp = 2, .zero = 2}}) {
+    const std::string name = division.name();
+    EXPECT_EQ(run_through(name, options(division, "drain:worker=2,step=15;join:step=30;drain:worker=1,step=60")), "");
+    EXPECT_GE(count(name, "left"), 1u);  // the run may end before the second
+    EXPECT_EQ(count(name, "state_lost"), 0u);
+    if (!every_fault()) break;
+  }
+}
+
+TEST_F(DivisionFaults, StallsMessagesThatAreLostAndAllDeathsAreOvercome) {
+  const std::string stalls =
+      "stall:worker=2,step=30,seconds=0.2;stall:worker=0,step=60,seconds=0.2;drop:worker=2,step=80";
+  for (const Division& division : {Division{.tp = 3, .zero = 2, .copies = 1}, {.dp = 2}, {.tp = 3, .zero = 1}}) {
+    const std::string name = division.name();
+    EXPECT_EQ(run_through("stalls-" + name, options(division, stalls)), "") << name;
+    EXPECT_EQ(run_through("all-" + name, options(division, "kill:all,step=70;kill:coordinator,step=100")), "") << name;
+    if (!every_fault()) break;
+    EXPECT_EQ(run_through("leader-" + name, options(division, "drop:worker=0,step=80")), "") << name;
+    // A stall that is longer than the limit of silence.
+    EXPECT_EQ(run_through("long-" + name, options(division, "stall:worker=2,step=30,seconds=4")), "") << name;
+  }
+}
+
+// Whoever takes over knows the arrangement: after that, workers still compute together.
+TEST_F(DivisionFaults, AWorkerTakesOverFromTheKilledCoordinator) {
+  for (const Division& division : {Division{.tp = 3}, {.dp = 2, .zero = 1, .copies = 1}, {.tp = 3, .zero = 2}}) {
+    const std::string name = division.name();
+    const pid_t job = start(name, options(division, "kill:coordinator,step=20", {"--steps", "100000000"}));
+    EXPECT_EQ(wait(job, name).code, 128 + SIGKILL);
+    Json now = Json::object();
+    for (int i = 0; i < 600 && now.value("workers", Json::array()).size() < size_t(division.workers()); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      now = status(name);
+    }
+    EXPECT_EQ(now.value("arrangement", Json::object()).value("tp", 1), division.tp);
+    int shards = 0;
+    for (const Json& worker : now.value("workers", Json::array())) {
+      const Json own = worker.value("virtual_shards", Json{0, 0});
+      shards += own.at(1).get<int>() - own.at(0).get<int>();
+    }
+    EXPECT_EQ(shards, 3 * division.dp);
+    reach(name, kSteps);
+    EXPECT_EQ(wait(spawn({"ctl", folder_ / name, "stop"}, "ctl"), "ctl").code, 0);
+    EXPECT_EQ(remaining_children(std::chrono::seconds(30)), "");
+    const Words right = test::lines_of(undisturbed()), found = test::lines_of(ledger(name));
+    for (size_t line = 1; line + 1 < right.size(); ++line) EXPECT_EQ(found.at(line), right[line]);
+    if (!every_fault()) break;
+  }
+}
+
+#ifdef ELINVAR_EMULATION
+TEST_F(DivisionFaults, AGpuThatDiesLeavesItsShardsToCpus) {
+  const pid_t job = start("both", {"--arrangement", "tp=2", "--workers", "1", "--min-workers", "2", "--chaos",
+                                   "kill:worker=2,step=20,at=within;join:step=20;kill:worker=1,step=60,at=within"});
+  for (int i = 0; i < 2000 && !fs::exists(folder_ / "both" / "coordinator.json"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const auto join = [&](const std::string& name) {
+    return spawn({"join", endpoint("both"), "--device", "emulated", "--threads", "1"}, name);
+  };
+  const pid_t first = join("first");
+  reach("both", 25);
+  const pid_t second = join("second");
+  const Ended ended = wait(job, "both");
+  EXPECT_EQ(wait(first, "first").code, 128 + SIGKILL);
+  EXPECT_EQ(wait(second, "second").code, 0);
+  expect_undisturbed("both", ended);
+  EXPECT_EQ(events("both", "at").size(), 2u);
+}
+#endif
+
+// ELINVAR_CHAOS and ELINVAR_CHAOS_SEED as in chaos_test.cpp.
+TEST_F(DivisionFaults, RandomSchedulesEndAsTheUndisturbedRun) {
+  const int64_t runs = test::from_environment("ELINVAR_CHAOS", every_fault() ? 60 : 2),
+                first = test::from_environment("ELINVAR_CHAOS_SEED", 0);
+  for (int64_t seed = first; seed < first + runs; ++seed) {
+    const Division division{.dp = 1 + static_cast<int>(seed / 2 % 2),
+                            .tp = 2 + static_cast<int>((seed + 1) % 2),
+                            .zero = static_cast<int>(seed % 3),
+                            .copies = 1 + static_cast<int>(seed / 3 % 2)};
+    std::string chaos = fmt::format("random:seed={},rate={}", seed, seed % 3 == 0 ? 0.06 : 0.02);
+    if (seed % 4 == 1) chaos += fmt::format(";kill:coordinator,step={}", 1 + seed * 37 % 150);
+    if (seed % 5 == 2) chaos += fmt::format(";kill:all,step={}", 1 + seed * 53 % 150);
+    if (seed % 6 == 3) chaos += fmt::format(";drop:worker=0,step={}", 1 + seed * 71 % 150);
+    if (seed % 7 == 4) chaos += fmt::format(";kill:worker=0,step={},at=within", 1 + seed * 91 % 150);
+    const std::string name = fmt::format("seed{}", seed);
+    Words more;
+    if (seed % 4 >= 2) more = {"--set", "run.audit_every=2"};
+    if (seed % 3 == 1) more.insert(more.end(), {"--set", "run.eval_every=7"});
+    std::string wrong = run_through(name, options(division, chaos, more));
+    if (wrong.empty() && !events(name, "verdict").empty()) wrong = "an audit has found something";
+    if (!wrong.empty()) {
+      ADD_FAILURE() << wrong << "\nseed " << seed << ", " << division.name() << ", " << chaos;
+      return;
+    }
+    fs::remove_all(folder_ / name);
+  }
+}
+
+// Every update is audited.
+class DivisionAudits : public DivisionFaults {
+ protected:
+  // Returns the first update from `from` on whose audited rank gradient is that of `vrank` and has samples.
+  static int64_t update_with(int vrank, int64_t from) {
+    while (audited_vrank(kAudits, from - 1, 3) != vrank || from % 8 == 0) ++from;
+    return from;
+  }
+  Ended audit(const std::string& name, const Division& division, const std::string& chaos) const {
+    return wait(start(name, options(division, chaos, {"--set", "run.audit_every=1"})), name, std::chrono::seconds(60));
+  }
+  Words verdicts(const std::string& name) const {
+    Words all;
+    for (const Json& found : events(name, "verdict")) {
+      all.push_back(found.at("verdict"));
+      if (all.back() == "guilty") all.back() += found.at("workers").dump();
+    }
+    return all;
+  }
+  static constexpr AuditOptions kAudits{.every = 1, .seed = 5};  // the tiny job's seed
+};
+
+// The rank gradient is one of several workers together, and none of them is to blame: alone, all come to the same.
+// Bits of tensors that all have, and of which the first or the second worker contributes the gradient if each is in a
+// bucket of its own, and of one that is cut.
+TEST_F(DivisionAudits, AWrongGradientOfSeveralIsMadeAgainAndNobodyIsEvicted) {
+  int number = 0;
+  for (const Division& division : {Division{}, {.tp = 3}, {.tp = 2, .zero = 1, .copies = 1}, {.tp = 3, .zero = 2}})
+    for (const char* what : {"leaf", "input"})
+      for (const int bit : {27, 3461, 4500})
+        for (int worker = 1; worker <= division.tp; ++worker) {
+          if (!every_fault() && ++number % 20 != 0) continue;
+          const std::string name = fmt::format("{}-{}-{}-{}", division.name(), what, bit, worker);
+          SCOPED_TRACE(name);
+          const int64_t update = update_with(0, 30 + worker);
+          const std::string flip = fmt::format("flip:worker={},step={},bit={},what={}", worker, update, bit, what);
+          expect_undisturbed(name, audit(name, division, flip));
+          EXPECT_EQ(verdicts(name), (Words{"all compute it again", "agreed"}));
+          EXPECT_EQ(count(name, "flip"), 1u);
+          if (HasFailure()) return;
+        }
+}
+
+// In the trial all compute alone, and the majority is right.
+TEST_F(DivisionAudits, WhoIsWrongAloneIsFound) {
+  const int64_t update = update_with(0, 40);
+  std::string flips;
+  for (int i = 0; i < 150; ++i) flips += fmt::format("{}flip:worker=2,step={},bit=27", i > 0 ? ";" : "", update);
+  for (const int zero : {0, 1, 2}) {
+    const Division division{.tp = 3, .zero = zero};
+    expect_undisturbed(division.name(), audit(division.name(), division, flips));
+    EXPECT_EQ(verdicts(division.name()), (Words{"all compute it again", "guilty[2]"}));
+    if (!every_fault()) break;
+  }
+}
+
+// States differ and are compared first, although the damaged one is in what its worker computes with others. Two
+// workers have no majority: each replays alone, from a checkpoint that both have made.
+TEST_F(DivisionAudits, AWrongStateIsFoundAndItsWorkerEvicted) {
+  for (const auto& [tp, what] : {std::pair{2, "parameter"}, {3, "parameter"}, {2, "optimizer"}, {3, "optimizer"}})
+    for (int worker = 1; worker <= tp; ++worker) {
+      if (!every_fault() && worker != (std::string_view(what) == "parameter" ? 2 : tp - 2)) continue;
+      const std::string name = fmt::format("{}-{}-{}", tp, what, worker);
+      SCOPED_TRACE(name);
+      const std::string flip = fmt::format("flip:worker={},step=59,bit=20,what={}", worker, what);
+      expect_undisturbed(name, audit(name, {.tp = tp}, flip));
+      const std::string guilty = fmt::format("guilty[{}]", worker);
+      EXPECT_EQ(verdicts(name),
+                tp == 3 ? (Words{"all compute it again", guilty}) : (Words{"all compute it again", "replay", guilty}));
+      if (HasFailure()) return;
+    }
+}
+
+// Without ZeRO there are a bucket of what is not cut, one of each shard, and one of batch statistics, which the members
+// add up in turn.
+TEST_F(DivisionAudits, AWrongSumIsFoundAndItsWorkerEvicted) {
+  for (const int tp : {2, 3})
+    for (int worker = 1; worker <= tp; ++worker) {
+      if (!every_fault() && worker + 1 != tp) continue;
+      const std::string name = fmt::format("{}-{}", tp, worker);
+      SCOPED_TRACE(name);
+      int64_t update = 42;
+      while (audited_bucket(kAudits, update - 1, 5) != worker - 1) ++update;
+      std::string flips;  // in all sums that the worker makes
+      for (int i = 0; i < 3; ++i)
+        flips += fmt::format("{}flip:worker={},step={},bit=27,what=reduced", i > 0 ? ";" : "", worker, update);
+      expect_undisturbed(name, audit(name, {.tp = tp}, flips));
+      EXPECT_EQ(verdicts(name), (Words{"all compute it again", fmt::format("guilty[{}]", worker)}));
+      if (HasFailure()) return;
+    }
+}
+
+// One flip in any worker: what the audit compares is found, and only who has damaged something alone is evicted.
+TEST_F(DivisionAudits, RandomFlipsAreFoundWhereTheyAreAudited) {
+  const int64_t runs = test::from_environment("ELINVAR_AUDITS", every_fault() ? 60 : 4),
+                first = test::from_environment("ELINVAR_CHAOS_SEED", 0);
+  int64_t hits = 0;
+  for (int64_t seed = first; seed < first + runs; ++seed) {
+    const Division division{.dp = 1 + static_cast<int>(seed % 2),
+                            .tp = 2 + static_cast<int>(seed / 2 % 2),
+                            .zero = static_cast<int>(seed % 3),
+                            .copies = 1 + static_cast<int>(seed / 3 % 2)};
+    const int64_t bits = seed * 2654435761 >> 3 & 0xffffff;
+    const int worker = 1 + static_cast<int>(bits % division.workers());
+    const int64_t update = update_with(bits / 8 % 4 == 0 ? 2 : 0, 5 + bits / 32 % 120);
+    const char* const what = seed % 3 == 0 ? "input" : "leaf";
+    const std::string name = fmt::format("seed{}", seed);
+    const std::string flip = fmt::format("flip:worker={},step={},bit={},what={}", worker, update, bits, what);
+    SCOPED_TRACE(fmt::format("seed {}, {}, {}", seed, division.name(), flip));
+    const Ended ended = audit(name, division, flip);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    int64_t right = kSteps;
+    for (const Json& flipped : events(name, "bit")) {
+      const bool hit = flipped.at("vrank") == audited_vrank(kAudits, update - 1, 3);
+      EXPECT_EQ(verdicts(name), hit ? (Words{"all compute it again", "agreed"}) : Words{});
+      hits += hit;
+      if (!hit) right = update - 1;
+    }
+    const Words clean = test::lines_of(undisturbed()), mine = test::lines_of(ledger(name));
+    ASSERT_EQ(clean.size(), mine.size());
+    for (size_t line = 0; line <= static_cast<size_t>(right); ++line) EXPECT_EQ(clean[line], mine[line]);
+    if (HasFailure()) return;
+    fs::remove_all(folder_ / name);
+  }
+  EXPECT_GT(hits, runs / 5);
+}
+
+}  // namespace
+}  // namespace elinvar
