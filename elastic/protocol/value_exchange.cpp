@@ -103,9 +103,15 @@ void ValueExchange::fence(const std::string& endpoint) {
 void ValueExchange::ask(const std::string& endpoint) {
   if (!pending()) return;
   std::map<int, messages::WantValues> by_provider;
-  // Behind a fence any of the keepers may be gone.
-  const auto askees = [&](int bucket) {
-    return position_.fenced() ? shards_.keepers(bucket) : std::vector<int>{shards_.provider(bucket, values_.step + 1)};
+  const bool of_generation = values_.step >= position_.generation->first_step;
+  std::vector<int> others;
+  for (int m = 0; m < position_.members(); ++m)
+    if (m != position_.index) others.push_back(m);
+  // Behind a fence any of them may be gone. The keepers of a step before the generation were those of another one, but
+  // whoever has made the update has all values.
+  const auto askees = [&](int bucket) -> std::vector<int> {
+    if (!position_.fenced()) return {shards_.provider(bucket, values_.step + 1)};
+    return of_generation ? shards_.keepers(bucket) : others;
   };
   for (const int b : values_.missing)
     for (const int member : askees(b)) by_provider[member].buckets.push_back(b);

@@ -177,6 +177,20 @@ TEST(ValueExchange, InTheNextGenerationItsProvidersAreAsked) {
   EXPECT_EQ(complete.sent(), Sent{}) << "no update is under way";
 }
 
+// It lacks the result of the step before its generation when another member dies, and gets it then. It may be a keeper
+// now of what it was not to keep in that step.
+TEST(ValueExchange, BehindASecondFenceAllOthersAreAsked) {
+  Values at(0);
+  const std::vector<int> kept = at.shards.kept();
+  at.position.promised = 2;
+  at.enter(2, 3, 5, {.keepers = {.ids = {1, 2}, .copies = 2}, .holders = kDeal});
+  at.position.promised = 3;
+  at.values.begin(4, /*sends=*/false, kept);
+  at.values.ask("at 1");
+  EXPECT_EQ(at.sent(), (Sent{"want>2", "want>3"}));
+  EXPECT_EQ(at.last.as<messages::WantValues>()->buckets, without(kAll, kept));
+}
+
 TEST(ValueExchange, MalformedValuesAreReported) {
   Values at(0, true);
   const int b = at.lacks()[0];
