@@ -56,9 +56,9 @@ struct SumClaim {
 
 // All claims of one worker about a step, the oldest first.
 struct AuditClaims {
-  std::vector<Digest> states;  // the state before the step
-  std::vector<Digest> leaves;  // the gradient of the audited virtual rank
-  std::vector<SumClaim> sums;  // the sum of the audited bucket
+  std::vector<Digest> states = {};  // the state before the step
+  std::vector<Digest> leaves = {};  // the gradient of the audited virtual rank
+  std::vector<SumClaim> sums = {};  // the sum of the audited bucket
   // The same gradient as the worker has it from computing it together with others (tensor parallelism). It is compared
   // in an audit, but is no statement of one worker: it contradicts nobody, and does not count in a trial.
   std::optional<Digest> together = {};

@@ -194,6 +194,41 @@ TEST(Audit, ASumIsNotCheckedByItsOwner) {
   }
 }
 
+// With tensor parallelism one of the same replica would audit its own part of the rank gradient.
+TEST(Audit, TheAuditorIsOfAnotherModelReplicaIfThereIsOne) {
+  const AuditOptions options{.every = 1, .seed = 7};
+  for (const int replicas : {1, 2, 4}) {
+    Generation g = generation_of(4, 8);
+    g.shards = 4;
+    const int size = 4 / replicas;
+    for (int m = 0; m < 4; ++m) g.members[static_cast<size_t>(m)].place.replica = m / size;
+    for (int m = 0; m < 4; ++m)
+      g.members[static_cast<size_t>(m)].share = g.members[static_cast<size_t>(m / size * size)].share;
+    std::set<int> auditors;
+    for (int64_t step = 0; step < 100; ++step) {
+      const AuditRoles roles = audit_roles(options, g, step, 8, 0);
+      if (!contains(g.share(roles.owner, step), roles.vrank)) continue;
+      EXPECT_EQ(roles.owner % size, 0) << "the first of those that compute it";
+      EXPECT_NE(roles.auditor, roles.owner);
+      EXPECT_TRUE(replicas == 1 || roles.auditor / size != roles.owner / size);
+      auditors.insert(roles.auditor);
+    }
+    EXPECT_EQ(auditors.size(), replicas == 1 ? 3u : 4u) << "each has its turn";
+  }
+}
+
+// Each member that computed a rank gradient together with others has its own of what all of them have.
+TEST(Audit, ClaimsMadeTogetherCountInTheAuditAlone) {
+  Evidence e;
+  e.witnesses = {{1, {.leaves = {d(1)}, .together = d(1)}}, {2, {.together = d(2)}}, {3, {.together = d(1)}}};
+  EXPECT_EQ(judge(e).what, Verdict::What::try_all);
+  e.stage = Evidence::Stage::trial;
+  for (Witness& witness : e.witnesses) witness.claims.leaves = {d(1)};
+  EXPECT_EQ(judge(e).what, Verdict::What::agreed);
+  e.witnesses[1].claims.leaves = {d(2)};
+  EXPECT_EQ(judge(e).workers, std::vector<int>{2});
+}
+
 TEST(Audit, ADigestCoversAllOfAGradientThatCounts) {
   RankGradient gradient{.gradients = {Tensor::from(std::vector<float>{1, 2}, {2})},
                         .batch_statistics = {Tensor::from(std::vector<float>{3}, {1})},
@@ -221,15 +256,15 @@ TEST(Audit, ADigestCoversAllOfAGradientThatCounts) {
 // had a flip.
 
 struct AuditsHappened {
-  int64_t flips = 0, caught = 0, replays = 0, undecided = 0, refused = 0;
+  int64_t flips = 0, caught = 0, tried = 0, replays = 0, undecided = 0, refused = 0, exchanged = 0;
 };
 
 // ELINVAR_SCHEDULES sets the number of schedules; ELINVAR_SCHEDULE selects a single one and prints its log.
-AuditsHappened expect_audits_hold(const Schedule& like) {
+AuditsHappened expect_audits_hold(const Schedule& like, int64_t schedules = 500) {
   CpuStream alone(1);
   const StreamScope scope(alone);
   const int64_t only = test::from_environment("ELINVAR_SCHEDULE", -1);
-  const int64_t count = only >= 0 ? only + 1 : test::from_environment("ELINVAR_SCHEDULES", 500);
+  const int64_t count = only >= 0 ? only + 1 : test::from_environment("ELINVAR_SCHEDULES", schedules);
   AuditsHappened happened;
   int failures = 0;
   for (int64_t seed = std::max<int64_t>(only, 0); seed < count && failures < 3; ++seed) {
@@ -240,10 +275,13 @@ AuditsHappened expect_audits_hold(const Schedule& like) {
     schedule.initial_workers = 2 + static_cast<int>(seed / 5 % 4);
     schedule.min_workers = 1 + static_cast<int>(seed / 7 % 2);
     schedule.audit_every = 1 + seed / 11 % 3;
+    schedule.shards = std::max(like.tp, 2 + static_cast<int>(seed % 3));
     if (like.faults > 0) schedule.faults = static_cast<int>(seed / 3 % 7);
     const SimulationResult result = simulate(schedule);
     happened.flips += result.flips;
     happened.caught += result.caught;
+    happened.tried += result.tried;
+    happened.exchanged += result.exchanged;
     happened.replays += result.replays;
     happened.undecided += result.undecided;
     happened.refused += result.refused;
@@ -293,6 +331,43 @@ TEST(ElasticAudit, EachFlipIsCaughtWithShardedState) {
 TEST(ElasticAudit, FlipsAreCaughtInRandomSchedulesWithShardedState) {
   const AuditsHappened happened = expect_audits_hold({.faults = 1, .flips = 3, .zero = 1});
   EXPECT_GT(happened.caught, 300);
+}
+
+// With tensor parallelism a wrong rank gradient accuses none of those that computed it together: any of them may have
+// sent wrong values, or got them. All compute it again alone, and then make the step anew.
+AuditsHappened expect_audits_of_replicas_hold(const Schedule& like) {
+  const AuditsHappened happened = expect_audits_hold(like, /*schedules=*/300);
+  EXPECT_GT(happened.exchanged, 10000);
+  EXPECT_GT(happened.tried, 100);
+  EXPECT_GT(happened.caught, 100) << "wrong sums have one author";
+  return happened;
+}
+
+TEST(ElasticAudit, FlipsAmongPairsAccuseNobodyElse) {
+  const AuditsHappened happened = expect_audits_of_replicas_hold({.faults = 0, .flips = 1, .tp = 2});
+  EXPECT_GT(happened.tried, happened.flips * 4 / 5) << "some flips change no gradient";
+  EXPECT_LT(happened.caught, happened.flips * 4 / 5);
+  EXPECT_EQ(happened.undecided, 0);
+}
+
+TEST(ElasticAudit, FlipsAmongTriplesAccuseNobodyElseInRandomSchedules) {
+  expect_audits_of_replicas_hold({.faults = 1, .flips = 3, .tp = 3});
+}
+
+TEST(ElasticAudit, LastingFaultsAmongPairsAreFoundOrTheRunEnds) {
+  const AuditsHappened happened =
+      expect_audits_of_replicas_hold({.faults = 1, .flips = 3, .lasting_faults = true, .tp = 2});
+  EXPECT_GT(happened.replays, 30);
+}
+
+TEST(ElasticAudit, LastingFaultsAmongTriplesAreFoundOrTheRunEnds) {
+  const AuditsHappened happened =
+      expect_audits_of_replicas_hold({.faults = 1, .flips = 3, .lasting_faults = true, .tp = 3});
+  EXPECT_GT(happened.replays, 30);
+}
+
+TEST(ElasticAudit, FlipsAmongPairsWithoutWholeGradientsAccuseNobodyElse) {
+  expect_audits_of_replicas_hold({.faults = 1, .flips = 3, .zero = 2, .tp = 2});
 }
 
 }  // namespace

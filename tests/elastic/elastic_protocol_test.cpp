@@ -26,22 +26,33 @@ struct Happened {
   int64_t schedules = 0, batch_changes = 0, opened = 0, interrupted = 0, killed_beside = 0, lost_open = 0, stopped = 0;
   int64_t in_group = 0, new_groups = 0, shrunk_groups = 0, kept_groups = 0, not_formed = 0, aborted_groups = 0;
   int64_t moved = 0, asked = 0, state_lost = 0;
+  int64_t exchanged = 0, given_up = 0, stale = 0, stale_alone = 0, lost_within = 0;
 };
-Happened expect_random_schedules_hold(bool adaptive, bool gpus = false, int zero = 0, int copies = 2) {
+
+struct RandomJobs {
+  bool adaptive = false, gpus = false;
+  int zero = 0, copies = 2, tp = 1;
+  int64_t schedules = 2000;
+};
+
+Happened expect_random_schedules_hold(const RandomJobs& jobs) {
   CpuStream alone(1);
   const StreamScope scope(alone);
   const int64_t only = test::from_environment("ELINVAR_SCHEDULE", -1);
-  const int64_t count = only >= 0 ? only + 1 : test::from_environment("ELINVAR_SCHEDULES", 2000);
+  const int64_t count = only >= 0 ? only + 1 : test::from_environment("ELINVAR_SCHEDULES", jobs.schedules);
   int failures = 0;
   int64_t generations = 0;
   Happened happened;
   for (int64_t seed = std::max<int64_t>(only, 0); seed < count && failures < 3; ++seed) {
     Schedule schedule = schedule_of(static_cast<uint64_t>(seed));
-    schedule.adaptive = adaptive;
-    schedule.zero = zero;
-    schedule.copies = copies;
-    schedule.sums = zero > 0 && seed % 2 == 0;
-    if (gpus) {
+    schedule.adaptive = jobs.adaptive;
+    schedule.zero = jobs.zero;
+    schedule.copies = jobs.copies;
+    schedule.tp = jobs.tp;
+    schedule.shards = std::max(jobs.tp, 2 + static_cast<int>(seed % 3));
+    if (jobs.tp > 1) schedule.initial_workers += static_cast<int>(seed % 4);
+    schedule.sums = jobs.zero > 0 && seed % 2 == 0;
+    if (jobs.gpus) {
       schedule.gpus = seed % 4 == 0 ? 85 : 100;
       schedule.audit_every = seed % 3 == 0 ? 4 : 0;
       schedule.steps += 8;
@@ -65,6 +76,11 @@ Happened expect_random_schedules_hold(bool adaptive, bool gpus = false, int zero
     happened.moved += result.moved;
     happened.asked += result.asked;
     happened.state_lost += result.state_lost;
+    happened.exchanged += result.exchanged;
+    happened.given_up += result.given_up;
+    happened.stale += result.stale;
+    happened.stale_alone += result.stale_alone;
+    happened.lost_within += result.lost_within;
     if (result.violation.empty() && only < 0) continue;
     failures += !result.violation.empty();
     std::string log;
@@ -78,7 +94,7 @@ Happened expect_random_schedules_hold(bool adaptive, bool gpus = false, int zero
 // Open rank gradients are common, but a fence during one is rare, so some schedules cause it: a member dies while
 // another one's open rank gradient takes long. Whether a coordinator is there to fence in time is left to chance.
 TEST(ElasticProtocol, RandomSchedulesEndAsTheUndisturbedRun) {
-  const Happened happened = expect_random_schedules_hold(/*adaptive=*/false);
+  const Happened happened = expect_random_schedules_hold({});
   if (happened.schedules < 100) return;
   EXPECT_GT(happened.opened, happened.schedules / 2);
   EXPECT_GT(happened.killed_beside, happened.schedules / 20);
@@ -89,14 +105,14 @@ TEST(ElasticProtocol, RandomSchedulesEndAsTheUndisturbedRun) {
 
 // The undisturbed reference run changes its batch at the same steps.
 TEST(ElasticProtocol, RandomSchedulesWithAdaptiveScalingAgreeOnEveryBatch) {
-  const Happened happened = expect_random_schedules_hold(/*adaptive=*/true);
+  const Happened happened = expect_random_schedules_hold({.adaptive = true});
   EXPECT_GE(happened.batch_changes, happened.schedules / 20);
 }
 
 // The schedules have groups that form late or not at all, that fail in the middle of a step, or that are made from the
 // previous one.
 TEST(ElasticProtocol, RandomSchedulesOfGpusGoThroughGroups) {
-  const Happened happened = expect_random_schedules_hold(/*adaptive=*/false, /*gpus=*/true);
+  const Happened happened = expect_random_schedules_hold({.gpus = true});
   if (happened.schedules < 100) return;
   EXPECT_GT(happened.in_group, happened.schedules);
   EXPECT_GT(happened.new_groups, happened.schedules / 4);
@@ -108,7 +124,7 @@ TEST(ElasticProtocol, RandomSchedulesOfGpusGoThroughGroups) {
 
 // With ZeRO each worker keeps a part of the optimizer's state, which it may lose.
 Happened expect_sharded_schedules_hold(int copies, bool adaptive = false, int zero = 1) {
-  return expect_random_schedules_hold(adaptive, /*gpus=*/false, zero, copies);
+  return expect_random_schedules_hold({.adaptive = adaptive, .zero = zero, .copies = copies});
 }
 
 TEST(ElasticProtocol, RandomSchedulesWithShardedStateEndAsTheUndisturbedRun) {
@@ -157,6 +173,82 @@ TEST(ElasticProtocol, RandomSchedulesWithoutWholeGradientsAndWithOneCopyEndAsThe
 TEST(ElasticProtocol, RandomSchedulesWithoutWholeGradientsAndWithAdaptiveScalingAgreeOnEveryBatch) {
   const Happened happened = expect_sharded_schedules_hold(/*copies=*/2, /*adaptive=*/true, /*zero=*/2);
   EXPECT_GE(happened.batch_changes, happened.schedules / 20);
+}
+
+// With tensor parallelism two or three members compute each rank gradient together. They exchange values within it, and
+// if one of them is gone the others give it up. One that computes alone while its generation ends may be no longer
+// alone in the next.
+Happened expect_schedules_of_replicas_hold(const RandomJobs& jobs) {
+  const Happened happened = expect_random_schedules_hold(jobs);
+  if (happened.schedules < 100) return happened;
+  EXPECT_GT(happened.exchanged, 100 * happened.schedules);
+  EXPECT_GT(happened.given_up, happened.schedules / 2);
+  EXPECT_GT(happened.stale, 0);
+  EXPECT_GT(happened.lost_within, happened.schedules / 100);
+  EXPECT_GT(happened.opened, 5 * happened.schedules);
+  EXPECT_GT(happened.killed_beside, happened.schedules / 20);
+  EXPECT_GT(happened.interrupted, happened.killed_beside / 2);
+  return happened;
+}
+
+TEST(ElasticProtocol, RandomSchedulesOfPairsEndAsTheUndisturbedRun) {
+  const Happened happened = expect_schedules_of_replicas_hold({.tp = 2, .schedules = 1000});
+  if (happened.schedules < 1000) return;
+  EXPECT_GT(happened.stale_alone, 0);
+}
+
+TEST(ElasticProtocol, RandomSchedulesOfTriplesEndAsTheUndisturbedRun) {
+  expect_schedules_of_replicas_hold({.tp = 3, .schedules = 600});
+}
+
+TEST(ElasticProtocol, RandomSchedulesOfPairsWithAdaptiveScalingAgreeOnEveryBatch) {
+  const Happened happened = expect_schedules_of_replicas_hold({.adaptive = true, .tp = 2, .schedules = 500});
+  EXPECT_GE(happened.batch_changes, happened.schedules / 20);
+}
+
+TEST(ElasticProtocol, RandomSchedulesOfPairsWithShardedStateEndAsTheUndisturbedRun) {
+  const Happened happened = expect_schedules_of_replicas_hold({.zero = 1, .tp = 2, .schedules = 500});
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.moved, happened.schedules);
+}
+
+TEST(ElasticProtocol, RandomSchedulesOfTriplesWithOneCopyOfTheStateEndAsTheUndisturbedRun) {
+  const Happened happened = expect_schedules_of_replicas_hold({.zero = 1, .copies = 1, .tp = 3, .schedules = 500});
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.state_lost, happened.schedules / 20);
+}
+
+TEST(ElasticProtocol, RandomSchedulesOfPairsWithoutWholeGradientsEndAsTheUndisturbedRun) {
+  const Happened happened = expect_schedules_of_replicas_hold({.zero = 2, .tp = 2, .schedules = 500});
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.opened, 20 * happened.schedules) << "each rank gradient is put tensor by tensor";
+}
+
+TEST(ElasticProtocol, RandomSchedulesOfTriplesWithoutWholeGradientsAndWithAdaptiveScalingAgreeOnEveryBatch) {
+  const Happened happened = expect_schedules_of_replicas_hold({.adaptive = true, .zero = 2, .tp = 3, .schedules = 500});
+  EXPECT_GE(happened.batch_changes, happened.schedules / 20);
+}
+
+// A member computes a rank gradient alone while another dies, and belongs to a replica before it has finished. If it
+// kept the gradient, the others of the replica would wait for its values until the patience with a lost message ends.
+TEST(ElasticProtocol, DeathsLeaveNoMemberOfAReplicaWaitingInVain) {
+  CpuStream alone(1);
+  const StreamScope scope(alone);
+  int stale = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    Schedule schedule = schedule_of(seed);
+    schedule.tp = 2;
+    schedule.initial_workers = 3;
+    schedule.faults = 4;
+    for (bool* const fault : {&schedule.stalls, &schedule.cuts, &schedule.hangs, &schedule.coordinator_dies,
+                              &schedule.stops, &schedule.drops})
+      *fault = false;
+    const SimulationResult result = simulate(schedule);
+    EXPECT_EQ(result.violation, "") << seed;
+    EXPECT_EQ(result.stuck, 0) << seed;
+    stale += result.stale_alone;
+  }
+  EXPECT_GT(stale, 5);
 }
 
 // No worker is a member then, and one takes over all the same.

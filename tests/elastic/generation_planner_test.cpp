@@ -180,6 +180,44 @@ TEST(GenerationPlanner, ARecoveryKeepsWhatIsComputedAndAssignsOrphans) {
   EXPECT_EQ(sent[0].as<messages::Start>()->completed, (std::map<PeerId, int64_t>{{1, 6}})) << "who has the last result";
 }
 
+// With tensor parallelism no member keeps rank gradients: replicas are formed anew.
+TEST(GenerationPlanner, ARecoveryOfModelReplicasDealsEverythingAnew) {
+  Planner p({.steps = 100, .plan = {.vranks = 8, .virtual_shards = 4, .replica_size = 2}});
+  p.job.run({1, 2, 3});
+  for (auto& [peer, w] : p.job.state.workers) w.fenced = messages::Fenced{.loaded = true};
+  p.job.state.workers.erase(1);
+  Recovery recovery{.step = 6, .members = {2, 3}, .completed = {{2, 6}, {3, 6}}};
+  recovery.kept[3] = {{5, 8}};
+  EXPECT_FALSE(p.planner.recover(recovery, {}, "lost worker 1", 1));
+  EXPECT_EQ(p.newest().shards, 4);
+  const std::vector<Interval> all = {{0, 8}};
+  for (const GenerationMember& m : p.newest().members) {
+    EXPECT_EQ(m.place.replica, 0);
+    EXPECT_EQ(m.first_share, all) << "both compute all of them together";
+    EXPECT_EQ(m.share, all);
+  }
+  EXPECT_EQ(p.newest().members[1].place.shards, (Interval{2, 4}));
+}
+
+TEST(GenerationPlanner, ANewcomerMakesOthersReplicasSmaller) {
+  Planner p({.steps = 100, .plan = {.vranks = 8, .virtual_shards = 4, .replica_size = 3}});
+  p.job.run({1, 2, 3});
+  p.job.add(7, State::ready).id = 0;
+  EXPECT_FALSE(p.planner.propose(1));
+  std::vector<ReplicaPlace> places;
+  for (const GenerationMember& m : p.newest().members) places.push_back(m.place);
+  EXPECT_EQ(places, (std::vector<ReplicaPlace>{{0, {0, 2}}, {0, {2, 4}}, {1, {0, 2}}, {1, {2, 4}}}));
+  EXPECT_EQ(total(p.newest().members[2].share), 4);
+  EXPECT_EQ(p.newest().members[2].share, p.newest().members[3].share);
+  EXPECT_LT(total(p.newest().members[2].first_share), 4) << "the newcomer, and the one that waits for it, begin late";
+  EXPECT_EQ(p.newest().members[2].first_share, p.newest().members[3].first_share);
+  Planner without;
+  without.job.run({1, 2});
+  without.job.add(7, State::ready).id = 0;
+  EXPECT_FALSE(without.planner.propose(1));
+  EXPECT_EQ(without.newest().shards, 0);
+}
+
 // A state in doubt is not saved as the one from which the run continues.
 TEST(GenerationPlanner, AStopWaitsForATrial) {
   for (const bool doubted : {true, false}) {

@@ -22,5 +22,54 @@ TEST(GradientLayout, IsLearnedFromTheFirstRankGradientWithSamples) {
   EXPECT_EQ(layout.whole_buckets().count(), 2);
 }
 
+// Returns the tensors of each bucket.
+std::vector<std::vector<int>> tensors_in(const Buckets& buckets) {
+  std::vector<std::vector<int>> tensors;
+  for (int b = 0; b < buckets.count(); ++b) {
+    tensors.emplace_back();
+    for (const Slice& slice : buckets.slices(b)) tensors.back().push_back(slice.tensor);
+  }
+  return tensors;
+}
+
+// Gradients of two virtual shards, of what is not cut, and batch statistics.
+RankGradient gradient_of_shards() {
+  RankGradient gradient{.batch_statistics = {Tensor::zeros({1})}};
+  for (const int64_t elements : {2, 1, 1, 1, 2}) gradient.gradients.push_back(Tensor::zeros({elements}));
+  return gradient;
+}
+const std::vector<int> kShardsOfGradients = {1, -1, 0, -1, 0};
+
+TEST(GradientLayout, WithTensorParallelismABucketIsOfOneShard) {
+  GradientLayout layout(/*bucket_elements=*/3, {}, kShardsOfGradients);
+  EXPECT_TRUE(layout.divided());
+  EXPECT_TRUE(layout.learn(gradient_of_shards()));
+  EXPECT_EQ(tensors_in(*layout.buckets()), (std::vector<std::vector<int>>{{1, 3}, {2, 4}, {0}, {5}}));
+  for (const int t : {0, 1, 2, 3, 4}) EXPECT_EQ(layout.virtual_shard(t), kShardsOfGradients[static_cast<size_t>(t)]);
+  EXPECT_EQ(layout.virtual_shard(5), -1) << "all have the batch statistics";
+  GradientLayout whole(3);
+  EXPECT_FALSE(whole.divided());
+  EXPECT_EQ(whole.virtual_shard(0), -1);
+}
+
+TEST(GradientLayout, WithZeroAndTensorParallelismBatchStatisticsComeLast) {
+  const std::vector<Shape> parameters = {{2}, {1}, {1}, {1}, {2}};
+  GradientLayout layout(3, ShardOptions{.parameters = parameters}, kShardsOfGradients);
+  EXPECT_EQ(layout.shards(), 7) << "buckets of one element";
+  EXPECT_EQ(tensors_in(layout.shard_buckets()), (std::vector<std::vector<int>>{{1}, {3}, {2}, {4}, {4}, {0}, {0}}));
+  EXPECT_TRUE(layout.learn(gradient_of_shards()));
+  EXPECT_EQ(layout.bucket_count(), 8);
+  EXPECT_EQ(layout.buckets()->slices(7)[0].tensor, 5);
+}
+
+// Its other members' tensors are missing: the layout is learned from a whole one.
+TEST(GradientLayout, IsNotLearnedFromAPartOfARankGradient) {
+  GradientLayout layout(3, {}, kShardsOfGradients);
+  RankGradient part = gradient_of_shards();
+  part.gradients[0] = Tensor();
+  EXPECT_FALSE(layout.learn(part));
+  EXPECT_FALSE(layout.known());
+}
+
 }  // namespace
 }  // namespace elinvar

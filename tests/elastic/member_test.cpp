@@ -360,6 +360,34 @@ TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
   EXPECT_EQ(reduced.batch_statistics[0].item(), 4 * 0.125 + 6);
 }
 
+// With tensor parallelism it says so, and the coordinator deals all of the step's virtual ranks anew.
+TEST(Member, AMemberOfAReplicaKeepsNoShareAtAFence) {
+  for (const bool divided : {false, true}) {
+    Member member(MemberOptions{
+        .self = 4, .vranks = 4, .steps = 10, .virtual_shards = divided ? std::vector<int>{0, 1} : std::vector<int>()});
+    member.introduce(2, {});
+    member.receive({.sender = 2, .payload = messages::Welcome{.restore = 0}});
+    member.loaded(member.catching_up().load());
+    Generation first{.number = 1, .first_step = 0, .members = {}, .next_id = 2, .reason = ""};
+    first.members = {{.id = 1, .peer = 4, .endpoint = "e", .share = {{0, 4}}, .first_share = {{0, 4}}}};
+    first.shards = divided ? 2 : 0;
+    first.members[0].place = {0, {0, divided ? 2 : 1}};
+    member.receive({.sender = 2, .generation = 1, .payload = messages::Start{.record = first}});
+    const RankGradient leaf{.gradients = {Tensor::full({3}, 1), Tensor::full({2}, 1)},
+                            .facts = {.count = 1, .samples = 1}};
+    member.gradients().add(0, 0, leaf, 1);
+    EXPECT_EQ(member.gradients().todo(), (std::vector<int>{1, 2, 3}));
+    member.receive({.sender = 2, .generation = 2, .payload = messages::Fence{}});
+    const std::vector<Action> actions = member.outbox().take();
+    const auto* answer = actions.back().message.as<messages::Fenced>();
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->share, divided ? std::vector<Interval>() : (std::vector<Interval>{{0, 4}}));
+    first.number = 2;
+    member.receive({.sender = 2, .generation = 2, .payload = messages::Start{.record = first}});
+    EXPECT_EQ(member.gradients().todo(), divided ? (std::vector<int>{0, 1, 2, 3}) : (std::vector<int>{1, 2, 3}));
+  }
+}
+
 // The rank gradient is completed and reduced, and all of it is sent again in the next generation.
 TEST(Member, AFenceLeavesAnOpenLeafWhole) {
   HostMembers pair;

@@ -90,5 +90,50 @@ TEST(Plan, ANewcomerTakesOverFromAllThatLeave) {
             "a worker joins, worker 1 hands over the state that it keeps, worker 2 hands over the state that it keeps");
 }
 
+// Members 1 to 4, of which 1 and 2 form a model replica, and 3 and 4.
+struct PlannedPairs : PlannedJob {
+  PlannedPairs() : PlannedJob(4) {
+    current.sharding.reset();
+    deal({1, 1, 1, 1});
+  }
+  // Deals shards and virtual ranks as for these speeds.
+  void deal(const std::vector<double>& speeds) {
+    const std::vector<ReplicaPlace> places = places_of(limits, speeds);
+    const auto shares =
+        shares_of_members(places, assign(limits.vranks, replica_speeds(limits.virtual_shards, places, speeds)));
+    for (size_t m = 0; m < 4; ++m) {
+      current.members[m].place = places[m];
+      current.members[m].share = shares[m];
+    }
+    current.shards = limits.virtual_shards;
+  }
+  void measure(const std::vector<double>& speeds) {
+    for (size_t m = 0; m < 4; ++m) roster.at(current.members[m].peer).speed = speeds[m];
+  }
+  std::string reason() const {
+    const std::optional<Plan> plan = elinvar::plan(current, roster, {}, limits, /*may_reassign=*/true);
+    return plan ? plan->reason : "";
+  }
+  const PlanLimits limits{.vranks = 8, .virtual_shards = 4, .replica_size = 2};
+};
+
+// The shards of a replica are dealt by its members' speeds, and virtual ranks by those of the replicas.
+TEST(Plan, OtherSharesMakeModelReplicasFaster) {
+  PlannedPairs job;
+  EXPECT_EQ(job.reason(), "") << "nothing is measured";
+  job.measure({1, 1, 1, 1});
+  EXPECT_EQ(job.reason(), "");
+  // The first pair becomes twice as fast: it takes 5 virtual ranks of 1/4, and the other 3 of 1/2.
+  job.measure({3, 1, 1, 1});
+  EXPECT_EQ(job.reason(), "other shares: a step takes 75 % of the time");
+  job.deal({3, 1, 1, 1});
+  EXPECT_EQ(job.reason(), "");
+  job.measure({1, 1, 1, 1});
+  EXPECT_NE(job.reason(), "") << "and back";
+  job.deal({1, 1, 1, 1});
+  job.measure({1.05, 1, 1, 1});
+  EXPECT_EQ(job.reason(), "") << "too little to be worth it";
+}
+
 }  // namespace
 }  // namespace elinvar

@@ -68,6 +68,49 @@ TEST(StepAudit, NothingIsAuditedBeforeTheGenerationBeginsNorAfterTheLastUpdate) 
   EXPECT_EQ(at.audit.claims(), std::nullopt);
 }
 
+// Any of those that computed it may be at fault (tensor parallelism).
+TEST(StepAudit, AClaimAboutWhatSeveralComputedIsOneOfItsOwn) {
+  Audited at;
+  const auto claims = [&] { return *at.audit.claims(); };
+  at.audit.say_gradient(at.vrank, gradient(1), /*together=*/true);
+  EXPECT_EQ(claims().together, digest_of(gradient(1)));
+  EXPECT_TRUE(claims().leaves.empty()) << "so it contradicts nothing";
+  at.audit.say_gradient(at.vrank, gradient(3));
+  EXPECT_EQ(claims().leaves, std::vector<Digest>{digest_of(gradient(3))}) << "it has made this one alone";
+  EXPECT_EQ(claims().together, digest_of(gradient(1)));
+  at.audit.fence();
+  EXPECT_EQ(claims().together, std::nullopt) << "others may compute it now";
+  EXPECT_EQ(claims().leaves.size(), 1u);
+  at.audit.say_gradient(at.vrank, gradient(5), /*together=*/true);
+  EXPECT_EQ(claims().together, digest_of(gradient(5)));
+  at.audit.next_step();
+  EXPECT_EQ(claims().together, std::nullopt);
+  at.audit.say_gradient((at.vrank + 1) % kAuditedVranks, gradient(1), /*together=*/true);
+  EXPECT_EQ(claims().together, std::nullopt) << "another virtual rank";
+}
+
+TEST(StepAudit, AnAuditorThatTookPartComputesItAloneToo) {
+  const AuditRoles roles = audit_roles(kEachStep, MemberParts::generation(1, 2, 1), 1, kAuditedVranks, 0);
+  Audited auditor(2, roles.auditor), owner(2, roles.owner);
+  for (Audited* at : {&auditor, &owner}) at->audit.say_gradient(roles.vrank, gradient(1), /*together=*/true);
+  EXPECT_EQ(owner.audit.due_vrank(), std::nullopt);
+  EXPECT_EQ(auditor.audit.due_vrank(), roles.vrank);
+  auditor.audit.say_gradient(roles.vrank, gradient(2));
+  EXPECT_EQ(auditor.audit.due_vrank(), std::nullopt);
+  EXPECT_EQ(auditor.audit.claims()->leaves, std::vector<Digest>{digest_of(gradient(2))});
+}
+
+TEST(StepAudit, InATrialAMemberComputesItAlone) {
+  Audited at;
+  at.position.generation->number = at.position.promised = 2;
+  at.position.generation->trial = Trial{};
+  at.audit.say_gradient(at.vrank, gradient(2), /*together=*/true);
+  EXPECT_EQ(at.audit.due_vrank(), at.vrank);
+  at.audit.say_gradient(at.vrank, gradient(3));
+  EXPECT_EQ(at.audit.due_vrank(), std::nullopt);
+  EXPECT_EQ(at.audit.claims()->leaves, std::vector<Digest>{digest_of(gradient(3))});
+}
+
 // A member that is alone makes its claims twice; a second claim that differs is detected.
 struct Alone : Audited {
   Alone() : Audited(1, 0) { position.generation->members[0].share = {{0, kAuditedVranks}}; }

@@ -143,6 +143,48 @@ TEST(ReductionTree, AnOpenLeafGivesTheSameBits) {
       }
 }
 
+// With tensor parallelism a member has only some of the tensors, the same of every virtual rank.
+TEST(ReductionTree, ValuesThatAreInNoLeafStayUndefined) {
+  for (const bool opens : {false, true}) {
+    TreeReducer reducer(3);
+    for (int leaf = 0; leaf < 3; ++leaf) {
+      if (!opens || leaf == 1) {
+        reducer.add(leaf, {Tensor(), leaf_values(leaf), Tensor(), leaf_values(10 + leaf)});
+        continue;
+      }
+      reducer.open(leaf, 4, /*absent=*/2);
+      reducer.put(3, leaf_values(10 + leaf));
+      EXPECT_FALSE(reducer.complete());
+      EXPECT_THROW(reducer.add(leaf + 1, {}), UsageError) << "one more is to come";
+      reducer.put(1, leaf_values(leaf));
+      EXPECT_THROW(reducer.put(0, leaf_values(leaf)), UsageError);
+    }
+    reducer.move_to(Device{});
+    ASSERT_TRUE(reducer.complete());
+    const std::vector<Tensor> root = reducer.take_root();
+    ASSERT_EQ(root.size(), 4u);
+    EXPECT_FALSE(root[0].defined() || root[2].defined());
+    EXPECT_EQ(digest(root[1]), digest(tree_sum({leaf_values(0), leaf_values(1), leaf_values(2)})));
+    EXPECT_EQ(digest(root[3]), digest(tree_sum({leaf_values(10), leaf_values(11), leaf_values(12)})));
+  }
+  TreeReducer none(1);
+  none.open(0, 2, /*absent=*/2);
+  EXPECT_TRUE(none.complete()) << "nothing is to come";
+}
+
+TEST(ReductionTree, AValueIsInAllLeavesOrInNone) {
+  for (const bool first : {false, true}) {
+    TreeReducer reducer(2);
+    reducer.add(0, {leaf_values(0), first ? leaf_values(1) : Tensor()});
+    try {
+      reducer.add(1, {leaf_values(0), first ? Tensor() : leaf_values(1)});
+      FAIL();
+    } catch (const UsageError& error) {
+      EXPECT_STREQ(error.what(), "[reduction tree] tensor 1 is in some leaves alone");
+    }
+  }
+}
+
 TEST(ReductionTree, LeavesHandlesOfOthersAlone) {
   const Tensor a = leaf_values(0), copy = a.clone();
   TreeReducer reducer(2);

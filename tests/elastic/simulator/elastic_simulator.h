@@ -26,6 +26,9 @@ struct Schedule {
   // ZeRO's stage, and the number of workers that keep each bucket.
   int zero = 0, copies = 2;
   bool sums = false;  // an update needs sums over all parameters
+  // Tensor parallelism: the most members of a model replica, which compute rank gradients together if it is above 1,
+  // and the number of virtual shards, 2 to 4.
+  int tp = 1, shards = 4;
   // Percentage of workers that are GPUs able to be in a group; most of them have the same library.
   int gpus = 0;
   std::vector<double> gradient_seconds = {};  // times of the first workers; other workers' times are random
@@ -48,9 +51,11 @@ struct SimulationResult {
   int killed_beside = 0;           // members killed to cause such an interruption
   int lost_open = 0;               // messages lost while a rank gradient was open
   int flips = 0, caught = 0;       // bits that flipped, and workers evicted for them
+  int tried = 0;                   // trials because claims differed
   int replays = 0, undecided = 0;  // replays of a worker from a checkpoint, and runs that ended undecided
   int abandoned = 0;               // workers that left without a coordinator although they saw the run directory
   int stopped = 0;                 // stops by a person
+  int stuck = 0;                   // fences because all members waited in vain
   int refused = 0;                 // parts not saved because members disagree on the state
   double hang_lasted = 0;          // seconds until the hanging worker was evicted
   int in_group = 0;                // reductions that a member made in its group of GPUs
@@ -59,6 +64,10 @@ struct SimulationResult {
   int moved = 0;                   // with ZeRO: buckets whose state went from a member to another
   int asked = 0;                   // .. requests for values after a fence
   int state_lost = 0;              // .. restarts from a checkpoint because no member had some bucket
+  int exchanged = 0;               // with tensor parallelism: times that a member got values of all others
+  int given_up = 0;                // .. rank gradients given up in the middle
+  int stale = 0, stale_alone = 0;  // .. those dropped at their end, computed together, and alone
+  int lost_within = 0;             // .. values that were lost
   int aborted_groups = 0;          // groups that a member dropped in the middle of a step
   std::vector<int> virtual_ranks;  // virtual ranks of each member of the last generation, in the order of their ids
   std::vector<std::string> log;    // events, for debugging

@@ -103,6 +103,22 @@ class Simulation {
     bool open = false;        // it is putting a rank gradient tensor by tensor
     bool loses = false;       // loses the next message to another worker
     bool loses_open = false;  // loses the next message of an open rank gradient
+    // With tensor parallelism: a rank gradient that it computes with others.
+    struct Together {
+      int64_t step;
+      int vrank;
+      StepGradients::Begun begun;
+      bool last;
+      ScalingState scaling_state;
+      Interval own;   // the virtual shards that it computes
+      int round = 0;  // exchanges of values so far
+      bool computed = false, opens = false, passes = false, digested = false;
+      bool misled = false;  // by the wrong values of a damaged worker
+      RankGradient gradient = {};
+      size_t left = 0;  // gradients that were not put yet
+    };
+    std::optional<Together> together = {};
+    bool loses_within = false;  // loses the next values to one of them
     Flip flip = Flip::none;
     bool damaged = false;  // a bit has flipped
     bool corrupt = false;  // its state has a flipped bit
@@ -207,9 +223,27 @@ class Simulation {
   void later(Process& p, double delay, std::function<void(Process&)> what);
   void advance(Process& p);
   void learn_layout(Process& p);
-  void put(Process& p, int64_t step, int vrank, const RankGradient& gradient, size_t left);
+  void put(Process& p, int64_t step, int vrank, StepGradients::Begun begun, const RankGradient& gradient, size_t left);
   void update(Process& p);
   void load(Process& p);
+
+  // Model replicas (simulation_replicas.cpp).
+  void cut_gradients();
+  RankGradient in_tensors(RankGradient gradient) const;
+  void keep_own(RankGradient& gradient, const Interval& own) const;
+  void begin_together(Process& p, int vrank);
+  void go_on(Process& p);
+  void put_next(Process& p);
+  void exchange(Process& p, const messages::ShardValues& values);
+  bool take_within(Process& p);
+  void give_up(Process& p);
+  void finish_together(Process& p);
+  messages::ShardValues values_of_shards(Process& p);
+  void check_values(Process& p, const std::map<int, messages::ShardValues>& others);
+  void mislead(Process& p);
+  messages::ShardValues own_gradients(const Process& p) const;
+  Digest digest_of_all(Process& p, const std::map<int, messages::ShardValues>& others);
+  void check_places(const Generation& g);
 
   // Sharded state of the optimizer (simulation_shards.cpp).
   std::optional<CoordinatorOptions::Zero> zero() const;
@@ -221,7 +255,7 @@ class Simulation {
   void give_wanted(Process& p);
   void move_shards(Process& p, const StatePart& part);
   void check_slots(const Process& p, const std::vector<int>& buckets, int64_t step);
-  const Buckets& buckets() const;
+  size_t element_of(const Slice& slice) const;
 
   // Groups of GPUs (simulation_groups.cpp).
   void equip(Process& p);
@@ -243,7 +277,9 @@ class Simulation {
   bool may_last(const Process& p) const;
   bool is_the_last_right(const Process& p) const;
   uint32_t next_damage() const;
-  RankGradient compute(Process& p, int64_t step, int vrank, const ScalingState& scaling_state);
+  bool computes_audited(const Process& p, int64_t step, int vrank) const;
+  bool audits_itself(const Process& p, int64_t step) const;
+  RankGradient compute(Process& p, int64_t step, int vrank, const ScalingState& scaling_state, bool together = false);
   void flip_state(Process& p, int64_t step);
   void spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>& sums);
   void end_what_lasts(Process& p);
@@ -275,6 +311,10 @@ class Simulation {
   AuditOptions audit_;
   std::vector<std::unique_ptr<Reference>> references_;  // the last one follows the ledger
   std::map<int64_t, size_t> histories_;                 // by the number in records
+  // The tensors of gradients, their buckets, and with tensor parallelism the virtual shard of each (GradientLayout).
+  std::vector<Shape> shapes_ = {{3}, {2}};
+  std::vector<int> virtual_shards_;
+  Buckets buckets_;
   SimulationResult result_;
   double now_ = 0;
   int64_t order_ = 0;

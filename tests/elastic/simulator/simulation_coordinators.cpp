@@ -10,6 +10,7 @@ void Simulation::Head::event(const std::string& name, const nlohmann::json& fiel
   sim.log(name + " " + fields.dump());
   if (name == "audit") sim.judged(fields);
   sim.result_.state_lost += name == "state_lost";
+  sim.result_.stuck += name == "stuck";
   if (name == "data_plane" && fields.contains("group")) sim.used_group(fields["group"]);
 }
 
@@ -32,22 +33,24 @@ void Simulation::start_coordinator() {
     records.newest = records_.rbegin()->second;
     if (records_.contains(records.newest->follows)) records.before = records_.at(records.newest->follows);
   }
-  h.coordinator = std::make_unique<Coordinator>(CoordinatorOptions{.term = h.term,
-                                                                   .endpoint = "sim",
-                                                                   .steps = s_.steps,
-                                                                   .initial_workers = s_.initial_workers,
-                                                                   .min_workers = s_.min_workers,
-                                                                   .zero = zero(),
-                                                                   .plan = {.vranks = s_.vranks},
-                                                                   .scaling = scaling_,
-                                                                   .heartbeat_timeout = 2,
-                                                                   .hang = {.floor = 1},
-                                                                   .stuck = 1.5,
-                                                                   .start_timeout = 3,
-                                                                   .gather_timeout = 2,
-                                                                   .reassign_every = 0.5,
-                                                                   .hold = 10},
-                                                h, saved_step_, records, now_);
+  h.coordinator = std::make_unique<Coordinator>(
+      CoordinatorOptions{
+          .term = h.term,
+          .endpoint = "sim",
+          .steps = s_.steps,
+          .initial_workers = s_.initial_workers,
+          .min_workers = s_.min_workers,
+          .zero = zero(),
+          .plan = {.vranks = s_.vranks, .virtual_shards = s_.tp > 1 ? s_.shards : 1, .replica_size = s_.tp},
+          .scaling = scaling_,
+          .heartbeat_timeout = 2,
+          .hang = {.floor = 1},
+          .stuck = 1.5,
+          .start_timeout = 3,
+          .gather_timeout = 2,
+          .reassign_every = 0.5,
+          .hold = 10},
+      h, saved_step_, records, now_);
   log(fmt::format("coordinator {} of term {} starts at {} records, members alive: {}", h.peer, h.term, records_.size(),
                   records.members_alive));
   heads_[h.term] = std::move(made);
@@ -113,9 +116,11 @@ bool Simulation::create(const Generation& g) {
   if (records_.contains(g.number)) return false;
   int covered = 0, first = 0;
   for (const GenerationMember& m : g.members) {
+    if (m.place.shards.begin > 0) continue;  // it has the virtual ranks of the member before it
     covered += total(m.share);
     first += total(m.first_share);
   }
+  if (s_.tp > 1) check_places(g);
   if (covered != s_.vranks || first != s_.vranks)
     violate("generation {} assigns {} and {} virtual ranks", g.number, covered, first);
   if (s_.adaptive && !g.scaling) violate("generation {} says nothing of its batch", g.number);
@@ -175,7 +180,7 @@ void Simulation::checkpoint_part(Head& h, const Message& m, const messages::Save
 std::optional<bool> Simulation::is_good(const Head& h, int64_t step, const Checkpoint& c) const {
   if (static_cast<int>(c.states.size()) < c.parts) return std::nullopt;
   const uint64_t first = c.states.begin()->second;
-  for (int b = 0; s_.zero > 0 && b < buckets().count(); ++b)
+  for (int b = 0; s_.zero > 0 && b < buckets_.count(); ++b)
     if (!c.buckets.contains(b) || c.buckets.at(b).size() != 1)
       throw std::runtime_error(fmt::format("bucket {} is in {} parts of the checkpoint of step {}", b,
                                            c.buckets.contains(b) ? c.buckets.at(b).size() : 0, step));

@@ -96,7 +96,17 @@ void Simulation::fault() {
       break;
     case 13:
       if (!s_.drops || !worker) break;
-      (pick(2) == 0 ? workers_.at(worker->peer)->loses : workers_.at(worker->peer)->loses_open) = true;
+      switch (Process& p = *workers_.at(worker->peer); pick(s_.tp > 1 ? 3 : 2)) {
+        case 0:
+          p.loses = true;
+          break;
+        case 1:
+          p.loses_open = true;
+          break;
+        case 2:
+          p.loses_within = true;
+          break;
+      }
       break;
     case 12:  // only one direction of a connection breaks
       if (s_.cuts && worker && coordinator) {

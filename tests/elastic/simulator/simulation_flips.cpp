@@ -13,10 +13,14 @@ namespace {
 
 // Every damage is different: two equal ones would not differ in an audit.
 void flip_bits(std::vector<Tensor>& tensors, uint32_t bits, uint64_t which) {
-  Tensor damaged = tensors[which % tensors.size()].clone();
+  std::vector<Tensor*> own;
+  for (Tensor& tensor : tensors)
+    if (tensor.defined()) own.push_back(&tensor);
+  Tensor& tensor = *own[which % own.size()];
+  Tensor damaged = tensor.clone();
   float& element = damaged.data<float>()[which / 8 % static_cast<uint64_t>(damaged.numel())];
   element = std::bit_cast<float>(std::bit_cast<uint32_t>(element) ^ bits);
-  tensors[which % tensors.size()] = damaged;
+  tensor = damaged;
 }
 
 }  // namespace
@@ -58,23 +62,37 @@ bool Simulation::is_the_last_right(const Process& p) const {
   return others;
 }
 
-RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const ScalingState& scaling_state) {
-  RankGradient gradient = make_gradient(p.state, step, vrank, s_.vranks, scaling_state);
-  const Member& m = *p.member;
-  const bool now = m.position().active() && m.position().step == step && m.position().completed == step;
-  if (!now || gradient.gradients.empty() || !audited(audit_, step) || vrank != audited_vrank(audit_, step, s_.vranks))
+bool Simulation::computes_audited(const Process& p, int64_t step, int vrank) const {
+  const MemberPosition& at = p.member->position();
+  const bool now = at.active() && at.step == step && at.completed == step;
+  return now && audited(audit_, step) && vrank == audited_vrank(audit_, step, s_.vranks) && !is_the_last_right(p);
+}
+
+// Whether a lasting fault in what this member computes with others, and then again for the audit, shows in no claim.
+bool Simulation::audits_itself(const Process& p, int64_t step) const {
+  const MemberPosition& at = p.member->position();
+  return audit_roles(audit_, *at.generation, step, s_.vranks, 0).auditor == at.index;
+}
+
+RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const ScalingState& scaling_state,
+                                 bool together) {
+  const auto right = [&] {
+    RankGradient gradient = in_tensors(make_gradient(p.state, step, vrank, s_.vranks, scaling_state));
+    if (together) keep_own(gradient, p.together->own);
     return gradient;
-  if (is_the_last_right(p)) return gradient;
+  };
+  RankGradient gradient = right();
+  if (gradient.gradients.empty() || !computes_audited(p, step, vrank)) return gradient;
   if (p.flip == Flip::state && may_last(p)) {
     do {
       p.state = mix(p.state ^ p.peer);
-      gradient = make_gradient(p.state, step, vrank, s_.vranks, scaling_state);
+      gradient = right();
     } while (gradient.gradients.empty());  // empty gradients would be equal
     p.corrupt = true;
     damaged(p, "the state", step);
     return gradient;
   }
-  const bool always = p.flip == Flip::always && may_last(p);
+  const bool always = p.flip == Flip::always && may_last(p) && !(together && audits_itself(p, step));
   if (p.flip == Flip::gradient || always) {
     if (always) flip_bits(gradient.gradients, 1u << 22 | static_cast<uint32_t>(p.peer), 0);
     else flip_bits(gradient.gradients, next_damage(), random_());
@@ -111,6 +129,7 @@ void Simulation::end_what_lasts(Process& p) {
 
 // Checks the coordinators' verdicts.
 void Simulation::judged(const Json& found) {
+  result_.tried += found.at("verdict") == name_of(Verdict::What::try_all);
   if (!found.contains("workers")) return;
   bool any = false;
   const bool guilty = found.at("verdict") == "guilty";

@@ -24,9 +24,11 @@ void Simulation::send(PeerId from, PeerId to, Message message) {
   if (worker != workers_.end() && workers_.contains(to)) {
     Process& p = *worker->second;
     const bool of_open = p.loses_open && p.open && message.as<messages::Contribution>();
-    if (p.loses || of_open) {
-      (of_open ? p.loses_open : p.loses) = false;
+    const bool within = p.loses_within && message.as<messages::ShardValues>();
+    if (p.loses || of_open || within) {
+      (within ? p.loses_within : of_open ? p.loses_open : p.loses) = false;
       result_.lost_open += of_open;
+      result_.lost_within += within;
       log(fmt::format("{} from {} to {} is lost", message.payload.kind().name, from, to));
       return;
     }

@@ -7,6 +7,7 @@ namespace elinvar {
 
 Simulation::Simulation(const Schedule& schedule) : s_(schedule), random_(schedule.seed) {
   audit_ = {.every = s_.audit_every, .seed = s_.seed};
+  cut_gradients();
   if (s_.adaptive) {
     const int64_t batch = s_.vranks + 1;
     scaling_ = {.batch = batch, .batch_max = 5 * batch, .ramp_steps = 3, .goal = s_.steps * batch};
@@ -67,8 +68,8 @@ void Simulation::agree(const Process& p, int64_t step, const ScalingState& scali
 }
 
 RankGradient Simulation::any_gradient(uint64_t state, int number) const {
-  if (!s_.adaptive) return make_gradient(state, 0, number);
-  return make_gradient(state, 0, number % s_.vranks, s_.vranks, {.batch = scaling_.batch});
+  if (!s_.adaptive) return in_tensors(make_gradient(state, 0, number));
+  return in_tensors(make_gradient(state, 0, number % s_.vranks, s_.vranks, {.batch = scaling_.batch}));
 }
 
 }  // namespace elinvar

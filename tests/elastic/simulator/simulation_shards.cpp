@@ -10,9 +10,6 @@ namespace elinvar {
 
 namespace {
 
-// The elements of all tensors are numbered in order.
-size_t element_of(const Slice& slice) { return static_cast<size_t>((slice.tensor == 0 ? 0 : 3) + slice.begin); }
-
 template <class T>
 Blob blob_of_number(T x) {
   return blob_of(std::string(reinterpret_cast<const char*>(&x), sizeof(x)));
@@ -28,9 +25,11 @@ T number_of(const Blob& blob) {
 
 }  // namespace
 
-const Buckets& Simulation::buckets() const {
-  static const Buckets buckets({{3}, {2}}, 1, BucketCuts{});
-  return buckets;
+// The elements of all tensors are numbered in order.
+size_t Simulation::element_of(const Slice& slice) const {
+  int64_t element = slice.begin;
+  for (int t = 0; t < slice.tensor; ++t) element += shapes_[static_cast<size_t>(t)].numel();
+  return static_cast<size_t>(element);
 }
 
 std::optional<CoordinatorOptions::Zero> Simulation::zero() const {
@@ -43,7 +42,7 @@ void Simulation::check_slots(const Process& p, const std::vector<int>& which, in
   const std::vector<TinyState>& states = reference(p).states;
   const TinyState& expected = states[std::min(static_cast<size_t>(step), states.size() - 1)];
   for (const int b : which) {
-    const size_t i = element_of(buckets().slices(b)[0]);
+    const size_t i = element_of(buckets_.slices(b)[0]);
     if (p.tiny.slots[i] != expected.slots[i])
       violate("worker {} is to have the optimizer's state of bucket {} after step {}", p.peer, b, step);
   }
@@ -54,7 +53,7 @@ void Simulation::move_shards(Process& p, const StatePart& part) {
   check_slots(p, part.buckets, part.step);
   for (const int b : part.buckets) {
     ++result_.moved;
-    const uint64_t slot = p.tiny.slots[element_of(buckets().slices(b)[0])];
+    const uint64_t slot = p.tiny.slots[element_of(buckets_.slices(b)[0])];
     deliver_part(p.peer, part.to, uniform(0.001, 0.1),
                  {.generation = part.generation,
                   .step = part.step,
@@ -68,7 +67,7 @@ void Simulation::change_shards(Process& p) {
   if (!change) return;
   std::array<uint64_t, TinyState::kElements> slots{};
   for (const int b : change->kept) {
-    const size_t i = element_of(buckets().slices(b)[0]);
+    const size_t i = element_of(buckets_.slices(b)[0]);
     const auto gained = change->gained.find(b);
     slots[i] = gained == change->gained.end() ? p.tiny.slots[i] : number_of<uint64_t>(gained->second.tensors.at(0));
   }
@@ -109,7 +108,7 @@ uint32_t Simulation::sum_of_gradients(const Process& p) const {
 }
 
 std::vector<Blob> Simulation::values_of(const Process& p, int bucket) const {
-  return {blob_of_number(p.tiny.parameters[element_of(buckets().slices(bucket)[0])])};
+  return {blob_of_number(p.tiny.parameters[element_of(buckets_.slices(bucket)[0])])};
 }
 
 // Takes the values that have come, and ends the update once it has all.
@@ -122,10 +121,10 @@ void Simulation::take_values(Process& p) {
   if (!p.updating->made) update_shards(p);
   if (!p.alive || !p.updating->made) return;
   for (const messages::BucketValues& arrived : values.take_arrived())
-    p.tiny.parameters[element_of(buckets().slices(arrived.bucket)[0])] = number_of<uint32_t>(arrived.slices.at(0));
+    p.tiny.parameters[element_of(buckets_.slices(arrived.bucket)[0])] = number_of<uint32_t>(arrived.slices.at(0));
   if (!values.complete()) return;
   StateTransfers& transfers = p.member->transfers();
-  for (int b = 0; transfers.wants_values() && b < buckets().count(); ++b) transfers.give_values(b, values_of(p, b));
+  for (int b = 0; transfers.wants_values() && b < buckets_.count(); ++b) transfers.give_values(b, values_of(p, b));
   p.state = p.tiny.digest();
   StepFacts facts = std::move(p.updating->facts);
   p.updating.reset();

@@ -19,9 +19,10 @@ void Simulation::add_worker() {
       .endpoint = "sim",
       .vranks = s_.vranks,
       .steps = s_.steps,
-      .bucket_elements = s_.zero > 0 ? 1 : kBucketElements,
-      .sharding = s_.zero > 0 ? std::optional(ShardOptions{.multiple = 1, .parameters = {{3}, {2}}, .sums = s_.sums})
+      .bucket_elements = s_.zero > 0 || (s_.tp > 1 && s_.seed % 2 == 0) ? 1 : kBucketElements,
+      .sharding = s_.zero > 0 ? std::optional(ShardOptions{.multiple = 1, .parameters = shapes_, .sums = s_.sums})
                               : std::nullopt,
+      .virtual_shards = virtual_shards_,
       .checkpoint_every = kCheckpointEvery,
       .state_digest_every = kDigestEvery,
       .scaling = scaling_,
@@ -188,6 +189,7 @@ void Simulation::advance(Process& p) {
   if (m.position().active() && !p.corrupt && p.state != state_after(p, m.position().step))
     violate("worker {} has another state after step {}", p.peer, m.position().step);
   if (p.updating) return take_values(p);
+  if (p.together && !take_within(p)) return;
   switch (m.reduce()) {
     case Member::Progress::complete:
       flush(p);
@@ -216,17 +218,23 @@ void Simulation::advance(Process& p) {
     const int64_t step = m.position().step;
     const bool last = m.position().last();
     const ScalingState scaling_state = m.scaling().current();
-    if (!last && s_.zero > 1) learn_layout(p);
+    if (s_.tp > 1 || (!last && s_.zero > 1)) learn_layout(p);
+    const StepGradients::Begun begun = m.gradients().begun(todo[0]);
+    if (begun.together) return begin_together(p, todo[0]);
     const bool opens = m.gradients().opens(todo[0]) && pick(4) > 0;
     return later(p, p.gradient_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
       const RankGradient gradient = last ? RankGradient{} : compute(q, step, v, scaling_state);
+      if (q.member->gradients().stale(v, begun)) {
+        ++result_.stale_alone;
+        return;
+      }
       if (!opens || gradient.gradients.empty()) return q.member->gradients().add(step, v, gradient, q.gradient_seconds);
       if (q.member->gradients().opens(v)) goes(q);
       q.member->gradients().open(step, v, gradient.facts.count, gradient.batch_statistics);
       q.open = true;
       ++result_.opened;
       if (kills_beside_open_) kill_beside(q);
-      put(q, step, v, gradient, gradient.gradients.size());
+      put(q, step, v, begun, gradient, gradient.gradients.size());
     });
   }
   learn_layout(p);
@@ -247,10 +255,14 @@ void Simulation::learn_layout(Process& p) {
 }
 
 // Puts the remaining `left` gradients one after another.
-void Simulation::put(Process& p, int64_t step, int vrank, const RankGradient& gradient, size_t left) {
+void Simulation::put(Process& p, int64_t step, int vrank, StepGradients::Begun begun, const RankGradient& gradient,
+                     size_t left) {
   if (p.member->position().fenced()) ++result_.interrupted;
+  const bool stale = p.member->gradients().stale(vrank, begun);
   if (left == 0) {
     p.open = false;
+    result_.stale_alone += stale;
+    if (stale) return;
     if (s_.zero > 1) {  // nothing is left of them
       const std::optional<Digest> digest = digest_of(gradient);
       return p.member->gradients().close(step, vrank, {.facts = gradient.facts, .digest = digest}, p.gradient_seconds);
@@ -258,11 +270,12 @@ void Simulation::put(Process& p, int64_t step, int vrank, const RankGradient& gr
     return p.member->gradients().add(step, vrank, gradient, p.gradient_seconds);
   }
   later(p, p.gradient_seconds * uniform(0.2, 0.4), [=, this](Process& q) {
-    q.member->gradients().put(static_cast<int>(left) - 1, gradient.gradients[left - 1]);
+    if (!q.member->gradients().stale(vrank, begun))
+      q.member->gradients().put(static_cast<int>(left) - 1, gradient.gradients[left - 1]);
     while (pick(2) > 0 && q.member->reduction().work()) {
     }
     flush(q);
-    put(q, step, vrank, gradient, left - 1);
+    put(q, step, vrank, begun, gradient, left - 1);
   });
 }
 

@@ -1,0 +1,138 @@
+// What each member of a model replica contributes.
+#include "elastic/protocol/model_replica.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/elastic/replica_parts.h"
+
+namespace elinvar {
+namespace {
+
+using test::form_replicas;
+using test::MemberParts;
+using test::ReplicaMember;
+
+// Returns the buckets, or tensors, below `count` for which this is so.
+template <class Is>
+std::vector<int> those(int count, Is is) {
+  std::vector<int> found;
+  for (int i = 0; i < count; ++i)
+    if (is(i)) found.push_back(i);
+  return found;
+}
+
+std::vector<int> buckets_of(const ModelReplica& replica, const GradientLayout& layout) {
+  return those(layout.bucket_count(), [&](int b) { return replica.contributes(b); });
+}
+
+std::vector<int> tensors_of(const ModelReplica& replica, const GradientLayout& layout) {
+  return those(static_cast<int>(layout.buckets()->shapes().size()), [&](int t) { return replica.contributes_to(t); });
+}
+
+// Buckets 0 and 1 have tensor 1, which is not cut, 2 has tensor 2 of shard 0, 3 has tensor 0 of shard 1, and 4 the
+// batch statistic.
+TEST(ModelReplica, AMemberContributesItsShardsAndAPartOfTheRest) {
+  const ReplicaMember first(3, 0), second(3, 1), alone(3, 2);
+  EXPECT_EQ(first.replica.members(), (std::vector<int>{0, 1}));
+  EXPECT_EQ(buckets_of(first.replica, first.layout), (std::vector<int>{0, 2, 4}));
+  EXPECT_EQ(buckets_of(second.replica, second.layout), (std::vector<int>{1, 3}));
+  EXPECT_EQ(tensors_of(first.replica, first.layout), (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(tensors_of(second.replica, second.layout), (std::vector<int>{0, 1}));
+  EXPECT_EQ(first.replica.absent_tensors(), 1u);
+  EXPECT_EQ(second.replica.absent_tensors(), 2u);
+  for (const ReplicaMember* member : {&first, &second}) {
+    EXPECT_TRUE(member->replica.divides() && member->replica.divided());
+    EXPECT_EQ(member->replica.absent_buckets(), 1) << "of the other's shard";
+  }
+  EXPECT_TRUE(first.replica.reports());
+  EXPECT_FALSE(second.replica.reports());
+  EXPECT_EQ(second.replica.shards(), (Interval{1, 2}));
+  EXPECT_EQ(second.replica.of_shards(), 2);
+  EXPECT_EQ(alone.replica.number(), 1);
+  EXPECT_TRUE(alone.replica.divides());
+  EXPECT_FALSE(alone.replica.divided());
+  EXPECT_TRUE(alone.replica.reports());
+  EXPECT_EQ(buckets_of(alone.replica, alone.layout), (std::vector<int>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(alone.replica.absent_tensors(), 0u);
+  EXPECT_EQ(alone.replica.absent_buckets(), 0);
+}
+
+TEST(ModelReplica, AnotherGenerationMayHaveOtherReplicas) {
+  ReplicaMember member(3, 1);
+  ASSERT_FALSE(member.replica.contributes(0));
+  Generation next = MemberParts::generation(2, 2, 0);
+  next.members[1].peer = 3;
+  next.members[0].peer = 2;
+  form_replicas(next, 2, 2, 4);
+  member.position.generation = next;
+  member.position.index = 0;
+  EXPECT_TRUE(member.replica.contributes(0));
+  EXPECT_FALSE(member.replica.contributes(3));
+  member.position.index = -1;
+  member.position.generation->number = 3;
+  EXPECT_TRUE(member.replica.members().empty()) << "it is no member any more";
+  EXPECT_FALSE(member.replica.divided());
+}
+
+TEST(ModelReplica, IsNoneWithoutTensorParallelism) {
+  const test::StepParts member(2, 1);
+  EXPECT_FALSE(member.replica.divides() || member.replica.divided());
+  EXPECT_TRUE(member.replica.reports() && member.replica.contributes(7) && member.replica.contributes_to(7));
+}
+
+TEST(ModelReplica, EachBucketIsContributedOnceByEveryReplica) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 300; ++i) {
+    const int shards = 1 + static_cast<int>(random() % 6), most = 1 + static_cast<int>(random() % 6) % shards;
+    const int members = 1 + static_cast<int>(random() % 8);
+    RankGradient gradient;
+    std::vector<int> of_tensors;
+    for (size_t t = 0; t < 1 + random() % 9; ++t) {
+      of_tensors.push_back(static_cast<int>(random() % static_cast<unsigned>(shards + 1)) - 1);
+      gradient.gradients.push_back(Tensor::zeros({1 + static_cast<int64_t>(random() % 7)}));
+    }
+    if (random() % 2 == 0) gradient.batch_statistics.push_back(Tensor::zeros({3}));
+    const std::optional<ShardOptions> sharding =
+        random() % 2 == 0 ? std::nullopt : std::optional(ShardOptions{.multiple = 2, .parameters = [&] {
+                                                                        std::vector<Shape> shapes;
+                                                                        for (const Tensor& tensor : gradient.gradients)
+                                                                          shapes.push_back(tensor.shape());
+                                                                        return shapes;
+                                                                      }()});
+    GradientLayout layout(3, sharding, of_tensors);
+    layout.learn(gradient);
+    std::map<std::pair<int, int>, int> contributions;  // by replica and bucket
+    for (int m = 0; m < members; ++m) {
+      MemberParts parts(members, m);
+      form_replicas(*parts.position.generation, shards, most, 4);
+      const ModelReplica replica(parts.position, layout);
+      const std::vector<int> buckets = buckets_of(replica, layout);
+      for (const int b : buckets) ++contributions[{replica.number(), b}];
+      size_t absent = 0;
+      int of_others = 0;
+      for (size_t t = 0; t < of_tensors.size() + gradient.batch_statistics.size(); ++t) {
+        const auto [first, last] = layout.buckets()->of(static_cast<int>(t));
+        const bool needed = std::ranges::any_of(buckets, [&](int b) { return first <= b && b < last; });
+        EXPECT_EQ(replica.contributes_to(static_cast<int>(t)), needed);
+        absent += !needed;
+      }
+      EXPECT_EQ(replica.absent_tensors(), absent);
+      for (int b = 0; b < layout.bucket_count(); ++b) {
+        const int shard = layout.virtual_shard(layout.buckets()->slices(b)[0].tensor);
+        const Interval own = replica.shards();
+        const bool of_own = contains({&own, 1}, shard);
+        EXPECT_TRUE(shard < 0 || replica.contributes(b) == of_own);
+        of_others += shard >= 0 && !of_own;
+      }
+      EXPECT_EQ(replica.absent_buckets(), of_others);
+    }
+    const int replicas = (members + most - 1) / most;
+    EXPECT_EQ(contributions.size(), static_cast<size_t>(replicas * layout.bucket_count()));
+    for (const auto& [place, times] : contributions) EXPECT_EQ(times, 1) << "bucket " << place.second;
+  }
+}
+
+}  // namespace
+}  // namespace elinvar
