@@ -72,6 +72,15 @@ TEST_F(ShardFaults, BeforeTheFirstCheckpointTheRunBeginsAgain) {
   EXPECT_EQ(lost[0].at("restored"), 0);
 }
 
+// Each loss brings other workers, as a start does.
+TEST_F(ShardFaults, ARunThatGetsFurtherMayLoseItsStateManyTimes) {
+  constexpr int kLosses = 12;
+  std::string chaos;
+  for (int i = 1; i <= kLosses; ++i) chaos += fmt::format("{}kill:worker=0,step={}", i > 1 ? ";" : "", 10 * i);
+  EXPECT_EQ(run_through("run", options(2, 1, chaos, {"--min-workers", "2"})), "");
+  EXPECT_EQ(count("run", "state_lost"), static_cast<size_t>(kLosses));
+}
+
 // The others have made parts of the first update when they return to the initial state.
 TEST_F(ShardFaults, AnInterruptedFirstUpdateIsUndone) {
   for (const int zero : {1, 2}) {

@@ -168,6 +168,7 @@ std::optional<int64_t> JobProcess::facts(const std::vector<StepFacts>& steps) {
   if (superseded()) return std::nullopt;
   const int64_t before = directory_->facts().recorded(), on_file = directory_->facts().record(steps);
   if (superseded()) return std::nullopt;
+  if (directory_->facts().recorded() > before) starts_ = std::min(starts_, 1);  // those workers did live long enough
   for (int64_t made = before + 1; made <= directory_->facts().recorded(); ++made) {
     note({Moment::What::step, made});
     if (due(made, config_.run.checkpoint_every)) note({Moment::What::checkpoint, made});
