@@ -91,8 +91,11 @@ TEST_F(ShardFaults, AnInterruptedFirstUpdateIsUndone) {
 }
 
 // Workers that leave in peace hand over what they alone keep.
+// The stall leaves the first drain the time to take place.
 TEST_F(ShardFaults, LeavingAndJoiningLosesNothing) {
-  EXPECT_EQ(run_through("run", options(3, 1, "drain:worker=2,step=15;join:step=30;drain:worker=1,step=60")), "");
+  const std::string chaos =
+      "drain:worker=2,step=15;join:step=30;stall:worker=0,step=45,seconds=0.3;drain:worker=1,step=60";
+  EXPECT_EQ(run_through("run", options(3, 1, chaos)), "");
   EXPECT_GE(count("run", "left"), 1u);  // the run may end before the second
   EXPECT_EQ(count("run", "state_lost"), 0u);
 }

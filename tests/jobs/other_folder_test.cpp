@@ -71,10 +71,10 @@ TEST_F(OtherFolder, ARunIsScoredOnTheDataOfTheFolderWhereItBegan) {
 }
 
 TEST_F(OtherFolder, AResumedRunKeepsItsData) {
-  ASSERT_EQ(begin("whole", {"--steps", "400"}).code, 0);
-  const Ended made = begin("x", {"--steps", "400", "--until", "3"});
+  ASSERT_EQ(begin("whole", {"--steps", "2000"}).code, 0);
+  const Ended made = begin("x", {"--steps", "2000", "--until", "3"});
   ASSERT_EQ(made.code, 0) << made.err;
-  ASSERT_LT(recorded("runs/x"), 400) << "nothing is left to do";
+  ASSERT_LT(recorded("runs/x"), 2000) << "nothing is left to do";
   const Ended resumed = in("there", {"resume", "../runs/x", "--threads", "1"});
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(ledger("runs/x"), ledger("runs/whole"));

@@ -61,10 +61,10 @@ std::string status_text(const Json& s) {
   text += fmt::format("generation {}, {} workers\n", s.at("generation").get<int64_t>(), s.at("workers").size());
   for (const Json& w : s.at("workers")) {
     const Json environment = w.at("about").value("environment", Json::object());
-    text += fmt::format("  worker {}: {}, {} virtual ranks, step {}, {} threads of {} on {}, pid {}{}\n",
+    text += fmt::format("  worker {}: {}, {} virtual ranks, step {}, {} threads of {} on {}{}, pid {}\n",
                         w.at("id").get<int>(), w.at("state").get<std::string>(), w.at("virtual_ranks").get<int>(),
                         w.at("step").get<int64_t>(), environment.value("threads", 0), environment.value("isa", "?"),
-                        environment.value("host", "?"), w.at("about").value("pid", 0), memory_of(w));
+                        environment.value("host", "?"), memory_of(w), w.at("about").value("pid", 0));
     if (w.contains("replica"))
       text += fmt::format("    computes virtual shards {} to {} in model replica {}\n",
                           w.at("virtual_shards").at(0).get<int>(), w.at("virtual_shards").at(1).get<int>() - 1,
