@@ -24,16 +24,22 @@ uint64_t draw(const AuditOptions& options, int64_t step, Draw what, int which = 
 
 int below(uint64_t drawn, int n) { return static_cast<int>(drawn % static_cast<uint64_t>(n)); }
 
-// Draws lots that belong to a worker and not to its index, so a death changes no other worker's lot. Never chooses
-// `other`. An auditor is preferably of another model replica (with tensor parallelism, one of the same has computed a
-// part of the rank gradient), and then idle.
+// Returns whether the member computes rank gradients together with others (tensor parallelism).
+bool has_fellows(const Generation& g, int member) {
+  return g.shards > 0 && g.members[static_cast<size_t>(member)].place.shards.size() < g.shards;
+}
+
+// Draws lots that belong to a worker and not to its index, so a death changes no other worker's lot. An auditor is
+// preferably of another model replica than `other`, the first of those that compute the rank gradient, and then idle.
+// If there is no other replica, all of its members are auditors in turn, so that none of them always checks itself.
+// Else never chooses `other`.
 int choose(const AuditOptions& options, const Generation& g, int64_t step, Draw what, int other) {
   const auto replica_of = [&](int m) { return g.members[static_cast<size_t>(m)].place.replica; };
   int chosen = -1;
   std::tuple<bool, bool, uint64_t> best{};
   for (int m = 0; m < static_cast<int>(g.members.size()); ++m) {
-    if (m == other) continue;
     const bool audits = what == Draw::auditor;
+    if (m == other && !(audits && has_fellows(g, other))) continue;
     const bool apart = audits && g.shards > 0 && replica_of(m) != replica_of(other);
     const bool idle = audits && g.share(m, step).empty();
     const std::tuple lot{apart, idle, draw(options, step, what, g.members[static_cast<size_t>(m)].id)};

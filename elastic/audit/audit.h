@@ -33,7 +33,8 @@ int audited_bucket(const AuditOptions& options, int64_t step, int buckets);
 struct AuditRoles {
   int vrank = 0;
   int owner = 0;  // computes the audited rank gradient; the first of those that do so together
-  // computes it too: preferably of another model replica, and without virtual ranks; the owner itself if it is alone
+  // computes it alone, too: preferably of another model replica, and without virtual ranks; the owner itself if it is
+  // alone, or in its turn in the only replica
   int auditor = 0;
   // The audited bucket; -1: no sum is audited, because there are no buckets or no member can check one.
   int bucket = -1;

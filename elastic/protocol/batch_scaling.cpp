@@ -1,5 +1,7 @@
 #include "elastic/protocol/batch_scaling.h"
 
+#include <algorithm>
+
 namespace elinvar {
 
 void BatchScaling::take_over(const CoordinatorRecords& records) {
@@ -27,22 +29,30 @@ void BatchScaling::measure(const StepFacts& facts) {
   if (!job_.adaptive() || update.batch_size == 0) return;
   batch_ = update.batch_size;
   if (update.samples != batch_ || update.seconds.size() != job_.current->members.size()) return;
-  MeasuredStep step{.batch = batch_,
-                    .vranks = job_.options.plan.vranks,
-                    .reduce_seconds = update.reduce_seconds,
-                    .rank_seconds = update.seconds};
+  MeasuredStep step{.batch = batch_, .vranks = job_.options.plan.vranks, .reduce_seconds = update.reduce_seconds};
   for (size_t i = 0; i < update.seconds.size(); ++i) {
+    const ReplicaPlace& place = job_.current->members[i].place;
+    const int shards = job_.current->shards;
+    // The time is that of this member alone; a replica is as slow as its slowest member.
+    const double seconds = shards > 0 ? update.seconds[i] * place.shards.size() / shards : update.seconds[i];
+    if (shards > 0 && place.shards.begin > 0) {
+      step.rank_seconds.back() = std::max(step.rank_seconds.back(), seconds);
+      continue;
+    }
     step.ranks.push_back(total(job_.current->share(static_cast<int>(i), facts.step)));
-    if (job_.current->shards > 0)  // the time is that of a whole rank gradient
-      step.rank_seconds[i] *= static_cast<double>(job_.current->members[i].place.shards.size()) / job_.current->shards;
+    step.rank_seconds.push_back(seconds);
   }
   profile_ = measured(profile_, step);
 }
 
+int BatchScaling::replicas(int workers) const { return (workers - 1) / job_.options.plan.replica_size + 1; }
+
 std::optional<Scaled> BatchScaling::other_batch(size_t workers, bool larger) const {
   if (!job_.adaptive() || job_.completed() < recorded_.steps) return std::nullopt;
+  const PlanLimits& plan = job_.options.plan;
   const Scaled scaled =
-      scale(job_.options.scaling, job_.options.plan.vranks, base_workers_, static_cast<int>(workers), profile_);
+      scale(job_.options.scaling, plan.vranks, replicas(base_workers_), replicas(static_cast<int>(workers)), profile_,
+            plan.replica_size > 1 ? "model replicas" : "workers");
   if (larger ? scaled.batch <= batch_ : scaled.batch == batch_) return std::nullopt;
   return scaled;
 }

@@ -34,6 +34,8 @@ class BatchScaling {
   const ScalingState& first_state() const { return recorded_.scaling_state; }
 
  private:
+  int replicas(int workers) const;  // those that workers form; each worker is one without tensor parallelism
+
   JobState& job_;
   int base_workers_ = 0;  // workers in the run's first generation; 0 before it
   int64_t history_ = 0;   // the generation in which the current history began

@@ -33,7 +33,7 @@ int GradientLayout::virtual_shard(int tensor) const {
 std::vector<int> GradientLayout::groups(size_t gradients, size_t statistics) const {
   std::vector<int> groups;
   for (size_t i = 0; i < gradients; ++i) groups.push_back(1 + virtual_shard(static_cast<int>(i)));
-  const int last = 1 + *std::max_element(groups.begin(), groups.end());
+  const int last = groups.empty() ? 0 : 1 + *std::max_element(groups.begin(), groups.end());
   groups.resize(gradients + statistics, last);
   return groups;
 }

@@ -169,6 +169,8 @@ struct ShardValue {
   ELINVAR_FIELDS(begin, end, shape, dtype)
 };
 
+inline constexpr size_t kShardValuePiece = size_t{64} << 20;  // bytes; the last piece of a value may be shorter
+
 struct ShardValues {
   static constexpr Kind kKind{
       "within", kToMember,
@@ -177,7 +179,7 @@ struct ShardValues {
   int vrank = 0;
   int64_t number = 0;
   std::vector<ShardValue> values = {};
-  std::vector<Blob> elements = {};  // of each value
+  std::vector<Blob> elements = {};  // of each value in order, in pieces of kShardValuePiece bytes
 
   ELINVAR_FIELDS(vrank, number, values, elements)
 };

@@ -7,23 +7,31 @@
 #include "tensor/base/check.h"
 
 namespace elinvar {
+
+using messages::ShardValue;
+using messages::ShardValues;
+
 namespace {
 
 // Returns why the message is invalid, or "".
-std::string fault_of(const messages::ShardValues& values) {
-  if (values.values.empty() || values.values.size() != values.elements.size()) return "values are missing";
-  for (size_t i = 0; i < values.values.size(); ++i) {
-    const messages::ShardValue& value = values.values[i];
-    if (values.elements[i].bytes != static_cast<size_t>(value.shape.numel() * size_of(value.dtype)))
-      return "a value has another size";
+std::string fault_of(const ShardValues& values) {
+  auto piece = values.elements.begin();
+  for (const ShardValue& value : values.values) {
+    auto left = static_cast<size_t>(value.shape.numel() * size_of(value.dtype));
+    do {
+      if (piece == values.elements.end()) return "values are missing";
+      const size_t bytes = std::min(left, messages::kShardValuePiece);
+      if (piece++->bytes != bytes) return "a value has another size";
+      left -= bytes;
+    } while (left > 0);
   }
-  return "";
+  return values.values.empty() || piece != values.elements.end() ? "values are missing" : "";
 }
 
 // Returns whether the values are those of exactly these virtual shards, in order.
-bool covers(const messages::ShardValues& values, const Interval& shards) {
+bool covers(const ShardValues& values, const Interval& shards) {
   int end = shards.begin;
-  for (const messages::ShardValue& value : values.values) {
+  for (const ShardValue& value : values.values) {
     if (value.begin != end || value.end <= value.begin) return false;
     end = value.end;
   }
@@ -42,15 +50,15 @@ bool ReplicaExchange::going() const {
          position_.completed == current_->step;
 }
 
-void ReplicaExchange::send(messages::ShardValues values) {
+void ReplicaExchange::send(ShardValues values) {
   values.vrank = current_->vrank;
   values.number = current_->number;
   send([&, payload = Payload(std::move(values))](int) { return payload; });
 }
 
-void ReplicaExchange::send(std::map<int, messages::ShardValues> values) {
+void ReplicaExchange::send(std::map<int, ShardValues> values) {
   send([&](int member) {
-    messages::ShardValues& own = values.at(member);
+    ShardValues& own = values.at(member);
     own.vrank = current_->vrank;
     own.number = current_->number;
     return Payload(std::move(own));
@@ -66,18 +74,21 @@ void ReplicaExchange::send(const PayloadOf& payload_of) {
   sent_ = true;
 }
 
-std::optional<std::map<int, messages::ShardValues>> ReplicaExchange::take() {
+std::optional<std::map<int, ShardValues>> ReplicaExchange::take(const Fits& fits) {
   invariant(going() && sent_, "values are sent before those of others are taken");
   const auto found = arrived_.find(*current_);
-  std::map<int, messages::ShardValues> all;
+  std::map<int, ShardValues> all;
   for (const int other : replica_.members()) {
     if (other == position_.index) continue;
     if (found == arrived_.end()) return std::nullopt;
     const GenerationMember& member = position_.generation->members[static_cast<size_t>(other)];
     const auto of_other = found->second.find(member.peer);
     if (of_other == found->second.end()) return std::nullopt;
-    if (!covers(of_other->second, member.place.shards)) {
-      outbox_.report(messages::Suspect{member.peer, "sent values of other virtual shards than its own"});
+    const ShardValues& values = of_other->second;
+    const bool own = covers(values, member.place.shards);
+    if (!own || !std::ranges::all_of(values.values, [&](const ShardValue& value) { return fits(other, value); })) {
+      outbox_.report(messages::Suspect{member.peer, own ? "sent values of another shape or type than was expected"
+                                                        : "sent values of other virtual shards than its own"});
       found->second.erase(of_other);
       return std::nullopt;
     }
@@ -102,7 +113,7 @@ std::string ReplicaExchange::missing() const {
   return fmt::format("values of virtual rank {} from worker {}", current_->vrank, workers);
 }
 
-void ReplicaExchange::receive(const Message& m, const messages::ShardValues& values) {
+void ReplicaExchange::receive(const Message& m, const ShardValues& values) {
   if (m.generation < std::max(position_.promised, position_.number())) return;
   if (position_.loaded && m.step < position_.completed) return;
   const std::string fault = fault_of(values);

@@ -3,6 +3,7 @@
 // gradient together. All of them send equally many, in the same order: the values of their virtual shards at each place
 // where the network adds up or joins those of all shards. A fence or another generation ends the rank gradient, which
 // is then computed again.
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,8 +26,11 @@ class ReplicaExchange {
   // Sends the next values, the same to all or those for each member by its index. Sets their `vrank` and `number`.
   void send(messages::ShardValues values);
   void send(std::map<int, messages::ShardValues> values);
-  // Returns the same of the other members, by their indexes, once all are there, and takes them. Requires send().
-  std::optional<std::map<int, messages::ShardValues>> take();
+  // Returns whether a value is of the shape and type that is expected from the member with this index.
+  using Fits = std::function<bool(int member, const messages::ShardValue& value)>;
+  // Returns the values of the other members, by their indexes, once all are there, and takes them. Reports a member
+  // whose values do not fit. Requires send().
+  std::optional<std::map<int, messages::ShardValues>> take(const Fits& fits);
   void end() { current_.reset(); }
   std::string missing() const;  // what the loop waits for, for people; "": nothing
 

@@ -21,7 +21,7 @@ bool StepAudit::on_trial() const {
 std::optional<int> StepAudit::due_vrank() const {
   if (!audits()) return std::nullopt;
   const AuditRoles roles = this->roles(0);
-  const size_t wanted = roles.owner == position_.index ? 2 : 1;  // a member alone makes the claim twice
+  const size_t wanted = position_.members() == 1 ? 2 : 1;  // a member alone makes the claim twice
   const bool due = on_trial() ? testified_ != position_.number()
                               : roles.auditor == position_.index && claims_.leaves.size() < wanted;
   return due ? std::optional(roles.vrank) : std::nullopt;

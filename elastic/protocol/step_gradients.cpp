@@ -37,7 +37,7 @@ bool StepGradients::owns(int vrank) const {
 void StepGradients::add(int64_t step, int vrank, RankGradient gradient, double seconds) {
   if (step != position_.completed) return;
   audit_.say_gradient(vrank, gradient, together(vrank));
-  if (computed_.has(vrank) || !owns(vrank)) return;
+  if (!counts(vrank)) return;
   if (position_.fenced() && reduction_.keeps_none()) return;
   if (!computed_.is_open()) layout_.learn(gradient);
   if (by_rank()) {
@@ -86,9 +86,9 @@ bool StepGradients::opens(int vrank) const {
   if (!position_.active() || position_.fenced() || position_.generation->stop || position_.members() == 1 ||
       position_.last() || !layout_.known())
     return false;
-  if (by_rank()) return position_.begun() && owns(vrank) && !computed_.has(vrank);
+  if (by_rank()) return position_.begun() && counts(vrank);
   const std::vector<int> left = todo();
-  return left.size() == 1 && left[0] == vrank && owns(vrank) && !computed_.has(vrank);
+  return left.size() == 1 && left[0] == vrank && counts(vrank);
 }
 
 void StepGradients::open(int64_t step, int vrank, int64_t count, const std::vector<Tensor>& batch_statistics) {

@@ -36,12 +36,13 @@ class StepGradients {
 
   // Returns the virtual ranks that this member still has to compute, ascending, followed by an audited one.
   std::vector<int> todo() const;
-  // Returns whether the virtual rank is assigned to this member, so that its gradient counts; an audited one may not
-  // be.
+  // Returns whether the virtual rank is assigned to this member; an audited one may not be.
   bool owns(int vrank) const;
+  // Returns whether the gradient that this member computes of it now counts, and is not for an audit alone.
+  bool counts(int vrank) const { return owns(vrank) && !computed_.has(vrank); }
   // With tensor parallelism: whether this member computes it together with the others of its model replica, and so has
   // no gradients of their virtual shards. What it computes for an audit, it computes alone.
-  bool together(int vrank) const { return replica_.divided() && owns(vrank) && !computed_.has(vrank); }
+  bool together(int vrank) const { return replica_.divided() && counts(vrank); }
   // In which generation the computation of a rank gradient begins, and whether others compute it with this member.
   struct Begun {
     int64_t generation = 0;

@@ -31,8 +31,8 @@ class ReplicaShards final : public ShardGroup {
  private:
   // Sends values (ReplicaExchange::send), and returns what the other members have sent, by their indexes.
   template <class Values>
-  std::map<int, messages::ShardValues> exchanged(Values&& own);
-  std::vector<Subtree> exchanged(std::vector<Subtree> own);
+  std::map<int, messages::ShardValues> exchanged(Values&& own, const ReplicaExchange::Fits& fits);
+  std::vector<Subtree> exchanged(std::vector<Subtree> own, const ReplicaExchange::Fits& fits);
   Tensor sliced_sum(std::vector<Subtree> own, int count);
 
   Session::Impl& session_;

@@ -173,6 +173,7 @@ void Session::Impl::warm_up(Lock& lock) {
 
 void Session::Impl::begin_step(Lock& lock, bool listens) {
   listening = listens;
+  begun_in = member.position().number();
   if (member.position().active() && member.position().number() != wanted_for) {
     wanted_for = member.position().number();
     want_memory(member.position().index, member.position().members());
@@ -279,6 +280,8 @@ const Reduced* Session::reduce() {
   const Activity activity("reduction");
   const Clock::time_point began = Clock::now();
   Lock lock(s.mutex);
+  // Before a step goes on in another generation, begin() asks what that one wants first.
+  if (!s.replay && s.member.position().number() != s.begun_in) return nullptr;
   if (!s.listening) s.contribute(lock);
   if (!s.wait_for_sums(lock)) return nullptr;
   if (!s.view.last) s.die(Fault::Point::trailer, s.view.number);

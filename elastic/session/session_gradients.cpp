@@ -39,7 +39,7 @@ void Session::Impl::die(Fault::Point at, int64_t step) {
 Session::Task::Task(Impl& session, int vrank)
     : session_(session),
       vrank_(vrank),
-      counts_(session.at_work().gradients().owns(vrank)),
+      counts_(session.at_work().gradients().counts(vrank)),
       begun_(session.at_work().gradients().begun(vrank)),
       began_(Clock::now()) {
   Member& member = session.at_work();

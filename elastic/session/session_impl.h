@@ -104,7 +104,8 @@ struct Session::Impl {
   std::exception_ptr error;
   int64_t gradients_computed = 0;
   bool listening = false;
-  StepView view;  // used only by the loop, like its task
+  int64_t begun_in = 0;  // the generation in which the step began
+  StepView view;         // used only by the loop, like its task
   std::optional<Task> task;
   ReplicaShards replica{*this};  // used only by the loop
   Reduced reduced;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <span>
 
 #include "elastic/session/session_impl.h"
 #include "tensor/base/check.h"
@@ -15,7 +16,30 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
+using messages::kShardValuePiece;
+
 constexpr int64_t kLeastSlice = 1 << 14;  // elements: fewer are not worth a second message
+
+void append_pieces(std::vector<Blob>& pieces, const Blob& elements) {
+  size_t at = 0;
+  do {
+    const size_t bytes = std::min(elements.bytes - at, kShardValuePiece);
+    pieces.push_back({.owner = elements.owner, .data = elements.data + at, .bytes = bytes});
+    at += bytes;
+  } while (at < elements.bytes);
+}
+
+// Returns a tensor over one piece, or over a copy of several.
+Tensor joined(std::span<const Blob> pieces, const Shape& shape, DType dtype) {
+  if (pieces.size() == 1) return Tensor::over(pieces[0].owner, pieces[0].data, shape, dtype);
+  Tensor all = Tensor::empty(shape, dtype);
+  auto* to = static_cast<char*>(all.raw());
+  for (const Blob& piece : pieces) {
+    std::memcpy(to, piece.data, piece.bytes);
+    to += piece.bytes;
+  }
+  return all;
+}
 
 messages::ShardValues told(const std::vector<Subtree>& values) {
   std::vector<Download> sent;
@@ -25,17 +49,19 @@ messages::ShardValues told(const std::vector<Subtree>& values) {
     const Tensor& value = values[i].values[0];
     message.values.push_back(
         {.begin = values[i].begin, .end = values[i].end, .shape = value.shape(), .dtype = value.dtype()});
-    message.elements.push_back(blob_of(sent[i].wait()));
+    append_pieces(message.elements, blob_of(sent[i].wait()));
   }
   return message;
 }
 
 std::vector<Subtree> heard(const messages::ShardValues& message, Device device) {
   std::vector<Subtree> values;
-  for (size_t i = 0; i < message.values.size(); ++i) {
-    const auto& [begin, end, shape, dtype] = message.values[i];
-    const Blob& elements = message.elements[i];
-    values.push_back({begin, end, {Tensor::over(elements.owner, elements.data, shape, dtype).to(device)}});
+  size_t at = 0;
+  for (const auto& [begin, end, shape, dtype] : message.values) {
+    const auto bytes = static_cast<size_t>(shape.numel() * size_of(dtype));
+    const size_t pieces = std::max<size_t>(1, (bytes + kShardValuePiece - 1) / kShardValuePiece);
+    values.push_back({begin, end, {joined(std::span(message.elements).subspan(at, pieces), shape, dtype).to(device)}});
+    at += pieces;
   }
   return values;
 }
@@ -45,6 +71,10 @@ std::vector<Subtree> in_order(std::vector<Subtree> own, const std::map<int, mess
   for (const auto& [member, values] : others) std::ranges::move(heard(values, device), std::back_inserter(own));
   std::sort(own.begin(), own.end(), [](const Subtree& a, const Subtree& b) { return a.begin < b.begin; });
   return own;
+}
+
+ReplicaExchange::Fits are_like(const Shape& shape, DType dtype) {
+  return [shape, dtype](int, const messages::ShardValue& v) { return v.shape == shape && v.dtype == dtype; };
 }
 
 Tensor root_of(std::vector<Subtree> nodes, int count) {
@@ -71,7 +101,7 @@ ShardRange ReplicaShards::own(int count) const {
 }
 
 template <class Values>
-std::map<int, messages::ShardValues> ReplicaShards::exchanged(Values&& own) {
+std::map<int, messages::ShardValues> ReplicaShards::exchanged(Values&& own, const ReplicaExchange::Fits& fits) {
   Session::Impl& s = session_;
   const Activity activity("exchange of shards");
   const Clock::time_point began = Clock::now();
@@ -81,7 +111,7 @@ std::map<int, messages::ShardValues> ReplicaShards::exchanged(Values&& own) {
   exchange.send(std::forward<Values>(own));
   s.flush();
   std::optional<std::map<int, messages::ShardValues>> others;
-  s.wait_within_work(lock, [&] { return s.member.outcome() || !exchange.going() || (others = exchange.take()); });
+  s.wait_within_work(lock, [&] { return s.member.outcome() || !exchange.going() || (others = exchange.take(fits)); });
   if (!others) throw Session::StepOver();
   waited_ += Clock::now() - began;
   return *std::move(others);
@@ -98,7 +128,8 @@ Tensor ReplicaShards::sum(std::vector<Tensor> values, int count) {
   std::vector<Subtree> own = reducer.take_subtrees();
   const auto members = static_cast<int64_t>(members_.size());
   if (members > 2 && own[0].values[0].numel() >= members * kLeastSlice) return sliced_sum(std::move(own), count);
-  return root_of(exchanged(std::move(own)), count);
+  const ReplicaExchange::Fits fits = are_like(own[0].values[0].shape(), own[0].values[0].dtype());
+  return root_of(exchanged(std::move(own), fits), count);
 }
 
 // Each member adds up a slice of the elements and sends it to the others, so that t members send about 2 (t - 1) / t
@@ -107,6 +138,7 @@ Tensor ReplicaShards::sliced_sum(std::vector<Subtree> own, int count) {
   const Tensor& like = own[0].values[0];
   const Shape shape = like.shape();
   const Device device = like.device();
+  const DType dtype = like.dtype();
   const auto t = static_cast<int64_t>(members_.size());
   const int64_t numel = shape.numel();
   const auto slice_of = [&](int64_t position) { return Slice{0, numel * position / t, numel * (position + 1) / t}; };
@@ -121,16 +153,18 @@ Tensor ReplicaShards::sliced_sum(std::vector<Subtree> own, int count) {
     else to_others[member] = told(parts);
   }
   own.clear();
-  const std::map<int, messages::ShardValues> of_others = exchanged(to_others);
+  const Shape my_shape = mine[0].values[0].shape();
+  const std::map<int, messages::ShardValues> of_others = exchanged(to_others, are_like(my_shape, dtype));
   const Tensor part = root_of(in_order(std::move(mine), of_others, device), count);
-  const std::map<int, messages::ShardValues> parts = exchanged(told({{own_.begin, own_.end, {part}}}));
+  const auto is_its_slice = [&](int member, const messages::ShardValue& value) {
+    const auto position = std::ranges::find(members_, member) - members_.begin();
+    return value.shape == Shape{slice_of(position).numel()} && value.dtype == dtype;
+  };
+  const std::map<int, messages::ShardValues> parts = exchanged(told({{own_.begin, own_.end, {part}}}), is_its_slice);
   std::vector<Tensor> all;
   for (int64_t position = 0; position < t; ++position) {
     const int member = members_[static_cast<size_t>(position)];
     all.push_back(member == me_ ? part : heard(parts.at(member), device).at(0).values[0]);
-    check(all.back().numel() == slice_of(position).numel(),
-          "[shards] a part of a sum came with {} elements instead of {}", all.back().numel(),
-          slice_of(position).numel());
   }
   return concat(all, 0).reshape(shape);
 }
@@ -142,13 +176,12 @@ std::vector<Tensor> ReplicaShards::gather(std::vector<Tensor> values, const std:
     own.push_back({shard, shard + 1, {std::move(value)}});
     ++shard;
   }
+  const auto fits = [&, dtype = own.at(0).values[0].dtype()](int, const messages::ShardValue& value) {
+    return value.end == value.begin + 1 && value.shape == shapes[static_cast<size_t>(value.begin)] &&
+           value.dtype == dtype;
+  };
   std::vector<Tensor> all;
-  for (Subtree& value : exchanged(std::move(own))) {
-    const size_t s = all.size();
-    all.push_back(std::move(value.values[0]));
-    check(s < shapes.size() && all[s].shape() == shapes[s], "[shards] virtual shard {} came with shape {}", s,
-          to_string(all[s].shape()));
-  }
+  for (Subtree& value : exchanged(std::move(own), fits)) all.push_back(std::move(value.values[0]));
   return all;
 }
 
@@ -166,15 +199,19 @@ void ReplicaShards::complete(std::vector<Digest>& digests, const GradientLayout&
   messages::ShardValues told;
   told.values.push_back({shards.begin, shards.end, {static_cast<int64_t>(bytes.size())}, DType::u8});
   told.elements.push_back(blob_of(std::move(bytes)));
-  for (const auto& [member, others] : exchanged(told)) {
-    check(others.values.size() == 1, "[shards] digests of one range expected, got {}", others.values.size());
-    const Blob& blob = others.elements[0];
-    size_t at = 0;
-    each_of({others.values[0].begin, others.values[0].end}, [&](Digest& d) {
-      check(at + sizeof(d) <= blob.bytes, "[shards] digests are missing");
-      std::memcpy(&d, blob.data + at, sizeof(d));
-      at += sizeof(d);
-    });
+  const auto fits = [&](int, const messages::ShardValue& value) {
+    int64_t size = 0;
+    each_of({value.begin, value.end}, [&](const Digest& d) { size += sizeof(d); });
+    return value.shape == Shape{size} && value.dtype == DType::u8;
+  };
+  for (const auto& [member, others] : exchanged(told, fits)) {
+    for (const Subtree& value : heard(others, Device{})) {
+      const auto* next = static_cast<const std::byte*>(value.values[0].raw());
+      each_of({value.begin, value.end}, [&](Digest& d) {
+        std::memcpy(&d, next, sizeof(d));
+        next += sizeof(d);
+      });
+    }
   }
 }
 
@@ -183,9 +220,9 @@ double ReplicaShards::alone(std::chrono::duration<double> seconds) const {
 }
 
 // Returns the values of all members in order.
-std::vector<Subtree> ReplicaShards::exchanged(std::vector<Subtree> own) {
+std::vector<Subtree> ReplicaShards::exchanged(std::vector<Subtree> own, const ReplicaExchange::Fits& fits) {
   const Device device = own.at(0).values[0].device();
-  const std::map<int, messages::ShardValues> others = exchanged(told(own));
+  const std::map<int, messages::ShardValues> others = exchanged(told(own), fits);
   return in_order(std::move(own), others, device);
 }
 

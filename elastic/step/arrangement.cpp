@@ -39,9 +39,12 @@ int read_arrangement(std::string_view text, Arrangement& arrangement) {
   while (true) {
     const size_t end = text.find(',');
     read_entry(text.substr(0, end), entries);
-    if (end == std::string_view::npos) return dp;
+    if (end == std::string_view::npos) break;
     text.remove_prefix(end + 1);
   }
+  check(dp * arrangement.tp <= kMostParallel, "[arrangement] at most {} workers expected, but dp={},tp={} has {}",
+        kMostParallel, dp, arrangement.tp, dp * arrangement.tp);
+  return dp;
 }
 
 }  // namespace elinvar

@@ -17,7 +17,7 @@ struct Arrangement {
 };
 
 inline constexpr int kMostZero = 2;
-inline constexpr int kMostParallel = 1024;  // workers in one dimension
+inline constexpr int kMostParallel = 1024;  // workers, also in one dimension
 
 // Reads entries like "dp=2,tp=3,zero=1" into an arrangement; "" changes nothing. Returns the number of model replicas
 // (dp), or 0 if the text does not name it. Throws UsageError that names what was expected.

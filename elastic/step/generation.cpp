@@ -48,18 +48,22 @@ GenerationScaling scaling_from(const Json& json) {
   return scaling;
 }
 
-// Members of a replica are neighbours that have all shards between them, in order.
+// Members of a replica are neighbours that have all shards between them, in order, and the same virtual ranks.
 void check_places(const Generation& g) {
   if (g.shards == 0) return;
   int replica = -1, end = g.shards;
+  size_t at = 0;
   for (const GenerationMember& m : g.members) {
     const auto [number, own] = m.place;
     const bool next = number == replica && own.begin == end, first = number == replica + 1 && own.begin == 0;
     if (!(next || (first && end == g.shards)) || own.size() < 1 || own.end > g.shards)
       fail("[generation] member {} has shards {} to {} of {} in replica {}", m.id, own.begin, own.end, g.shards,
            number);
+    if (next && (m.share != g.members[at - 1].share || m.first_share != g.members[at - 1].first_share))
+      fail("[generation] member {} has other virtual ranks than replica {}", m.id, number);
     replica = number;
     end = own.end;
+    ++at;
   }
   if (end != g.shards) fail("[generation] replica {} has shards up to {} of {}", replica, end, g.shards);
 }

@@ -48,7 +48,8 @@ int best_workers(int64_t batch, int vranks, const Profile& profile) {
   return best;
 }
 
-Scaled scale(const ScalingOptions& options, int vranks, int base_workers, int workers, const Profile& profile) {
+Scaled scale(const ScalingOptions& options, int vranks, int base_workers, int workers, const Profile& profile,
+             std::string_view unit) {
   check(options.batch > 0 && options.batch_max >= options.batch && vranks > 0 && base_workers > 0 && workers > 0,
         "[scaling] a batch from 1 to its maximum, virtual ranks and workers expected");
   // Workers beyond the number of virtual ranks are spares.
@@ -56,10 +57,10 @@ Scaled scale(const ScalingOptions& options, int vranks, int base_workers, int wo
   for (int64_t k = 1; k == 1 || (k * base <= used && k * options.batch <= options.batch_max); k *= 2) {
     const int64_t batch = k * options.batch;
     if (used > base && best_workers(batch, vranks, profile) < used) continue;
-    return {batch, fmt::format("{} workers share a batch of {}", workers, batch)};
+    return {batch, fmt::format("{} {} share a batch of {}", workers, unit, batch)};
   }
   const int64_t batch = std::min(options.batch_max, options.batch * used / base);
-  return {batch, fmt::format("a batch of {}, {} for each of {} workers", batch, batch / used, workers)};
+  return {batch, fmt::format("a batch of {}, {} for each of {} {}", batch, batch / used, workers, unit)};
 }
 
 }  // namespace elinvar

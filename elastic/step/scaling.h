@@ -3,6 +3,7 @@
 // measurements; the coordinator records its result in a planned generation.
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "elastic/step/scaling_state.h"
@@ -41,7 +42,9 @@ struct Scaled {
 // Returns the batch for `workers`, where `base_workers` had the configured batch B. Among B, 2 B, 4 B ... up to workers
 // / base_workers times B, it is the first batch that at least that many workers compute best (strong scaling); if there
 // is none, it is workers / base_workers times B (weak scaling). The result is never more than batch_max, nor less than
-// B. The same workers and measurements always give the same batch.
-Scaled scale(const ScalingOptions& options, int vranks, int base_workers, int workers, const Profile& profile);
+// B. The same workers and measurements always give the same batch. With tensor parallelism model replicas count in
+// place of workers, and `unit` says so in the reason.
+Scaled scale(const ScalingOptions& options, int vranks, int base_workers, int workers, const Profile& profile,
+             std::string_view unit = "workers");
 
 }  // namespace elinvar

@@ -118,6 +118,11 @@ TEST(Generations, PlacesThatDoNotFitAreRefused) {
   EXPECT_NE(refused(2, {2, {0, 4}}), "") << "a replica is left out";
   EXPECT_NE(refused(2, {1, {0, 3}}).find("replica 1 has shards up to 3 of 4"), std::string::npos);
   EXPECT_NE(refused(0, {-1, {0, 3}}), "");
+  for (const auto share : {&GenerationMember::share, &GenerationMember::first_share}) {
+    Generation g = generation_of_replicas();
+    (g.members[1].*share).push_back({90, 91});
+    EXPECT_THROW(generation_from(to_json(g)), Failure) << "members of a replica have the same virtual ranks";
+  }
   nlohmann::json without = to_json(generation_of_replicas());
   without["members"][1].erase("shards");
   EXPECT_THROW(generation_from(without), Failure);

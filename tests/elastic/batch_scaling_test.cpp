@@ -78,6 +78,35 @@ TEST(BatchScaling, TheBatchFollowsWorkersAndMeasurements) {
   EXPECT_FALSE(scaling.other_batch(1, /*larger=*/true));
 }
 
+// Two replicas of two workers, which are as fast as two workers of which each computes rank gradients alone.
+TEST(BatchScaling, ModelReplicasCountInPlaceOfWorkers) {
+  CoordinatorOptions options = kAdaptiveJob;
+  options.plan.virtual_shards = 4;
+  options.plan.replica_size = 2;
+  CoordinatedJob job(options);
+  job.world.recorded.scaling_state.batch = 64;
+  BatchScaling scaling(job.state);
+  scaling.take_over({});
+  EXPECT_EQ(scaling.record(2)->base_workers, 2);
+  job.run({1, 2, 3, 4});
+  job.state.current->shards = 4;
+  for (int m = 0; m < 4; ++m) {
+    GenerationMember& member = job.state.current->members[static_cast<size_t>(m)];
+    member.share = member.first_share = {{m / 2 * 2, m / 2 * 2 + 2}};
+    member.place = {.replica = m / 2, .shards = m % 2 == 0 ? Interval{0, 3} : Interval{3, 4}};
+  }
+  EXPECT_FALSE(scaling.other_batch(4, /*larger=*/false)) << "nothing is measured: the batch is shared";
+  // Each worker alone would take four or twelve times 0.025 s, so that both need as long for their shards.
+  scaling.measure(step_of(1, 64, {0.1 / 3, 0.1, 0.1 / 3, 0.1}));
+  const auto other = scaling.other_batch(4, /*larger=*/true);
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->batch, 128);
+  EXPECT_EQ(other->reason, "a batch of 128, 64 for each of 2 model replicas");
+  scaling.use(128);
+  EXPECT_EQ(scaling.other_batch(2, /*larger=*/false)->batch, 64);
+  EXPECT_FALSE(scaling.other_batch(3, /*larger=*/false)) << "two replicas, of which one is a single worker";
+}
+
 TEST(BatchScaling, StepsOfOtherMembersOrPartsOfABatchAreNoMeasurement) {
   CoordinatedJob job(kAdaptiveJob);
   job.world.recorded.scaling_state.batch = 64;

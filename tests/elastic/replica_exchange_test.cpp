@@ -11,6 +11,8 @@ using messages::ShardValues;
 using test::MemberParts;
 using test::Sent;
 
+bool any(int, const messages::ShardValue&) { return true; }
+
 // A member of a replica of three, which have a virtual shard each.
 struct Fellow : MemberParts {
   explicit Fellow(int index = 0) : MemberParts(3, index) { test::form_replicas(*position.generation, 3, 3, 6); }
@@ -49,13 +51,13 @@ TEST(ReplicaExchange, ValuesOfAllOthersAreTakenInOrder) {
   EXPECT_EQ(at.last.as<ShardValues>()->vrank, 4);
   EXPECT_EQ(at.last.as<ShardValues>()->number, 0);
   EXPECT_EQ(at.exchange.missing(), "values of virtual rank 4 from worker 2 and 3");
-  EXPECT_FALSE(at.exchange.take());
+  EXPECT_FALSE(at.exchange.take(any));
   at.receive(2, Fellow::values(2, 7), 4, 0);
   EXPECT_EQ(at.exchange.missing(), "values of virtual rank 4 from worker 2");
-  EXPECT_FALSE(at.exchange.take());
+  EXPECT_FALSE(at.exchange.take(any));
   at.receive(1, Fellow::values(1, 6), 4, 0);
   EXPECT_EQ(at.exchange.missing(), "");
-  const auto others = at.exchange.take();
+  const auto others = at.exchange.take(any);
   ASSERT_TRUE(others);
   ASSERT_EQ(others->size(), 2u);
   EXPECT_EQ(Fellow::item(others->at(1)), 6);
@@ -63,7 +65,7 @@ TEST(ReplicaExchange, ValuesOfAllOthersAreTakenInOrder) {
   at.exchange.send(Fellow::values(0, 2));
   at.sent();
   EXPECT_EQ(at.last.as<ShardValues>()->number, 1);
-  EXPECT_FALSE(at.exchange.take()) << "each is taken once";
+  EXPECT_FALSE(at.exchange.take(any)) << "each is taken once";
   at.exchange.end();
   EXPECT_FALSE(at.exchange.going());
   EXPECT_EQ(at.exchange.missing(), "");
@@ -79,7 +81,7 @@ TEST(ReplicaExchange, EarlyValuesWaitForTheirTurn) {
     at.exchange.begin(vrank);
     for (int number = 0; number < 6 - vrank; ++number) {
       at.exchange.send(Fellow::values(0, 0));
-      const auto others = at.exchange.take();
+      const auto others = at.exchange.take(any);
       ASSERT_TRUE(others) << vrank << " " << number;
       EXPECT_EQ(Fellow::item(others->at(2)), 20 + number);
     }
@@ -100,9 +102,9 @@ TEST(ReplicaExchange, AFenceEndsIt) {
   at.exchange.begin(4);
   EXPECT_TRUE(at.exchange.going());
   at.exchange.send(Fellow::values(0, 1));
-  EXPECT_FALSE(at.exchange.take()) << "values of the former generation do not count";
+  EXPECT_FALSE(at.exchange.take(any)) << "values of the former generation do not count";
   at.receive_both(4, 0, /*generation=*/2);
-  EXPECT_TRUE(at.exchange.take());
+  EXPECT_TRUE(at.exchange.take(any));
 }
 
 TEST(ReplicaExchange, ValuesMayComeBeforeTheGenerationBeginsHere) {
@@ -112,7 +114,7 @@ TEST(ReplicaExchange, ValuesMayComeBeforeTheGenerationBeginsHere) {
   at.exchange.prune();
   at.exchange.begin(4);
   at.exchange.send(Fellow::values(0, 1));
-  EXPECT_TRUE(at.exchange.take());
+  EXPECT_TRUE(at.exchange.take(any));
 }
 
 TEST(ReplicaExchange, WhatNoLongerCountsIsNotKept) {
@@ -127,7 +129,7 @@ TEST(ReplicaExchange, WhatNoLongerCountsIsNotKept) {
     at.position.completed = step;
     at.exchange.begin(4);
     at.exchange.send(Fellow::values(0, 1));
-    return at.exchange.take().has_value();
+    return at.exchange.take(any).has_value();
   };
   EXPECT_TRUE(kept([](MemberPosition&) {}, 2, 1));
   EXPECT_FALSE(kept([](MemberPosition& p) { p.promised = 3; }, 2, 1));
@@ -141,7 +143,7 @@ TEST(ReplicaExchange, WhatNoLongerCountsIsNotKept) {
   at.position.completed = 4;
   at.exchange.begin(4);
   at.exchange.send(Fellow::values(0, 1));
-  EXPECT_FALSE(at.exchange.take()) << "it came too late";
+  EXPECT_FALSE(at.exchange.take(any)) << "it came too late";
 }
 
 TEST(ReplicaExchange, MalformedValuesAreReported) {
@@ -161,7 +163,43 @@ TEST(ReplicaExchange, MalformedValuesAreReported) {
   at.exchange.begin(4);
   at.exchange.send(Fellow::values(0, 1));
   at.sent();
-  EXPECT_FALSE(at.exchange.take()) << "none of them is kept";
+  EXPECT_FALSE(at.exchange.take(any)) << "none of them is kept";
+}
+
+TEST(ReplicaExchange, ValuesThatDoNotFitAreReported) {
+  Fellow at;
+  at.exchange.begin(4);
+  at.exchange.send(Fellow::values(0, 1));
+  at.receive_both(4, 0);
+  at.sent();
+  const auto fits = [](int member, const messages::ShardValue& value) {
+    return value.shape == Shape{1} && member != 2;
+  };
+  EXPECT_FALSE(at.exchange.take(fits));
+  EXPECT_EQ(at.sent(), Sent{"suspect>99"});
+  EXPECT_EQ(at.last.as<messages::Suspect>()->peer, 3u);
+  EXPECT_EQ(at.last.as<messages::Suspect>()->reason, "sent values of another shape or type than was expected");
+  EXPECT_FALSE(at.exchange.take(fits));
+  EXPECT_EQ(at.sent(), Sent{}) << "once";
+}
+
+TEST(ReplicaExchange, LongValuesComeInPieces) {
+  constexpr auto kElements = static_cast<int64_t>(messages::kShardValuePiece / sizeof(float)) + 1;
+  const std::vector<char> bytes(messages::kShardValuePiece);
+  const auto piece = [&](size_t size) {
+    return Blob{.owner = nullptr, .data = reinterpret_cast<const std::byte*>(bytes.data()), .bytes = size};
+  };
+  for (const auto& [sizes, whole] : {std::pair{std::vector{messages::kShardValuePiece, size_t{4}}, true},
+                                     {{messages::kShardValuePiece}, false},
+                                     {{4, messages::kShardValuePiece}, false},
+                                     {{messages::kShardValuePiece, 4, 4}, false}}) {
+    Fellow at;
+    ShardValues values;
+    values.values.push_back({1, 2, {kElements}, DType::f32});
+    for (const size_t size : sizes) values.elements.push_back(piece(size));
+    at.receive(1, values, 4, 0);
+    EXPECT_EQ(at.sent(), whole ? Sent{} : Sent{"suspect>99"});
+  }
 }
 
 // They would be combined with those of the member that has these shards.
@@ -173,10 +211,10 @@ TEST(ReplicaExchange, ValuesOfOtherShardsThanTheSendersAreReported) {
     at.receive(1, Fellow::values(shard, 1), 4, 0);
     at.receive(2, Fellow::values(2, 1), 4, 0);
     at.sent();
-    EXPECT_FALSE(at.exchange.take());
+    EXPECT_FALSE(at.exchange.take(any));
     EXPECT_EQ(at.sent(), Sent{"suspect>99"});
     EXPECT_EQ(at.last.as<messages::Suspect>()->peer, 2u);
-    EXPECT_FALSE(at.exchange.take());
+    EXPECT_FALSE(at.exchange.take(any));
     EXPECT_EQ(at.sent(), Sent{}) << "once";
     EXPECT_NE(at.exchange.missing(), "");
   }

@@ -48,6 +48,7 @@ class WiredTransport final : public Transport {
   void disconnect(PeerId) override {}
   void send(PeerId peer, Packet packet) override {
     packet.sender = self_;
+    (void)encode(packet);  // throws if it is too large
     wires_.carry(peer, {.what = Arrival::What::message, .packet = std::move(packet)});
   }
   void wake() override { wires_.carry(self_, {.what = Arrival::What::woken}); }
@@ -200,6 +201,54 @@ TEST(SessionReplica, TwoSessionsComputeTogether) {
   };
   const std::jthread other([&] { train(1); });
   train(0);
+}
+
+// A value is longer than a message's blobs may be.
+TEST(SessionReplica, LongValuesAreAddedUp) {
+  constexpr auto kElements = static_cast<int64_t>(messages::kShardValuePiece / sizeof(float)) + 3;
+  Pair pair;
+  const std::jthread coordinator([&] { pair.start(); });
+  const auto add_up = [&](size_t which) {
+    Session& session = *pair.sessions[which];
+    ASSERT_TRUE(session.begin());
+    Session::Task* const task = session.next();
+    ASSERT_TRUE(task);
+    const ShardRange own = task->shards().own(kPlayedShards);
+    std::vector<Tensor> values;
+    for (int s = own.begin; s < own.end; ++s) {
+      values.push_back(Tensor::full({kElements}, s));
+      values.back().data<float>()[kElements - 2] = static_cast<float>(10 * s);
+    }
+    const Tensor sum = task->shards().sum(std::move(values), kPlayedShards);
+    EXPECT_EQ(sum.numel(), kElements);
+    EXPECT_EQ(sum.span<float>().front(), 3);
+    EXPECT_EQ(sum.span<float>()[kElements - 2], 30);
+    EXPECT_EQ(sum.span<float>().back(), 3);
+  };
+  const std::jthread other([&] { add_up(1); });
+  add_up(0);
+}
+
+// They must not be combined: the members do not compute the same network.
+TEST(SessionReplica, ValuesOfAnotherShapeAreReported) {
+  Pair pair;
+  const std::jthread coordinator([&] {
+    pair.start();
+    EXPECT_TRUE(pair.heard("suspect", 2));
+    for (const PeerId peer : {1, 2}) pair.tell(peer, {.generation = 2, .payload = messages::Fence{}});
+  });
+  const auto add_up = [&](size_t which) {
+    Session& session = *pair.sessions[which];
+    ASSERT_TRUE(session.begin());
+    Session::Task* const task = session.next();
+    ASSERT_TRUE(task);
+    std::vector<Tensor> values;
+    for (int s = 0; s < task->shards().own(kPlayedShards).size(); ++s)
+      values.push_back(Tensor::full({which == 0 ? 4 : 5}, 1));
+    EXPECT_THROW((void)task->shards().sum(std::move(values), kPlayedShards), Session::StepOver);
+  };
+  const std::jthread other([&] { add_up(1); });
+  add_up(0);
 }
 
 TEST(SessionReplica, AMemberThatIsGoneEndsTheRankGradientOfTheOther) {

@@ -29,8 +29,8 @@ class TinyJob : public testing::Test, protected TrainRuns {
   // Returns the ledger of one undisturbed worker.
   const std::string& undisturbed() const { return undisturbed_; }
   std::vector<LedgerLine> steps(const std::string& name) const;
-  // Runs to the end, resuming whenever the coordinator or all workers were killed. Returns what was wrong, or "".
-  // Ledger and digests must be the undisturbed ones, and every process must end.
+  // Runs to the end, resuming whenever the coordinator or all workers were killed, or all workers have left. Returns
+  // what was wrong, or "". Ledger and digests must be the undisturbed ones, and every process must end.
   std::string run_through(const std::string& name, std::vector<std::string> options) const;
   // Returns the events of a run that have this field.
   std::vector<nlohmann::json> events(const std::string& name, const std::string& field) const;
