@@ -104,6 +104,10 @@ void Var::clear_grad() {
   check(defined(), "[autograd] the variable is undefined");
   node_->grad = {};
 }
+void Var::set_grad(Tensor grad) {
+  check(defined() && node_->leaf, "[autograd] only a leaf has a gradient that can be set");
+  node_->grad = std::move(grad);
+}
 std::weak_ptr<const Quantized>* Var::rounded() const {
   check(defined(), "[autograd] the variable is undefined");
   if (node_->leaf) return nullptr;
@@ -142,8 +146,8 @@ Tensor gathered(const Var& input) { return input.requires_grad() ? std::exchange
 
 namespace {
 
-// Pushes the gradient `seed` of `root` back to the leaves.
-void sweep(NodePtr root, Tensor seed, const std::function<void(const Var&)>& leaf_ready) {
+// Pushes the gradient `seed` of `root` back to the leaves. With `adds`, adds to gradients that leaves have.
+void sweep(NodePtr root, Tensor seed, const std::function<void(const Var&)>& leaf_ready, bool adds = false) {
   // The number of contributions that each node still awaits.
   std::unordered_map<Var::Node*, int> missing;
   std::vector<NodePtr> stack{root};
@@ -155,7 +159,7 @@ void sweep(NodePtr root, Tensor seed, const std::function<void(const Var&)>& lea
     for (const NodePtr& input : node->inputs) {
       if (!input || !input->requires_grad) continue;
       if (missing[input.get()]++ > 0) continue;
-      input->grad = {};  // the gradient of a leaf that an earlier sweep reached
+      if (!adds) input->grad = {};  // the gradient of a leaf that an earlier sweep reached
       stack.push_back(input);
     }
   }
@@ -215,6 +219,14 @@ void backward(const Var& loss, const std::function<void(const Var&)>& leaf_ready
   check(loss.requires_grad(), "[backward] nothing that the loss depends on requires a gradient");
   const TracePart part("backward");
   sweep(loss.node(), Tensor::full(loss.shape(), 1.0, loss.dtype(), loss.value().device()), leaf_ready);
+}
+
+void backward_part(const Var& result, Tensor dy, const std::function<void(const Var&)>& leaf_ready) {
+  check(result.requires_grad(), "[backward] nothing that the result depends on requires a gradient");
+  check(dy.shape() == result.shape(), "[backward] gradient of shape {} for a result of shape {}", to_string(dy.shape()),
+        to_string(result.shape()));
+  const TracePart part("backward");
+  sweep(result.node(), std::move(dy), leaf_ready, /*adds=*/true);
 }
 
 // Records the first run like any other, to find the leaves that f reads, then drops the record.

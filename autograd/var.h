@@ -41,6 +41,7 @@ class Var {
   Tensor& mutable_value();       // for leaves: optimisers write to it between steps
   const Tensor& grad() const;    // for leaves, after backward(); undefined if no gradient reached it
   void clear_grad();
+  void set_grad(Tensor grad);  // for leaves: what backward_part() adds to
   bool requires_grad() const;
   // The value as a factor of exact products (exact_factor.h), while one of them keeps it, for the others. All copies
   // share it, and so do results that share_rounded() says are equal. Null for a leaf, whose value may change. On GPUs,
@@ -89,6 +90,10 @@ Var record_deferred(const Shape& shape, DType dtype, Origin origin, std::vector<
 // soon as its last contribution is added and before the sweep reaches older nodes; the callback may take the gradient.
 // The sweep releases the graph, so a second one over any part of it is an error.
 void backward(const Var& loss, const std::function<void(const Var& leaf)>& leaf_ready = {});
+
+// The same from a result of any shape, whose gradient is `dy`. Adds to the gradients that leaves have from sweeps over
+// later parts of the same computation, so that a computation may be swept in parts.
+void backward_part(const Var& result, Tensor dy, const std::function<void(const Var& leaf)>& leaf_ready = {});
 
 // While an object of this class lives, its thread records nothing.
 class NoGrad {

@@ -12,9 +12,9 @@
 #include "nn/attention_cache.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
-#include "nn/network.h"
 #include "nn/norm.h"
 #include "nn/recompute.h"
+#include "nn/segments.h"
 #include "nn/sharded_linear.h"
 
 namespace elinvar {
@@ -75,7 +75,7 @@ struct GptBlock {
 
 // Weights start from N(0, 0.02^2), those at the end of a residual branch from that divided by sqrt(2 * layers); biases
 // are zero.
-class Gpt : public Network {
+class Gpt : public SegmentedNetwork {
  public:
   Gpt(const GptOptions& o, const InputInfo& input, uint64_t seed) : dropout_{o.dropout} {
     check(o.channels % o.heads == 0, "[gpt] channels = {} must be a multiple of heads = {}", o.channels, o.heads);
@@ -83,18 +83,25 @@ class Gpt : public Network {
     const int64_t context = o.context ? o.context : input.sample[0];
     wte_ = Embedding(scope / "wte", input.classes, o.channels, init::normal(kDeviation), o.shards);
     wpe_ = (scope / "wpe").parameter("weight", {context, o.channels}, init::normal(kDeviation));
-    for (int64_t i = 0; i < o.layers; ++i) blocks_.emplace_back(scope / "h" / i, o, i);
+    add_segment("embeddings", [this](const Residual& tokens, Context& c) { return embed(Var(tokens).value(), c); });
+    for (int64_t i = 0; i < o.layers; ++i) {
+      blocks_.emplace_back(scope / "h" / i, o, i);
+      add_segment("h." + std::to_string(i), [this, i](const Residual& x, Context& c) {
+        return run_block(blocks_[static_cast<size_t>(i)], x, c);
+      });
+    }
     ln_f_ = LayerNorm(scope / "ln_f", o.channels, 1e-5, o.bias);
     head_ = o.tied_head ? wte_
                         : Embedding(scope / "lm_head", input.classes, o.channels, init::normal(kDeviation), o.shards);
+    add_head(o.tied_head ? std::vector<std::string>{"wte"} : std::vector<std::string>{});
   }
 
-  Var forward(const Tensor& input, Context& context) const override { return joined(sharded_logits(input, context)); }
-  ShardedLogits sharded_logits(const Tensor& input, Context& context) const override {
+  Var embed(const Tensor& input, Context& context) const {
     const int64_t T = input.dim(1), first = context.cache ? context.cache->length() : 0;
     check(first + T <= wpe_.dim(0), "[gpt] a sequence of {} tokens exceeds the context of {}", first + T, wpe_.dim(0));
-    Residual x = dropout_(wte_(input, context) + slice(wpe_, 0, first, first + T), context);
-    for (const GptBlock& block : blocks_) x = run_block(block, x, context);
+    return dropout_(wte_(input, context) + slice(wpe_, 0, first, first + T), context);
+  }
+  ShardedLogits head(Residual x, Context& context) const override {
     if (context.cache) x = context.cache->advance(x);
     return head_.logits(ln_f_(x), context);
   }

@@ -30,9 +30,15 @@ std::vector<LayerKind> pointwise_layers();  // activations, dropout, flatten
 std::vector<LayerKind> linear_layers();     // linear, embedding, position, attention
 std::vector<LayerKind> image_layers();      // conv2d and poolings
 std::vector<LayerKind> norm_layers();       // batch_norm, layer_norm, rms_norm, group_norm
-std::vector<LayerKind> branch_layers();     // residual, parallel, repeat
+std::vector<LayerKind> branch_layers();     // residual, parallel
 
+// Receives the layers of a list in order, each as soon as it is built. Those of a "repeat" come one by one.
+using Built = std::function<void(const std::string& name, Layer layer)>;
 // Builds the layers of list `name`, to run one after another; parameters are named <scope><i> or by the layer's `name`.
+void build_layers(Settings& settings, const std::string& name, const Scope& scope, Flow& flow, const Built& built);
+// Builds the layers of a "repeat": its list as many times as it says, each time with parameters of their own.
+void repeat_layers(Settings& settings, const Scope& scope, Flow& flow, const Built& built);
+// Returns the layers of list `name` as one.
 Layer sequence(Settings& settings, const std::string& name, const Scope& scope, Flow& flow);
 
 // Throws UsageError if setting `name` of a layer that is cut is less than the number of virtual shards.

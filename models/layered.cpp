@@ -4,6 +4,7 @@
 
 #include "models/kinds.h"
 #include "models/layer.h"
+#include "nn/segments.h"
 #include "tensor/base/spelling.h"
 
 namespace elinvar {
@@ -33,6 +34,7 @@ Layer build_layer(Settings& s, const Scope& scope, Flow& flow) {
     if (kind.name == s.kind()) return kind.build(s, scope, flow);
     names.push_back(kind.name);
   }
+  names.push_back("repeat");
   s.require(!s.kind().empty(), "kind", "is missing{}", spelling_hint("", names));
   s.require(false, "kind", "does not know '{}'{}", s.kind(), spelling_hint(s.kind(), names));
   return {};
@@ -60,7 +62,7 @@ int64_t count_layers(const std::vector<Spec>& list) {
   return count;
 }
 
-class LayeredNetwork : public Network {
+class LayeredNetwork : public SegmentedNetwork {
  public:
   LayeredNetwork(Settings& s, const InputInfo& input, uint64_t seed) {
     Flow flow{input.sample, input.dtype == DType::i32, input.classes, virtual_shards(s, {})};
@@ -68,34 +70,43 @@ class LayeredNetwork : public Network {
     expected.push_back(input.classes);
     s.require(s.has_list("layer"), "layer", "is missing: 'layers' needs a list of [[model.layer]]");
     (void)count_layers(s.spec().lists.at("layer"));
-    layers_ = sequence(s, "layer", Scope(parameters, seed), flow);
+    build_layers(s, "layer", Scope(parameters, seed), flow, [this](const std::string& name, Layer layer) {
+      add_segment(name, [run = std::move(layer)](const Residual& x, Context& c) { return run(x, c); });
+    });
+    add_head();
     s.require(!flow.tokens && flow.shape == expected, "layer",
               "ends with {} a sample where {} is expected; put a \"linear\" last{}", to_string(flow.shape),
               to_string(expected), flow.shape.ndim() == 3 ? ", after a \"global_avg_pool\" or \"flatten\"" : "");
   }
 
-  Var forward(const Tensor& input, Context& context) const override { return layers_(Var(input), context); }
-
- private:
-  Layer layers_;
+  ShardedLogits head(Residual x, Context&) const override { return {.parts = {x}}; }
 };
 
 }  // namespace
 
-Layer sequence(Settings& settings, const std::string& name, const Scope& scope, Flow& flow) {
-  std::vector<Layer> layers;
+void build_layers(Settings& settings, const std::string& name, const Scope& scope, Flow& flow, const Built& built) {
   std::set<std::string> names;
   for (Settings& s : settings.list(name)) {
-    const std::string called = s.text("name", std::to_string(layers.size()));
+    const std::string called = s.text("name", std::to_string(names.size()));
     s.require(is_name(called), "name", "must be a name without control characters, and not empty");
     s.require(names.insert(called).second, "name", "= '{}' is what a layer before it is called", called);
-    layers.push_back(with_place_of(s, [&] { return build_layer(s, scope / called, flow); }));
+    with_place_of(s, [&] {
+      if (s.kind() != "repeat") return built(called, build_layer(s, scope / called, flow));
+      repeat_layers(s, scope / called, flow,
+                    [&](const std::string& i, Layer layer) { built(called + "." + i, std::move(layer)); });
+    });
     s.finish();
     double numbers = 1;
     for (const int64_t extent : flow.shape) numbers *= static_cast<double>(extent);
     s.require(numbers <= kMostNumbers, "kind", "= '{}' gives {} a sample, which is more than {:g} numbers", s.kind(),
               to_string(flow.shape), kMostNumbers);
   }
+}
+
+Layer sequence(Settings& settings, const std::string& name, const Scope& scope, Flow& flow) {
+  std::vector<Layer> layers;
+  build_layers(settings, name, scope, flow,
+               [&](const std::string&, Layer layer) { layers.push_back(std::move(layer)); });
   return [layers](const Var& x, Context& context) {
     Var y = x;
     for (const Layer& layer : layers) y = layer(y, context);

@@ -1,4 +1,4 @@
-// Layers that contain layers: residual, parallel, repeat.
+// Layers that contain layers: residual, parallel; and those that a "repeat" makes.
 #include "autograd/pointwise.h"
 #include "autograd/shape.h"
 #include "models/activation.h"
@@ -62,22 +62,16 @@ Layer build_parallel(Settings& s, const Scope& scope, Flow& flow) {
   };
 }
 
-// Repeats the layers, each time with parameters of their own.
-Layer build_repeat(Settings& s, const Scope& scope, Flow& flow) {
-  const int64_t times = s.integer("times", std::nullopt);
-  std::vector<Layer> layers;
-  for (int64_t i = 0; i < times; ++i) layers.push_back(sequence(s, "layer", scope / i, flow));
-  return [layers](const Var& x, Context& context) {
-    Var y = x;
-    for (const Layer& layer : layers) y = run_block(layer, y, context);
-    return y;
-  };
-}
-
 }  // namespace
 
-std::vector<LayerKind> branch_layers() {
-  return {{"residual", build_residual}, {"parallel", build_parallel}, {"repeat", build_repeat}};
+void repeat_layers(Settings& s, const Scope& scope, Flow& flow, const Built& built) {
+  const int64_t times = s.integer("times", std::nullopt);
+  for (int64_t i = 0; i < times; ++i) {
+    const Layer layers = sequence(s, "layer", scope / i, flow);
+    built(std::to_string(i), [layers](const Var& x, Context& context) { return run_block(layers, x, context); });
+  }
 }
+
+std::vector<LayerKind> branch_layers() { return {{"residual", build_residual}, {"parallel", build_parallel}}; }
 
 }  // namespace elinvar

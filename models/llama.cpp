@@ -105,7 +105,7 @@ struct LlamaBlock {
 
 // Initial weights are N(0, 0.02^2), at the end of a residual branch divided by sqrt(2 * layers). Initial biases are
 // zero.
-class Llama : public Network {
+class Llama : public SegmentedNetwork {
  public:
   Llama(const LlamaOptions& given, const InputInfo& input, uint64_t seed) {
     LlamaOptions o = given;
@@ -116,17 +116,21 @@ class Llama : public Network {
     check(o.heads % o.kv_heads == 0, "[llama] heads = {} must be a multiple of kv_heads = {}", o.heads, o.kv_heads);
     const Scope scope(parameters, seed), model = scope / "model";
     embed_ = Embedding(model / "embed_tokens", input.classes, o.channels, init::normal(kLlamaDeviation), o.shards);
-    for (int64_t i = 0; i < o.layers; ++i) blocks_.emplace_back(model / "layers" / i, o, i);
+    add_segment("embeddings", [this](const Residual& tokens, Context& c) { return embed_(Var(tokens).value(), c); });
+    for (int64_t i = 0; i < o.layers; ++i) {
+      blocks_.emplace_back(model / "layers" / i, o, i);
+      add_segment("layers." + std::to_string(i), [this, i](const Residual& x, Context& c) {
+        return run_block(blocks_[static_cast<size_t>(i)], x, c);
+      });
+    }
     norm_ = RmsNorm(model / "norm", o.channels, o.norm_eps);
     head_ = o.tied_head
                 ? embed_
                 : Embedding(scope / "lm_head", input.classes, o.channels, init::normal(kLlamaDeviation), o.shards);
+    add_head(o.tied_head ? std::vector<std::string>{"model.embed_tokens"} : std::vector<std::string>{});
   }
 
-  Var forward(const Tensor& input, Context& context) const override { return joined(sharded_logits(input, context)); }
-  ShardedLogits sharded_logits(const Tensor& input, Context& context) const override {
-    Residual x = embed_(input, context);
-    for (const LlamaBlock& block : blocks_) x = run_block(block, x, context);
+  ShardedLogits head(Residual x, Context& context) const override {
     if (context.cache) x = context.cache->advance(x);
     return head_.logits(norm_(x), context);
   }

@@ -9,7 +9,7 @@
 #include "models/kinds.h"
 #include "nn/dropout.h"
 #include "nn/linear.h"
-#include "nn/network.h"
+#include "nn/segments.h"
 
 namespace elinvar {
 
@@ -21,7 +21,7 @@ struct MlpOptions {
   double dropout = 0.0;
 };
 
-class Mlp : public Network {
+class Mlp : public SegmentedNetwork {
  public:
   Mlp(const MlpOptions& options, const InputInfo& input, uint64_t seed)
       : activation_(activation(options.activation)), dropout_{options.dropout} {
@@ -29,17 +29,20 @@ class Mlp : public Network {
     int64_t in = input.sample.numel();
     std::vector<int64_t> widths = options.hidden;
     widths.push_back(input.classes);
-    for (const int64_t out : widths) {
-      layers_.emplace_back(scope / static_cast<int64_t>(layers_.size()), in, out);
-      in = out;
+    add_segment("flatten", [](const Residual& stream, Context&) {
+      const Var x = stream;
+      return reshape(x, {x.dim(0), -1});
+    });
+    for (size_t i = 0; i < widths.size(); in = widths[i++]) {
+      layers_.emplace_back(scope / static_cast<int64_t>(i), in, widths[i]);
+      if (i + 1 < widths.size())
+        add_segment(fmt::format("layers.{}", i),
+                    [this, i](const Residual& x, Context& c) { return dropout_(activation_(layers_[i](x)), c); });
     }
+    add_head();
   }
 
-  Var forward(const Tensor& input, Context& context) const override {
-    Var x = reshape(Var(input), {input.dim(0), -1});
-    for (size_t i = 0; i + 1 < layers_.size(); ++i) x = dropout_(activation_(layers_[i](x)), context);
-    return layers_.back()(x);
-  }
+  ShardedLogits head(Residual x, Context&) const override { return {.parts = {layers_.back()(x)}}; }
 
  private:
   std::vector<Linear> layers_;

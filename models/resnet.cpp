@@ -11,9 +11,9 @@
 #include "models/kinds.h"
 #include "nn/conv.h"
 #include "nn/linear.h"
-#include "nn/network.h"
 #include "nn/norm.h"
 #include "nn/recompute.h"
+#include "nn/segments.h"
 
 namespace elinvar {
 
@@ -88,32 +88,41 @@ struct ResNetBlock {
 };
 
 // Convolutions start from init::kaiming_normal, the last layer from PyTorch's default.
-class ResNet : public Network {
+class ResNet : public SegmentedNetwork {
  public:
   ResNet(const ResNetOptions& options, const InputInfo& input, uint64_t seed)
       : pool_(options.stem == ResNetOptions::Stem::imagenet) {
     const Scope scope(parameters, seed);
     stem_ = conv(scope / "conv1", input.sample[2], options.widths[0], pool_ ? 7 : 3, pool_ ? 2 : 1);
     stem_norm_ = BatchNorm2d(scope / "bn1", options.widths[0]);
+    add_segment("stem", [this](const Residual& images, Context& c) { return stem(images, c); });
     int64_t channels = options.widths[0];
     for (size_t stage = 0; stage < options.blocks.size(); ++stage) {
       const Scope layer = scope / ("layer" + std::to_string(stage + 1));
       for (int64_t b = 0; b < options.blocks[stage]; ++b) {
         blocks_.emplace_back(layer / b, options, channels, options.widths[stage], stage > 0 && b == 0 ? 2 : 1);
+        add_segment(fmt::format("layer{}.{}", stage + 1, b),
+                    [this, i = blocks_.size() - 1](const Residual& x, Context& c) {
+                      return run_block<ResNetBlock, Var>(blocks_[i], x, c);
+                    });
         channels = options.widths[stage] * (options.bottleneck ? 4 : 1);
       }
     }
     head_ = Linear(scope / "fc", channels, input.classes);
+    add_head();
   }
 
-  Var forward(const Tensor& input, Context& context) const override {
-    Var x = stem_norm_(stem_(Var(input)), context, {.relu = true});
-    if (pool_) x = max_pool2d(x, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}});
-    for (const ResNetBlock& block : blocks_) x = run_block(block, x, context);
-    return head_(reshape(adaptive_avg_pool2d(x, {1, 1}), {x.dim(0), x.dim(3)}));
+  ShardedLogits head(Residual stream, Context&) const override {
+    const Var x = stream;
+    return {.parts = {head_(reshape(adaptive_avg_pool2d(x, {1, 1}), {x.dim(0), x.dim(3)}))}};
   }
 
  private:
+  Var stem(const Var& images, Context& context) const {
+    const Var x = stem_norm_(stem_(images), context, {.relu = true});
+    return pool_ ? max_pool2d(x, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}) : x;
+  }
+
   bool pool_;
   Conv2d stem_;
   BatchNorm2d stem_norm_;

@@ -10,9 +10,9 @@
 #include "nn/conv.h"
 #include "nn/dropout.h"
 #include "nn/linear.h"
-#include "nn/network.h"
 #include "nn/norm.h"
 #include "nn/recompute.h"
+#include "nn/segments.h"
 
 namespace elinvar {
 
@@ -44,7 +44,7 @@ std::vector<int64_t> stages(int depth) {
 }
 
 // Convolutions start from init::kaiming_normal, linear layers from N(0, 0.01^2) with zero bias.
-class Vgg : public Network {
+class Vgg : public SegmentedNetwork {
  public:
   Vgg(const VggOptions& options, const InputInfo& input, uint64_t seed)
       : imagenet_(options.head == VggOptions::Head::imagenet), dropout_{options.dropout} {
@@ -62,34 +62,40 @@ class Vgg : public Network {
         channels = width;
       }
       ++index;  // the pooling
+      add_segment(fmt::format("stage{}", stages_.size()),
+                  [this, i = stages_.size() - 1](const Residual& x, Context& c) {
+                    return run_block<Stage, Var>(stages_[i], x, c);
+                  });
       image = {image.h / 2, image.w / 2};
       pixels = image.h * image.w;
     }
     check(pixels > 0, "[vgg] images of at least 32 x 32 pixels expected, got {} x {}", input.sample[0],
           input.sample[1]);
+    add_segment("flatten", [this](const Residual& x, Context&) { return flattened(x); });
     const auto linear_layer = [&](int64_t at, int64_t in, int64_t out) {
       linears_.emplace_back(classifier / at, in, out,
                             LinearInit{.weight = init::normal(0.01), .bias_values = init::constant(0.0)});
     };
+    const auto hidden_layer = [&](int64_t at, int64_t in) {
+      linear_layer(at, in, 4096);
+      add_segment(fmt::format("classifier.{}", at), [this, i = linears_.size() - 1](const Residual& x, Context& c) {
+        return dropout_(relu(linears_[i](x)), c);
+      });
+    };
     if (imagenet_) {
-      linear_layer(0, 49 * channels, 4096);
-      linear_layer(3, 4096, 4096);
+      hidden_layer(0, 49 * channels);
+      hidden_layer(3, 4096);
       linear_layer(6, 4096, input.classes);
     } else {
       linear_layer(0, pixels * channels, input.classes);
     }
+    add_head();
   }
 
-  Var forward(const Tensor& input, Context& context) const override {
-    Var x(input);
-    for (const Stage& stage : stages_) x = run_block(stage, x, context);
-    if (imagenet_) x = adaptive_avg_pool2d(x, {7, 7});
-    x = reshape(x, {x.dim(0), -1});
-    for (size_t i = 0; i + 1 < linears_.size(); ++i) x = dropout_(relu(linears_[i](x)), context);
-    return linears_.back()(x);
-  }
+  ShardedLogits head(Residual x, Context&) const override { return {.parts = {linears_.back()(x)}}; }
 
  private:
+  Var flattened(const Var& x) const { return reshape(imagenet_ ? adaptive_avg_pool2d(x, {7, 7}) : x, {x.dim(0), -1}); }
   struct Stage {
     std::vector<Conv2d> convs;
     std::vector<BatchNorm2d> norms;  // empty without batch norm

@@ -1,0 +1,56 @@
+#pragma once
+// Parts of a micro-batch's passes (pipeline parallelism). A stage of a pipeline computes some segments of a network
+// (nn/segments.h): the forward pass from the value that the segment before gives, and later the backward pass from the
+// gradient of the value that it gave itself. Several micro-batches may be between their two passes. Values and
+// gradients have the bits of passes over the whole network (NUMERICS.md, rule 28).
+#include <functional>
+#include <vector>
+
+#include "nn/micro_batch.h"
+#include "nn/segments.h"
+
+namespace elinvar {
+
+// Segments [begin, end) of a network.
+struct SegmentRange {
+  size_t begin = 0, end = 0;
+};
+
+// What passes from a segment to the next: its value, and where random numbers go on.
+struct Boundary {
+  Tensor value;
+  Rng rng;
+};
+
+// The passes of one micro-batch through adjacent segments.
+class SegmentPasses {
+ public:
+  struct Options {
+    bool recompute = false;
+    ShardGroup* group = &local_shards();
+  };
+  // Runs the forward pass. `from` has the input if the first segment is among these. Segments that include the head
+  // give the loss of `targets`, the others ignore them.
+  SegmentPasses(const SegmentedNetwork& network, SegmentRange range, const Boundary& from, const Targets& targets,
+                const LossOptions& loss, const Options& options);
+
+  Boundary to() const { return {result_.value(), context_.rng}; }  // of segments without the head
+  const Tensor& loss() const { return result_.value(); }           // of segments with the head
+  const Tensor& top1() const { return top1_; }                     // of segments with the head
+  std::vector<Statistic> take_statistics() { return std::move(context_.statistics); }
+
+  // Runs the backward pass, once. `dy` is the gradient of to(); undefined with the head. Adds to the micro-batch's
+  // gradients, in the order of Parameters::list, of which later segments may have made some; undefined is zero. Calls
+  // `ready` for each as soon as these segments have added their last contribution. Returns the gradient of the value of
+  // the segment before; undefined if there is none.
+  Tensor backward(Tensor dy, std::vector<Tensor>& gradients, const std::function<void(size_t parameter)>& ready = {});
+
+ private:
+  const SegmentedNetwork& network_;
+  SegmentRange range_;
+  Context context_;
+  Var from_, result_;
+  Tensor top1_;
+};
+
+}  // namespace elinvar

@@ -1,0 +1,179 @@
+// Networks cut between their segments: the same bits as in one piece (NUMERICS.md, rule 28).
+#include "nn/segments.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "models/build.h"
+#include "nn/stage.h"
+#include "tests/models/hashed_inputs.h"
+#include "tests/support/bits.h"
+
+namespace elinvar {
+namespace {
+
+using test::same_bits;
+using SettingsOf = std::map<std::string, Value>;
+
+struct CutCase {
+  const char* name;
+  const char* kind;
+  SettingsOf settings;
+  bool tokens = false;
+  size_t segments = 0;
+};
+
+Spec table(const std::string& kind, const SettingsOf& settings = {}, std::vector<Spec> layers = {}) {
+  Spec made = elinvar::spec(kind, settings);
+  if (!layers.empty()) made.lists["layer"] = std::move(layers);
+  return made;
+}
+
+Spec layers_of_text() {
+  const Spec block =
+      table("residual", {},
+            {table("layer_norm"), table("attention", {{"heads", int64_t{2}}}), table("dropout", {{"p", 0.2}})});
+  return table("layers", {},
+               {table("embedding", {{"channels", int64_t{16}}}), table("position"),
+                table("repeat", {{"times", int64_t{2}}}, {block}), table("layer_norm"), table("linear")});
+}
+
+std::vector<CutCase> cut_cases() {
+  const auto n = [](int64_t number) { return Value{number}; };
+  const SettingsOf gpt = {{"layers", n(3)}, {"heads", n(4)}, {"channels", n(32)}, {"dropout", 0.1}};
+  SettingsOf untied = gpt, sharded = gpt;
+  untied["tied_head"] = false;
+  sharded["virtual_shards"] = n(3);
+  return {{"gpt", "gpt", gpt, true, 5},
+          {"gpt_untied", "gpt", untied, true, 5},
+          {"gpt_sharded", "gpt", sharded, true, 5},
+          {"llama", "llama", {{"layers", n(2)}, {"heads", n(4)}, {"channels", n(32)}, {"tied_head", true}}, true, 4},
+          {"layers", "layers", {}, true, 7},
+          {"mlp", "mlp", {{"hidden", std::vector<int64_t>{9, 7}}, {"dropout", 0.3}}, false, 4},
+          {"resnet20", "resnet20", {}, false, 11},
+          {"vgg11", "vgg11", {}, false, 7}};
+}
+
+class SegmentedNetworks : public testing::TestWithParam<CutCase> {
+ protected:
+  SegmentedNetworks() {
+    const CutCase& c = GetParam();
+    const InputInfo info = c.tokens ? InputInfo{.sample = {12}, .classes = 53, .dtype = DType::i32}
+                                    : InputInfo{.sample = {32, 32, 3}, .classes = 5};
+    const Spec spec = std::string(c.kind) == "layers" ? layers_of_text() : elinvar::spec(c.kind, c.settings);
+    built_ = build(spec, info, 1);
+    input_ = c.tokens ? integers<int32_t>("input", {3, 12}, 53) : elinvar::images(3, 32);
+    target_ = c.tokens ? integers<int64_t>("target", {3, 12}, 53) : integers<int64_t>("target", {3}, 5);
+  }
+  SegmentedNetwork& network() { return dynamic_cast<SegmentedNetwork&>(*built_); }
+  MicroBatchResult whole(uint64_t seed, bool recompute = false) {
+    return micro_batch_gradient(*built_, input_, Targets(target_), {}, {.seed = seed}, recompute);
+  }
+
+  std::unique_ptr<Network> built_;
+  Tensor input_, target_;
+};
+INSTANTIATE_TEST_SUITE_P(, SegmentedNetworks, testing::ValuesIn(cut_cases()),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+// The passes of one micro-batch through a network that is cut before these segments.
+struct CutPasses {
+  CutPasses(SegmentedNetwork& of, const std::vector<size_t>& cuts, const Tensor& input, const Tensor& target,
+            uint64_t seed, bool recompute = false)
+      : network(of) {
+    std::vector<size_t> ends = cuts;
+    ends.push_back(of.segments().size());
+    Boundary from{input, {.seed = seed}};
+    size_t begin = 0;
+    for (const size_t end : ends) {
+      parts.push_back(std::make_unique<SegmentPasses>(of, SegmentRange{begin, end}, from, Targets(target),
+                                                      LossOptions{}, SegmentPasses::Options{.recompute = recompute}));
+      for (const Statistic& s : parts.back()->take_statistics()) statistics.push_back(s);
+      if (end < of.segments().size()) from = parts.back()->to();
+      begin = end;
+    }
+    loss = parts.back()->loss();
+  }
+  // Runs the backward pass of the last part that has not run it.
+  void backward() {
+    dy = parts.back()->backward(std::move(dy), gradients);
+    parts.pop_back();
+  }
+  void expect_equal_to(const MicroBatchResult& whole) {
+    EXPECT_EQ(loss.item(), whole.loss_sum);
+    ASSERT_EQ(gradients.size(), whole.gradients.size());
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      ASSERT_TRUE(gradients[i].defined()) << network.parameters.list[i].name;
+      EXPECT_TRUE(same_bits(gradients[i].to_contiguous(), whole.gradients[i])) << network.parameters.list[i].name;
+    }
+    ASSERT_EQ(statistics.size(), whole.statistics.size());
+    for (size_t i = 0; i < statistics.size(); ++i) {
+      EXPECT_EQ(statistics[i].running_mean, whole.statistics[i].running_mean);
+      EXPECT_TRUE(same_bits(statistics[i].batch.mean, whole.statistics[i].batch.mean));
+    }
+  }
+
+  SegmentedNetwork& network;
+  std::vector<std::unique_ptr<SegmentPasses>> parts;
+  std::vector<Statistic> statistics;
+  std::vector<Tensor> gradients;
+  Tensor loss, dy;
+};
+
+TEST_P(SegmentedNetworks, AreCutAnywhereWithTheSameBits) {
+  EXPECT_EQ(network().segments().size(), GetParam().segments);
+  const size_t count = network().segments().size();
+  for (const bool recompute : {false, true}) {
+    const MicroBatchResult expected = whole(1, recompute);
+    std::vector<std::vector<size_t>> all_cuts = {{}, {}};
+    const size_t stride = GetParam().tokens ? 1 : 3;  // image networks take longer
+    for (size_t cut = 1; cut < count; ++cut) {
+      if (cut % stride == 0) all_cuts.push_back({cut});
+      all_cuts[1].push_back(cut);
+    }
+    for (const std::vector<size_t>& cuts : all_cuts) {
+      SCOPED_TRACE(testing::Message() << cuts.size() << " cuts, the first before segment "
+                                      << (cuts.empty() ? 0 : cuts[0]) << (recompute ? ", recomputed" : ""));
+      CutPasses passes(network(), cuts, input_, target_, 1, recompute);
+      while (!passes.parts.empty()) passes.backward();
+      EXPECT_FALSE(passes.dy.defined()) << "nothing comes before the input";
+      passes.expect_equal_to(expected);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// As in a pipeline, passes of several micro-batches alternate.
+TEST_P(SegmentedNetworks, SeveralMicroBatchesAreUnderWay) {
+  const MicroBatchResult first = whole(1), second = whole(2);
+  const std::vector<size_t> cuts = {1, network().segments().size() - 1};
+  CutPasses a(network(), cuts, input_, target_, 1), b(network(), cuts, input_, target_, 2);
+  for (size_t part = 0; part < 3; ++part) {
+    a.backward();
+    b.backward();
+  }
+  a.expect_equal_to(first);
+  b.expect_equal_to(second);
+}
+
+// What a segment reads is what its gradient reaches.
+TEST_P(SegmentedNetworks, ReadTheParametersThatTheySay) {
+  std::vector<size_t> cuts;
+  for (size_t cut = 1; cut < network().segments().size(); ++cut) cuts.push_back(cut);
+  CutPasses passes(network(), cuts, input_, target_, 1);
+  std::set<size_t> all;
+  for (size_t segment = network().segments().size(); segment-- > 0;) {
+    std::vector<Tensor> none;
+    std::vector<size_t> reached;
+    passes.dy = passes.parts.back()->backward(std::move(passes.dy), none, [&](size_t p) { reached.push_back(p); });
+    passes.parts.pop_back();
+    std::sort(reached.begin(), reached.end());
+    EXPECT_EQ(reached, network().segments()[segment].parameters) << network().segments()[segment].name;
+    all.insert(reached.begin(), reached.end());
+  }
+  EXPECT_EQ(all.size(), network().parameters.list.size());
+}
+
+}  // namespace
+}  // namespace elinvar
