@@ -145,8 +145,8 @@ int audited_bucket(const AuditOptions& options, int64_t step, int buckets) {
   return below(draw(options, step, Draw::bucket), buckets);
 }
 
-AuditRoles audit_roles(const AuditOptions& options, const Generation& g, int64_t step, int vranks, int buckets,
-                       int shards) {
+AuditRoles audit_roles(const AuditOptions& options, const Generation& g, int64_t step, int vranks,
+                       std::span<const int> owners) {
   const int members = static_cast<int>(g.members.size());
   AuditRoles roles{.vrank = audited_vrank(options, step, vranks)};
   while (roles.owner < members && !contains(g.share(roles.owner, step), roles.vrank)) ++roles.owner;
@@ -155,12 +155,9 @@ AuditRoles audit_roles(const AuditOptions& options, const Generation& g, int64_t
     return roles;
   }
   roles.auditor = choose(options, g, step, Draw::auditor, roles.owner);
-  if (buckets == 0) return roles;
-  roles.bucket = audited_bucket(options, step, buckets);
-  const bool sharded = g.sharding && roles.bucket < shards;
-  roles.adder = sharded
-                    ? g.index_of_id(keepers_of(g.sharding->keepers, shards)[static_cast<size_t>(roles.bucket)].front())
-                    : roles.bucket % members;
+  if (owners.empty()) return roles;
+  roles.bucket = audited_bucket(options, step, static_cast<int>(owners.size()));
+  roles.adder = owners[static_cast<size_t>(roles.bucket)];
   roles.checker = choose(options, g, step, Draw::checker, roles.adder);
   return roles;
 }

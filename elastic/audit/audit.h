@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,9 @@ struct AuditRoles {
   int adder = -1;  // reduces the bucket for all members
   int checker = -1;
 };
-// With ZeRO, the first `shards` of the buckets have the owners that the generation's record gives them.
-AuditRoles audit_roles(const AuditOptions& options, const Generation& generation, int64_t step, int vranks, int buckets,
-                       int shards = 0);
+// `owners` has the index of the member that adds up each bucket.
+AuditRoles audit_roles(const AuditOptions& options, const Generation& generation, int64_t step, int vranks,
+                       std::span<const int> owners = {});
 
 // Returns the digest of everything in a rank gradient that goes into the update: facts (except `attached`), gradients
 // and batch statistics. Reuses the digest of the tensors if the facts contain it.

@@ -52,8 +52,10 @@ class Exchange {
     int me = 0;
     const Buckets* buckets = nullptr;  // null: there is only the trailer
     int gradients = 0;                 // tensors that are gradients; the others are batch statistics
-    // With ZeRO: the keepers of the first buckets, their owners first; all members get the sums of the others. A member
-    // that only listens gets none of these. Empty without ZeRO.
+    // The member that adds up each bucket; empty: by turns.
+    std::vector<int> owners = {};
+    // With ZeRO: the keepers of the first buckets; all members get the sums of the others. A member that only listens
+    // gets none of these. Empty without ZeRO.
     std::vector<std::vector<int>> keepers = {};
     // With ZeRO: what this member still waits for, besides sums, before it sends its part of the trailer, for people;
     // "": nothing.
@@ -120,7 +122,7 @@ class Exchange {
   };
   bool sharded(int bucket) const { return static_cast<size_t>(bucket) < options_.keepers.size(); }
   int owner(int bucket) const {
-    return sharded(bucket) ? options_.keepers[static_cast<size_t>(bucket)][0] : bucket % options_.members;
+    return options_.owners.empty() ? bucket % options_.members : options_.owners[static_cast<size_t>(bucket)];
   }
   bool owned(int bucket) const { return options_.me >= 0 && owner(bucket) == options_.me; }
   bool audited(int bucket) const { return options_.audit && options_.audit->roles().bucket == bucket; }

@@ -23,7 +23,9 @@ class ModelReplica {
   const std::vector<int>& members() const { return tables().indexes; }
   // Whether this member reports the facts of the replica's rank gradients.
   bool reports() const;
-  bool contributes(int bucket) const;     // this member, and no other of its replica
+  bool contributes(int bucket) const;  // this member, and no other of its replica
+  // The member that adds up the bucket, if its keepers do not: one of those that contribute to it, in turn.
+  int owner(int bucket) const;
   bool contributes_to(int tensor) const;  // to some bucket of the tensor
   size_t absent_tensors() const;          // the number of those that contributes_to() denies
   int absent_buckets() const;             // the number of buckets of virtual shards that others compute
@@ -34,10 +36,12 @@ class ModelReplica {
     int buckets = -1;
     std::vector<int> indexes = {};
     std::vector<bool> contributed = {};  // by bucket
+    std::vector<int> owners = {};        // by bucket
     std::vector<bool> needed = {};       // by tensor
     int absent = 0;                      // buckets
   };
   const Tables& tables() const;
+  const ReplicaPlace& place_of(int member) const;
 
   const MemberPosition& position_;
   const GradientLayout& layout_;

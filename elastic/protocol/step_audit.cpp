@@ -9,8 +9,8 @@ bool StepAudit::audits() const {
   return audited(options_, position_.completed) && !position_.last() && position_.begun();
 }
 
-AuditRoles StepAudit::roles(int buckets, int shards) const {
-  return audit_roles(options_, *position_.generation, position_.completed, vranks_, buckets, shards);
+AuditRoles StepAudit::roles(std::span<const int> owners) const {
+  return audit_roles(options_, *position_.generation, position_.completed, vranks_, owners);
 }
 
 bool StepAudit::on_trial() const {
@@ -20,7 +20,7 @@ bool StepAudit::on_trial() const {
 
 std::optional<int> StepAudit::due_vrank() const {
   if (!audits()) return std::nullopt;
-  const AuditRoles roles = this->roles(0);
+  const AuditRoles roles = this->roles();
   const size_t wanted = position_.members() == 1 ? 2 : 1;  // a member alone makes the claim twice
   const bool due = on_trial() ? testified_ != position_.number()
                               : roles.auditor == position_.index && claims_.leaves.size() < wanted;
@@ -52,25 +52,24 @@ std::optional<AuditClaims> StepAudit::claims() const {
   return AuditClaims{.states = claims_.states, .leaves = claims_.leaves, .sums = {}, .together = claims_.together};
 }
 
-std::optional<SumAudit> StepAudit::sum_audit(int buckets, int shards) {
+std::optional<SumAudit> StepAudit::sum_audit(std::span<const int> owners) {
   evidence_.reset();
   if (!audits() || position_.members() < 2) return std::nullopt;
-  const AuditRoles roles = this->roles(buckets, shards);
+  const AuditRoles roles = this->roles(owners);
   if (roles.bucket < 0) return std::nullopt;
   return SumAudit(SumAudit::roles_of(roles, on_trial(), position_.members()), position_.index, claims_.sums);
 }
 
-StepAudit::Outcome StepAudit::judge(const Exchange& exchange, int buckets) {
+StepAudit::Outcome StepAudit::judge(const Exchange& exchange) {
   if (!audits()) return Outcome::agreed;
   if (evidence_) return Outcome::reported;
   const Generation& generation = *position_.generation;
-  const AuditRoles roles = this->roles(buckets);
   Evidence evidence{.stage = !on_trial()                ? Evidence::Stage::audit
                              : generation.trial->replay ? Evidence::Stage::replay
                                                         : Evidence::Stage::trial,
                     .step = position_.completed,
-                    .vrank = roles.vrank,
-                    .bucket = roles.bucket,
+                    .vrank = roles().vrank,
+                    .bucket = exchange.audit() ? exchange.audit()->roles().bucket : -1,
                     .witnesses = {},
                     .received = exchange.audit() ? exchange.audit()->received() : std::nullopt};
   for (size_t m = 0; m < generation.members.size(); ++m)

@@ -27,13 +27,12 @@ class StepAudit {
   // Returns the claims for this member's part of the trailer if the step is audited. Claims about sums do not exist
   // yet.
   std::optional<AuditClaims> claims() const;
-  // Returns the audit of a bucket's sum for the exchange of this step, if it has that many buckets, the first `shards`
-  // of which have keepers (ZeRO).
-  std::optional<SumAudit> sum_audit(int buckets, int shards = 0);
+  // Returns the audit of a bucket's sum for the exchange of this step, in which these members add up the buckets.
+  std::optional<SumAudit> sum_audit(std::span<const int> owners);
   enum class Outcome { agreed, disagreed, reported };
   // Judges whether all claims in a complete exchange agree; in a trial they never do. After `disagreed` the step is not
   // completed before a fence, report() sends the evidence to the coordinator, and further calls return `reported`.
-  Outcome judge(const Exchange& exchange, int buckets);
+  Outcome judge(const Exchange& exchange);
   void report();  // sends the evidence, if any; also repeatedly, because the coordinator may have changed
 
   // What members have computed together is computed again, if need be by others.
@@ -47,7 +46,7 @@ class StepAudit {
   int64_t begin_replay();
 
  private:
-  AuditRoles roles(int buckets, int shards = 0) const;
+  AuditRoles roles(std::span<const int> owners = {}) const;
 
   AuditOptions options_;
   int vranks_;

@@ -97,14 +97,23 @@ StepReduction::StepReduction(Options options, const MemberPosition& position, co
       shards_(shards),
       replica_(replica) {}
 
+// Returns the member that adds up each bucket.
+std::vector<int> StepReduction::owners() const {
+  std::vector<int> owners;
+  for (int b = 0; b < layout_.bucket_count(); ++b)
+    owners.push_back(shards_.on() && b < layout_.shards() ? shards_.keepers(b)[0] : replica_.owner(b));
+  return owners;
+}
+
 const Buckets* StepReduction::begin() {
   Exchange::Options options{.vranks = options_.vranks,
                             .members = position_.members(),
                             .me = position_.index,
                             .buckets = step_buckets(),
                             .gradients = layout_.gradients(),
-                            .reports = replica_.reports(),
-                            .audit = audit_.sum_audit(layout_.bucket_count(), layout_.shards())};
+                            .owners = owners(),
+                            .reports = replica_.reports()};
+  options.audit = audit_.sum_audit(options.owners);
   if (shards_.on() && options.buckets) {
     for (int b = 0; b < layout_.shards(); ++b) options.keepers.push_back(shards_.keepers(b));
     options.holds_back = [this] { return shards_.missing(); };
@@ -170,7 +179,7 @@ StepReduction::Progress StepReduction::reduce() {
   send_part();
   if (exchange->group() && !exchange->group()->trouble().empty()) groups_.stalled(exchange->group()->trouble());
   if (!exchange->complete()) return Progress::waiting;
-  switch (audit_.judge(*exchange, layout_.bucket_count())) {
+  switch (audit_.judge(*exchange)) {
     case StepAudit::Outcome::agreed:
       return Progress::complete;
     case StepAudit::Outcome::disagreed:

@@ -70,6 +70,7 @@ class StepReduction {
   Result take();  // ends a complete reduction
 
  private:
+  std::vector<int> owners() const;
   const Buckets* step_buckets() const { return position_.last() ? nullptr : layout_.buckets(); }
 
   Options options_;

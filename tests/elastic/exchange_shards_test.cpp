@@ -45,12 +45,16 @@ std::vector<Tensor> expected_sums() {
 // Reducers with one virtual rank each, or one with all, and the messages between them.
 struct Reducers {
   explicit Reducers(int count, std::vector<std::vector<int>> keepers, std::optional<int> audited = {}) {
+    std::vector<int> owners;  // the first keeper of each
+    for (int b = 0; b < kCutBuckets.count(); ++b)
+      owners.push_back(b < static_cast<int>(keepers.size()) ? keepers[static_cast<size_t>(b)][0] : b % count);
     for (int m = 0; m < count; ++m) {
       Exchange::Options options{.vranks = kReducedVranks,
                                 .members = count,
                                 .me = m,
                                 .buckets = &kCutBuckets,
                                 .gradients = kGradients,
+                                .owners = owners,
                                 .keepers = keepers,
                                 .holds_back = [this, m] { return lacks[m]; }};
       if (audited)

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
+#include <set>
 
 #include "tests/elastic/replica_parts.h"
 
@@ -36,11 +38,11 @@ std::vector<int> tensors_of(const ModelReplica& replica, const GradientLayout& l
 TEST(ModelReplica, AMemberContributesItsShardsAndAPartOfTheRest) {
   const ReplicaMember first(3, 0), second(3, 1), alone(3, 2);
   EXPECT_EQ(first.replica.members(), (std::vector<int>{0, 1}));
-  EXPECT_EQ(buckets_of(first.replica, first.layout), (std::vector<int>{0, 2, 4}));
-  EXPECT_EQ(buckets_of(second.replica, second.layout), (std::vector<int>{1, 3}));
-  EXPECT_EQ(tensors_of(first.replica, first.layout), (std::vector<int>{1, 2, 3}));
-  EXPECT_EQ(tensors_of(second.replica, second.layout), (std::vector<int>{0, 1}));
-  EXPECT_EQ(first.replica.absent_tensors(), 1u);
+  EXPECT_EQ(buckets_of(first.replica, first.layout), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(buckets_of(second.replica, second.layout), (std::vector<int>{3, 4}));
+  EXPECT_EQ(tensors_of(first.replica, first.layout), (std::vector<int>{1, 2}));
+  EXPECT_EQ(tensors_of(second.replica, second.layout), (std::vector<int>{0, 3}));
+  EXPECT_EQ(first.replica.absent_tensors(), 2u);
   EXPECT_EQ(second.replica.absent_tensors(), 2u);
   for (const ReplicaMember* member : {&first, &second}) {
     EXPECT_TRUE(member->replica.divides() && member->replica.divided());
@@ -76,9 +78,24 @@ TEST(ModelReplica, AnotherGenerationMayHaveOtherReplicas) {
   EXPECT_FALSE(member.replica.divided());
 }
 
+// Four members in two replicas, a shard each: all add up as many buckets of the shards and of the rest.
+TEST(ModelReplica, OwnersTakeTurns) {
+  RankGradient gradient;
+  for (int t = 0; t < 3; ++t) gradient.gradients.push_back(Tensor::zeros({16}));
+  GradientLayout layout(2, {}, {-1, 0, 1});
+  layout.learn(gradient);
+  MemberParts parts(4, 0);
+  form_replicas(*parts.position.generation, 2, 2, 4);
+  const ModelReplica replica(parts.position, layout);
+  std::map<int, int> of_member;
+  for (int b = 0; b < layout.bucket_count(); ++b) ++of_member[replica.owner(b)];
+  EXPECT_EQ(of_member, (std::map<int, int>{{0, 6}, {1, 6}, {2, 6}, {3, 6}}));
+}
+
 TEST(ModelReplica, IsNoneWithoutTensorParallelism) {
   const test::StepParts member(2, 1);
   EXPECT_FALSE(member.replica.divides() || member.replica.divided());
+  EXPECT_EQ(member.replica.owner(7), 1) << "by turns";
   EXPECT_TRUE(member.replica.reports() && member.replica.contributes(7) && member.replica.contributes_to(7));
 }
 
@@ -104,12 +121,17 @@ TEST(ModelReplica, EachBucketIsContributedOnceByEveryReplica) {
     GradientLayout layout(3, sharding, of_tensors);
     layout.learn(gradient);
     std::map<std::pair<int, int>, int> contributions;  // by replica and bucket
+    std::map<int, std::set<int>> owners;               // by bucket, as each member sees them
     for (int m = 0; m < members; ++m) {
       MemberParts parts(members, m);
       form_replicas(*parts.position.generation, shards, most, 4);
       const ModelReplica replica(parts.position, layout);
       const std::vector<int> buckets = buckets_of(replica, layout);
       for (const int b : buckets) ++contributions[{replica.number(), b}];
+      for (int b = 0; b < layout.bucket_count(); ++b) {
+        owners[b].insert(replica.owner(b));
+        EXPECT_TRUE(replica.owner(b) != m || replica.contributes(b)) << "an owner has a rank gradient of its own";
+      }
       size_t absent = 0;
       int of_others = 0;
       for (size_t t = 0; t < of_tensors.size() + gradient.batch_statistics.size(); ++t) {
@@ -131,6 +153,7 @@ TEST(ModelReplica, EachBucketIsContributedOnceByEveryReplica) {
     const int replicas = (members + most - 1) / most;
     EXPECT_EQ(contributions.size(), static_cast<size_t>(replicas * layout.bucket_count()));
     for (const auto& [place, times] : contributions) EXPECT_EQ(times, 1) << "bucket " << place.second;
+    for (const auto& [bucket, members_of] : owners) EXPECT_EQ(members_of.size(), 1u) << "bucket " << bucket;
   }
 }
 

@@ -25,7 +25,7 @@ struct Audited : MemberParts {
 };
 
 TEST(StepAudit, TheAuditorComputesOneGradientMore) {
-  const AuditRoles roles = audit_roles(kEachStep, MemberParts::generation(1, 2, 1), 1, kAuditedVranks, 0);
+  const AuditRoles roles = audit_roles(kEachStep, MemberParts::generation(1, 2, 1), 1, kAuditedVranks);
   ASSERT_NE(roles.auditor, roles.owner);
   Audited owner(2, roles.owner), auditor(2, roles.auditor);
   EXPECT_EQ(owner.audit.due_vrank(), std::nullopt);
@@ -39,7 +39,7 @@ TEST(StepAudit, TheAuditorComputesOneGradientMore) {
 }
 
 TEST(StepAudit, TheAuditorOfWhatItComputesWithOthersComputesItAloneAsWell) {
-  const AuditRoles roles = audit_roles(kEachStep, MemberParts::generation(1, 2, 1), 1, kAuditedVranks, 0);
+  const AuditRoles roles = audit_roles(kEachStep, MemberParts::generation(1, 2, 1), 1, kAuditedVranks);
   Audited at(2, roles.auditor);
   at.audit.say_gradient(roles.vrank, gradient(2), /*together=*/true);
   EXPECT_EQ(at.audit.due_vrank(), roles.vrank);
@@ -90,7 +90,7 @@ TEST(StepAudit, AClaimAboutWhatSeveralComputedIsOneOfItsOwn) {
 }
 
 TEST(StepAudit, AnAuditorThatTookPartComputesItAloneToo) {
-  const AuditRoles roles = audit_roles(kEachStep, MemberParts::generation(1, 2, 1), 1, kAuditedVranks, 0);
+  const AuditRoles roles = audit_roles(kEachStep, MemberParts::generation(1, 2, 1), 1, kAuditedVranks);
   Audited auditor(2, roles.auditor), owner(2, roles.owner);
   for (Audited* at : {&auditor, &owner}) at->audit.say_gradient(roles.vrank, gradient(1), /*together=*/true);
   EXPECT_EQ(owner.audit.due_vrank(), std::nullopt);
@@ -119,7 +119,7 @@ struct Alone : Audited {
     messages::TrailerPart part{.held = 1, .audit = audit.claims()};
     for (int v = 0; v < kAuditedVranks; ++v) part.facts[v] = {};
     exchange.contribute({}, part, {}, [](int, Payload) {});
-    return audit.judge(exchange, 0);
+    return audit.judge(exchange);
   }
 };
 

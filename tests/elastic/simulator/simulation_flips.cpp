@@ -71,7 +71,7 @@ bool Simulation::computes_audited(const Process& p, int64_t step, int vrank) con
 // Whether a lasting fault in what this member computes with others, and then again for the audit, shows in no claim.
 bool Simulation::audits_itself(const Process& p, int64_t step) const {
   const MemberPosition& at = p.member->position();
-  return audit_roles(audit_, *at.generation, step, s_.vranks, 0).auditor == at.index;
+  return audit_roles(audit_, *at.generation, step, s_.vranks).auditor == at.index;
 }
 
 RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const ScalingState& scaling_state,
