@@ -6,6 +6,7 @@
 #include "elastic/checkpoint/checkpoint.h"
 #include "models/build.h"
 #include "nn/micro_batch.h"
+#include "tensor/base/activity.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tensor/base/json.h"
@@ -188,6 +189,8 @@ std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const 
   std::vector<BatchScore> scores;
   const int64_t batches = loader.steps_per_epoch();
   for (int64_t i = batches * share / shares; i < batches * (share + 1) / shares; ++i) {
+    // Timed by itself: the whole may take longer than any limit of a hang.
+    const TimedActivity activity("a batch of an evaluation");
     const Batch batch = loader.batch(i, 0);
     std::vector<Tensor> views = {batch.input_on(setup.device)};
     if (mirror) views.push_back(mirrored(batch.input).to(setup.device));
