@@ -16,7 +16,7 @@ struct SegmentRange {
   size_t begin = 0, end = 0;
 };
 
-// What passes from a segment to the next: its value, and where random numbers go on.
+// The input of a segment: the value of the segment before it, and the generator of the next random numbers.
 struct Boundary {
   Tensor value;
   Rng rng;
@@ -41,8 +41,8 @@ class SegmentPasses {
 
   // Runs the backward pass, once. `dy` is the gradient of to(); undefined with the head. Adds to the micro-batch's
   // gradients, in the order of Parameters::list, of which later segments may have made some; undefined is zero. Calls
-  // `ready` for each as soon as these segments have added their last contribution. Returns the gradient of the value of
-  // the segment before; undefined if there is none.
+  // `ready` for each as soon as these segments have added their last contribution. Returns the gradient of the
+  // value of the segment before, or an undefined tensor for the first segment.
   Tensor backward(Tensor dy, std::vector<Tensor>& gradients, const std::function<void(size_t parameter)>& ready = {});
 
  private:

@@ -52,7 +52,7 @@ class Exchange {
     int me = 0;
     const Buckets* buckets = nullptr;  // null: there is only the trailer
     int gradients = 0;                 // tensors that are gradients; the others are batch statistics
-    // The member that adds up each bucket; empty: by turns.
+    // The index of the member that reduces each bucket. If this is empty, member b % members reduces bucket b.
     std::vector<int> owners = {};
     // With ZeRO: the keepers of the first buckets; all members get the sums of the others. A member that only listens
     // gets none of these. Empty without ZeRO.

@@ -201,6 +201,7 @@ TEST(ElasticProtocol, RandomSchedulesOfTriplesEndAsTheUndisturbedRun) {
   expect_schedules_of_replicas_hold({.tp = 3, .schedules = 600});
 }
 
+// The number of model replicas, on which the batch depends, changes less often than that of workers.
 TEST(ElasticProtocol, RandomSchedulesOfPairsWithAdaptiveScalingAgreeOnEveryBatch) {
   const Happened happened = expect_schedules_of_replicas_hold({.adaptive = true, .tp = 2, .schedules = 500});
   EXPECT_GE(happened.batch_changes, happened.schedules / 100);

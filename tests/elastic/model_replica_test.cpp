@@ -95,7 +95,7 @@ TEST(ModelReplica, OwnersTakeTurns) {
 TEST(ModelReplica, IsNoneWithoutTensorParallelism) {
   const test::StepParts member(2, 1);
   EXPECT_FALSE(member.replica.divides() || member.replica.divided());
-  EXPECT_EQ(member.replica.owner(7), 1) << "by turns";
+  EXPECT_EQ(member.replica.owner(7), 1) << "member 7 % 2";
   EXPECT_TRUE(member.replica.reports() && member.replica.contributes(7) && member.replica.contributes_to(7));
 }
 

@@ -157,7 +157,7 @@ TEST_P(SegmentedNetworks, SeveralMicroBatchesAreUnderWay) {
   b.expect_equal_to(second);
 }
 
-// What a segment reads is what its gradient reaches.
+// The parameters that a segment lists are exactly those that get a gradient from it.
 TEST_P(SegmentedNetworks, ReadTheParametersThatTheySay) {
   std::vector<size_t> cuts;
   for (size_t cut = 1; cut < network().segments().size(); ++cut) cuts.push_back(cut);
