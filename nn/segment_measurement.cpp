@@ -9,35 +9,48 @@
 
 namespace elinvar {
 
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Runs both passes of segment i, and replaces `at` by what it gives.
+MeasuredSegment run_segment(const SegmentedNetwork& network, size_t i, Boundary& at, const Targets& targets,
+                            const LossOptions& loss, const SegmentPasses::Options& options) {
+  const auto in_use = [] { return HostAllocator::instance().stats().in_use; };
+  const int64_t before = in_use();
+  HostAllocator::instance().reset_peak();
+  const Clock::time_point began = Clock::now();
+  SegmentPasses passes(network, {i, i + 1}, at, targets, loss, options);
+  const bool head = i + 1 == network.segments().size();
+  Boundary to = head ? Boundary{} : passes.to();
+  const int64_t held = in_use() - before;
+  std::vector<Tensor> gradients;
+  const Tensor dx = passes.backward({}, gradients);
+  Download(Tensor::zeros({1}, DType::f32, at.value.device())).wait();  // follows all that was called before
+  int64_t of_gradients = 0;
+  for (const Tensor& gradient : gradients)
+    if (gradient.defined()) of_gradients += gradient.bytes();
+  const int64_t peak = HostAllocator::instance().stats().peak_in_use - before;
+  MeasuredSegment measured{.seconds = std::chrono::duration<double>(Clock::now() - began).count(),
+                           .held = held,
+                           .peak = std::max(held, peak - of_gradients),
+                           .value = head ? Shape{} : to.value.shape(),
+                           .statistics = passes.take_statistics()};
+  at = std::move(to);
+  return measured;
+}
+
+}  // namespace
+
 std::vector<MeasuredSegment> measure_segments(const SegmentedNetwork& network, const Tensor& input,
                                               const Targets& targets, const LossOptions& loss, const Rng& rng,
                                               const SegmentPasses::Options& options) {
-  using Clock = std::chrono::steady_clock;
   std::vector<MeasuredSegment> measured;
-  Boundary from{input, rng};
-  const size_t segments = network.segments().size();
-  for (size_t i = 0; i < segments; ++i) {
-    const auto in_use = [] { return HostAllocator::instance().stats().in_use; };
-    const int64_t before = in_use();
-    HostAllocator::instance().reset_peak();
-    const Clock::time_point began = Clock::now();
-    SegmentPasses passes(network, {i, i + 1}, from, targets, loss, options);
-    const bool head = i + 1 == segments;
-    Boundary to = head ? Boundary{} : passes.to();
-    const int64_t held = in_use() - before;
-    std::vector<Tensor> gradients;
-    const Tensor dx = passes.backward({}, gradients);
-    Download(Tensor::zeros({1}, DType::f32, input.device())).wait();  // follows all that was called before
-    int64_t of_gradients = 0;
-    for (const Tensor& gradient : gradients)
-      if (gradient.defined()) of_gradients += gradient.bytes();
-    const int64_t peak = HostAllocator::instance().stats().peak_in_use - before;
-    measured.push_back({.seconds = std::chrono::duration<double>(Clock::now() - began).count(),
-                        .held = held,
-                        .peak = std::max(held, peak - of_gradients),
-                        .value = head ? Shape{} : to.value.shape(),
-                        .statistics = passes.take_statistics()});
-    from = std::move(to);
+  Boundary at{input, rng};
+  for (size_t i = 0; i < network.segments().size(); ++i) {
+    Boundary again = at;
+    run_segment(network, i, again, targets, loss, options);
+    measured.push_back(run_segment(network, i, at, targets, loss, options));
   }
   return measured;
 }

@@ -15,7 +15,8 @@ struct MeasuredSegment {
   std::vector<Statistic> statistics = {};  // of its batch norms, in the order in which they ran
 };
 
-// Runs the passes of a micro-batch through one segment after another; gradients of values are taken to be 1.
+// Runs the passes of a micro-batch through one segment after another, each twice, of which the second is measured:
+// the first touches memory. Gradients of values are taken to be 1.
 std::vector<MeasuredSegment> measure_segments(const SegmentedNetwork& network, const Tensor& input,
                                               const Targets& targets, const LossOptions& loss, const Rng& rng,
                                               const SegmentPasses::Options& options);

@@ -44,9 +44,10 @@ struct Measured {
 int64_t measure(const std::string& network, Measured& into) {
   const Folder folder;
   const Arrangement& arrangement = into.arrangement;
-  std::vector<std::string> options = {"--min-workers", std::to_string(into.workers),
-                                      "--copies",      std::to_string(arrangement.copies),
-                                      "--arrangement", fmt::format("zero={},tp={}", arrangement.zero, arrangement.tp)};
+  std::vector<std::string> options = {
+      "--min-workers", std::to_string(into.workers),
+      "--copies",      std::to_string(arrangement.copies),
+      "--arrangement", fmt::format("zero={},tp={},pp={}", arrangement.zero, arrangement.tp, arrangement.pp)};
   options.insert(options.end(), into.more.begin(), into.more.end());
   ElasticJob job(folder.path, config_of(network, into.sizes, folder.path, 0), into.workers, into.threads,
                  /*pinned=*/into.threads == 1, options);
@@ -110,6 +111,11 @@ void measure_tensor_parallelism(int workers, int rounds, Report& report) {
        .workers = workers,
        .sizes = together,
        .more = shards},
+      {.name = fmt::format("tp={}, zero=1, one copy", workers),
+       .arrangement = {.zero = 1, .copies = 1, .tp = workers},
+       .workers = workers,
+       .sizes = together,
+       .more = shards},
       {.name = fmt::format("dp={}, as many gradients", workers), .workers = workers, .sizes = apart, .more = shards}};
   for (int round = 0; round < rounds; ++round)
     for (Measured& each : all) measure("gpt2", each);
@@ -121,11 +127,36 @@ void measure_tensor_parallelism(int workers, int rounds, Report& report) {
                 {"peak_mb", rounded(median(each.peaks))}});
 }
 
+// Compares a pipeline of workers of one thread with one of them alone. The ideal speed-up for m gradients and p stages
+// is p m / (m + p - 1): at the beginning and the end of a step stages have nothing to do.
+void measure_pipeline(const std::string& network, int workers, int rounds, Report& report) {
+  constexpr int kGradients = 8;
+  Sizes sizes = usual_steps(network);
+  sizes.batch = sizes.batch / sizes.vranks * kGradients;
+  sizes.vranks = kGradients;
+  std::vector<Measured> all = {
+      {.name = "one worker", .sizes = sizes},
+      {.name = fmt::format("pp={}", workers), .arrangement = {.pp = workers}, .workers = workers, .sizes = sizes}};
+  for (int round = 0; round < rounds; ++round)
+    for (Measured& each : all) measure(network, each);
+  const double alone = median(all[0].steps),
+               ideal = static_cast<double>(workers) * kGradients / (kGradients + workers - 1);
+  for (const Measured& each : all)
+    report.add(fmt::format("{}, {} gradients, {}", network, kGradients, each.name), median(each.steps), 0, 0, 0, "",
+               {{"faster", rounded(alone / median(each.steps))},
+                {"of_ideal_percent", rounded(each.workers == 1 ? 100 : 100 * alone / median(each.steps) / ideal)},
+                {"sent_mb", rounded(median(each.megabytes))},
+                {"peak_mb", rounded(median(each.peaks))}});
+}
+
 }  // namespace
 
-void run_arrangements(const std::string& network, int workers, int rounds, Report& report) {
-  measure_zero(network, workers, rounds, report);
-  if (network == "gpt2") measure_tensor_parallelism(workers, rounds, report);
+std::vector<std::string> arrangement_sections() { return {"zero", "pipeline", "tensor"}; }
+
+void run_arrangements(const std::string& section, const std::string& network, int workers, int rounds, Report& report) {
+  if (section == "zero") measure_zero(network, workers, rounds, report);
+  if (section == "pipeline") measure_pipeline(network, workers, rounds, report);
+  if (section == "tensor" && network == "gpt2") measure_tensor_parallelism(workers, rounds, report);
 }
 
 }  // namespace elinvar::bench

@@ -7,15 +7,19 @@
 // without ZeRO. State per worker is predicted as P + k P r / N numbers: P parameters, of which the optimizer keeps k
 // numbers each, with r copies on N workers.
 //
-// For gpt2 also tensor parallelism: workers that compute each gradient together, beside one worker of as many threads,
-// and beside workers that compute gradients of their own. Then `slower_percent` is of the time of a gradient.
+// Then a pipeline of workers beside one of them alone. For gpt2 also tensor parallelism: workers that compute each
+// gradient together, beside one worker of as many threads, and beside workers that compute gradients of their own. Then
+// `slower_percent` is of the time of a gradient.
 #include <string>
+#include <vector>
 
 #include "tools/bench/report.h"
 
 namespace elinvar::bench {
 
+std::vector<std::string> arrangement_sections();  // "zero", "pipeline", "tensor"
+
 // `network` is one of job_networks() (tools/bench/job_configs.h); `rounds` are measured after one that is not.
-void run_arrangements(const std::string& network, int workers, int rounds, Report& report);
+void run_arrangements(const std::string& section, const std::string& network, int workers, int rounds, Report& report);
 
 }  // namespace elinvar::bench

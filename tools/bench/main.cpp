@@ -103,10 +103,12 @@ int run(int argc, char** argv) {
       ->allow_extra_args(false);
   elastic->add_option("--arrangement", o.arrangement, "as of `train run`, zero=1 for example");
   elastic->add_option("--copies", o.copies, "as of `train run`")->capture_default_str()->check(CLI::Range(1, 1024));
-  auto* arrangements =
-      app.add_subcommand("arrangements", "what a sharded optimizer state (ZeRO) and tensor parallelism cost and save");
+  auto* arrangements = app.add_subcommand("arrangements", "what ZeRO, tensor parallelism and pipelines cost and save");
   arrangements->add_option("networks", o.networks, "resnet20, resnet50, gpt2 (default: gpt2)")
       ->check(CLI::IsMember(bench::job_networks()).description(""));
+  arrangements->add_option("--section", o.names, "zero, pipeline, tensor (default: all)")
+      ->check(CLI::IsMember(bench::arrangement_sections()).description(""))
+      ->allow_extra_args(false);
   arrangements->add_option("--workers", o.workers, "workers of one thread each")
       ->capture_default_str()
       ->check(CLI::Range(2, 16));
@@ -187,7 +189,8 @@ int run(int argc, char** argv) {
         bench::run_elastic(section, network, options_of(o), o.repeat, report);
   if (arrangements->parsed())
     for (const std::string& network : o.networks.empty() ? std::vector<std::string>{"gpt2"} : o.networks)
-      bench::run_arrangements(network, o.workers, o.repeat, report);
+      for (const std::string& section : o.names.empty() ? bench::arrangement_sections() : o.names)
+        bench::run_arrangements(section, network, o.workers, o.repeat, report);
   if (data->parsed())
     for (const std::string& name : o.names.empty() ? bench::data_names() : o.names)
       bench::run_data(name, o.path, o.threads, o.repeat, report);
