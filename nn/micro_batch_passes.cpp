@@ -1,25 +1,93 @@
 #include "nn/micro_batch_passes.h"
 
 #include <algorithm>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 
+#include "nn/residence.h"
 #include "nn/running_statistics.h"
+#include "nn/stage.h"
 #include "tensor/base/activity.h"
 #include "tensor/ops/top1_correct.h"
 
 namespace elinvar {
 namespace {
 
-Tensor take_gradient(Var& parameter) {
-  const Tensor& value = parameter.value();
-  Tensor gradient = parameter.grad();
-  parameter.clear_grad();
+// Returns the gradient of a parameter with elements of its own, zeros if it is undefined.
+Tensor own_gradient(const Tensor& value, Tensor gradient) {
   if (!gradient.defined()) return Tensor::zeros(value.shape(), value.dtype(), value.device());
   // Gradients are added up in place, so no two may share elements.
   if (!gradient.unique() || !gradient.contiguous()) return gradient.clone();
   return gradient;
 }
+
+// Both passes; the constructor runs the first and fills a ForwardPass but for batch_statistics.
+class Passes {
+ public:
+  virtual ~Passes() = default;
+  virtual void backward(const std::function<void(size_t parameter)>& ready) = 0;
+  virtual Tensor take_gradient(size_t parameter) = 0;  // undefined if the loss does not depend on it
+};
+
+class WholePasses final : public Passes {
+ public:
+  WholePasses(const MicroBatchTask& task, ForwardPass& pass) : parameters_(task.network.parameters.list) {
+    const Activity activity("forward");
+    for (Parameter& p : parameters_) p.var.clear_grad();
+    Context context{.training = true, .rng = task.rng, .recompute = task.recompute, .group = task.group};
+    const ShardedLogits logits = task.network.sharded_logits(task.input, context);
+    LossAndTop1 scored = cross_entropy(logits, task.target, task.options);  // checks shapes and ranges of the targets
+    loss_ = std::move(scored.loss);
+    pass.loss = loss_.value();
+    pass.top1 = std::move(scored.top1);
+    pass.statistics = std::move(context.statistics);
+  }
+  void backward(const std::function<void(size_t)>& ready) override {
+    std::unordered_map<const Var::Node*, size_t> places;
+    for (size_t i = 0; i < parameters_.size(); ++i) places.emplace(parameters_[i].var.node().get(), i);
+    elinvar::backward(loss_, [&](const Var& leaf) {
+      const auto found = places.find(leaf.node().get());
+      if (found != places.end()) ready(found->second);
+    });
+  }
+  Tensor take_gradient(size_t parameter) override {
+    Var& var = parameters_[parameter].var;
+    Tensor gradient = var.grad();
+    var.clear_grad();
+    return gradient;
+  }
+
+ private:
+  std::vector<Parameter>& parameters_;
+  Var loss_;
+};
+
+class PassesBySegment final : public Passes {
+ public:
+  PassesBySegment(const MicroBatchTask& task, ForwardPass& pass) : passes_(forward(task)) {
+    pass.loss = passes_.loss();
+    pass.top1 = passes_.top1();
+    pass.statistics = passes_.take_statistics();
+  }
+  void backward(const std::function<void(size_t)>& ready) override { passes_.backward({}, gradients_, ready); }
+  Tensor take_gradient(size_t parameter) override { return std::move(gradients_[parameter]); }
+
+ private:
+  static SegmentPasses forward(const MicroBatchTask& task) {
+    const Activity activity("forward");
+    const SegmentedNetwork& network = task.residence->network();
+    invariant(&network == &task.network, "a residence is of this network");
+    return {network,
+            {0, network.segments().size()},
+            {task.input, task.rng},
+            task.target,
+            task.options,
+            {.recompute = task.recompute, .group = task.group, .residence = task.residence}};
+  }
+  SegmentPasses passes_;
+  std::vector<Tensor> gradients_;
+};
 
 }  // namespace
 
@@ -36,41 +104,21 @@ int64_t correct_of(const Tensor& top1) {
 
 void run_passes(const MicroBatchTask& task, bool early, const std::function<void(ForwardPass)>& forward,
                 const std::function<void(size_t, Tensor)>& gradient) {
-  std::vector<Parameter>& parameters = task.network.parameters.list;
-  for (Parameter& p : parameters) p.var.clear_grad();
-  Context context{
-      .training = true, .rng = task.rng, .statistics = {}, .recompute = task.recompute, .group = task.group};
-  Var loss;
+  const std::vector<Parameter>& parameters = task.network.parameters.list;
   ForwardPass pass;
-  {
-    const Activity activity("forward");
-    const ShardedLogits logits = task.network.sharded_logits(task.input, context);
-    LossAndTop1 scored = cross_entropy(logits, task.target, task.options);  // checks shapes and ranges of the targets
-    loss = std::move(scored.loss);
-    pass.loss = loss.value();
-    pass.top1 = std::move(scored.top1);
-  }
-  pass.statistics = std::move(context.statistics);
+  const std::unique_ptr<Passes> passes = task.residence ? std::make_unique<PassesBySegment>(task, pass)
+                                                        : std::unique_ptr<Passes>(new WholePasses(task, pass));
   pass.batch_statistics = batch_statistics_of(pass.statistics);
   forward(std::move(pass));
   const Activity activity("backward");
-  std::unordered_map<const Var::Node*, size_t> places;  // indices of the gradients to pass on
-  if (early)
-    for (size_t i = 0; i < parameters.size(); ++i) places.emplace(parameters[i].var.node().get(), i);
   std::vector<bool> handed_over(parameters.size());
-  const auto of_others = [&](const Parameter& p) {
-    if (p.cut.shards == 1) return false;
-    const ShardRange own = task.group->own(p.cut.shards);
-    return p.shard < own.begin || p.shard >= own.end;
-  };
   const auto hand_over = [&](size_t i) {
-    if (handed_over[i] || of_others(parameters[i])) return;
+    if (handed_over[i] || !parameters[i].computed_here(*task.group)) return;
     handed_over[i] = true;
-    gradient(i, take_gradient(parameters[i].var));
+    gradient(i, own_gradient(parameters[i].var.value(), passes->take_gradient(i)));
   };
-  backward(loss, [&](const Var& ready) {
-    const auto found = places.find(ready.node().get());
-    if (found != places.end()) hand_over(found->second);
+  passes->backward([&](size_t i) {
+    if (early) hand_over(i);
   });
   for (size_t i = 0; i < parameters.size(); ++i) hand_over(i);  // including those on which the loss does not depend
 }

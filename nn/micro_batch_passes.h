@@ -17,6 +17,7 @@ struct MicroBatchTask {
   Rng rng;
   bool recompute;
   ShardGroup* group;
+  Residence* residence = nullptr;
 };
 
 // The results of the forward pass.
