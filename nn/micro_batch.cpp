@@ -9,8 +9,8 @@ namespace elinvar {
 
 MicroBatchResult micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
                                       const LossOptions& options, const Rng& rng, bool recompute,
-                                      const MicroBatchProgress& progress, ShardGroup& group) {
-  const MicroBatchTask task{network, input, target, options, rng, recompute, &group};
+                                      const MicroBatchProgress& progress, ShardGroup& group, Residence* residence) {
+  const MicroBatchTask task{network, input, target, options, rng, recompute, &group, residence};
   GradientDelivery delivery(task, progress);
   run_passes(
       task, /*early=*/progress.gradient != nullptr, [&](ForwardPass pass) { delivery.forward(std::move(pass)); },
@@ -18,11 +18,12 @@ MicroBatchResult micro_batch_gradient(Network& network, const Tensor& input, con
   return delivery.finish();
 }
 
-Tensor predict(const Network& network, std::span<const Tensor> views, ShardGroup& group) {
+Tensor predict(const Network& network, std::span<const Tensor> views, ShardGroup& group, Residence* residence) {
   check(!views.empty(), "[predict] at least one view of the samples expected");
   const NoGrad constant;
   Context context;
   context.group = &group;
+  context.residence = residence;
   Tensor logits = network.forward(views[0], context).value();
   for (const Tensor& view : views.subspan(1)) logits = add(logits, network.forward(view, context).value());
   return views.size() > 1 ? div(logits, static_cast<double>(views.size())) : logits;

@@ -39,15 +39,18 @@ struct MicroBatchProgress {
 // Computes the gradient of one batch: images (N, H, W, C) with labels (N) or mixtures of two, or tokens (B, T) with the
 // next tokens (B, T). With `recompute`, blocks of the network keep only their inputs between the passes, which takes
 // less memory and a third more time, and gives the same bits. The processes of a `group` compute it together, each the
-// gradients of its own virtual shards and of all that is not cut.
+// gradients of its own virtual shards and of all that is not cut. With a `residence` of the network, which may be null,
+// parameters are in memory only while they are used (nn/residence.h).
 MicroBatchResult micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
                                       const LossOptions& options, const Rng& rng, bool recompute = false,
-                                      const MicroBatchProgress& progress = {}, ShardGroup& group = local_shards());
+                                      const MicroBatchProgress& progress = {}, ShardGroup& group = local_shards(),
+                                      Residence* residence = nullptr);
 
 // Returns logits without gradients and dropout, with running statistics in batch norms. Given several views of the same
 // samples, for example an image and its mirror image, returns the mean of their logits, added from left to right and
-// then divided by their number. The processes of a `group` compute them together.
-Tensor predict(const Network& network, std::span<const Tensor> views, ShardGroup& group = local_shards());
+// then divided by their number. The processes of a `group` compute them together. `residence` is as above.
+Tensor predict(const Network& network, std::span<const Tensor> views, ShardGroup& group = local_shards(),
+               Residence* residence = nullptr);
 
 // Returns the loss and counts of a result for these logits, without gradients and statistics.
 MicroBatchResult evaluate(const Tensor& logits, const Tensor& target, const LossOptions& options = {});

@@ -1,25 +1,92 @@
 #include "nn/micro_batch_passes.h"
 
 #include <algorithm>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 
+#include "nn/residence.h"
 #include "nn/running_statistics.h"
+#include "nn/stage.h"
 #include "tensor/base/activity.h"
 #include "tensor/ops/top1_correct.h"
 
 namespace elinvar {
+namespace {
+
+// Both passes; the constructor runs the first and fills a ForwardPass but for batch_statistics.
+class Passes {
+ public:
+  virtual ~Passes() = default;
+  virtual void backward(const std::function<void(size_t parameter)>& ready) = 0;
+  virtual Tensor take_gradient(size_t parameter) = 0;  // undefined if the loss does not depend on it
+};
+
+class WholePasses final : public Passes {
+ public:
+  WholePasses(const MicroBatchTask& task, ForwardPass& pass) : parameters_(task.network.parameters.list) {
+    const Activity activity("forward");
+    for (Parameter& p : parameters_) p.var.clear_grad();
+    Context context{.training = true, .rng = task.rng, .recompute = task.recompute, .group = task.group};
+    const ShardedLogits logits = task.network.sharded_logits(task.input, context);
+    LossAndTop1 scored = cross_entropy(logits, task.target, task.options);  // checks shapes and ranges of the targets
+    loss_ = std::move(scored.loss);
+    pass.loss = loss_.value();
+    pass.top1 = std::move(scored.top1);
+    pass.statistics = std::move(context.statistics);
+  }
+  void backward(const std::function<void(size_t)>& ready) override {
+    std::unordered_map<const Var::Node*, size_t> places;
+    for (size_t i = 0; i < parameters_.size(); ++i) places.emplace(parameters_[i].var.node().get(), i);
+    elinvar::backward(loss_, [&](const Var& leaf) {
+      const auto found = places.find(leaf.node().get());
+      if (found != places.end()) ready(found->second);
+    });
+  }
+  Tensor take_gradient(size_t parameter) override {
+    Var& var = parameters_[parameter].var;
+    Tensor gradient = var.grad();
+    var.clear_grad();
+    return gradient;
+  }
+
+ private:
+  std::vector<Parameter>& parameters_;
+  Var loss_;
+};
+
+class PassesBySegment final : public Passes {
+ public:
+  PassesBySegment(const MicroBatchTask& task, ForwardPass& pass) : passes_(forward(task)) {
+    pass.loss = passes_.loss();
+    pass.top1 = passes_.top1();
+    pass.statistics = passes_.take_statistics();
+  }
+  void backward(const std::function<void(size_t)>& ready) override { passes_.backward({}, gradients_, ready); }
+  Tensor take_gradient(size_t parameter) override { return std::move(gradients_[parameter]); }
+
+ private:
+  static SegmentPasses forward(const MicroBatchTask& task) {
+    const Activity activity("forward");
+    const SegmentedNetwork& network = task.residence->network();
+    invariant(&network == &task.network, "a residence is of this network");
+    return {network,
+            {0, network.segments().size()},
+            {task.input, task.rng},
+            task.target,
+            task.options,
+            {.recompute = task.recompute, .group = task.group, .residence = task.residence}};
+  }
+  SegmentPasses passes_;
+  std::vector<Tensor> gradients_;
+};
+
+}  // namespace
 
 Tensor gradient_of_its_own(Tensor gradient, const Tensor& parameter) {
   if (!gradient.defined()) return Tensor::zeros(parameter.shape(), parameter.dtype(), parameter.device());
   if (!gradient.unique() || !gradient.contiguous()) return gradient.clone();
   return gradient;
-}
-
-bool computed_by(const ShardGroup& group, const Parameter& parameter) {
-  if (parameter.cut.shards == 1) return true;
-  const ShardRange own = group.own(parameter.cut.shards);
-  return own.begin <= parameter.shard && parameter.shard < own.end;
 }
 
 int64_t count_of(const Tensor& targets, int64_t ignored) {
@@ -35,39 +102,21 @@ int64_t correct_of(const Tensor& top1) {
 
 void run_passes(const MicroBatchTask& task, bool early, const std::function<void(ForwardPass)>& forward,
                 const std::function<void(size_t, Tensor)>& gradient) {
-  std::vector<Parameter>& parameters = task.network.parameters.list;
-  for (Parameter& p : parameters) p.var.clear_grad();
-  Context context{
-      .training = true, .rng = task.rng, .statistics = {}, .recompute = task.recompute, .group = task.group};
-  Var loss;
+  const std::vector<Parameter>& parameters = task.network.parameters.list;
   ForwardPass pass;
-  {
-    const Activity activity("forward");
-    const ShardedLogits logits = task.network.sharded_logits(task.input, context);
-    LossAndTop1 scored = cross_entropy(logits, task.target, task.options);  // checks shapes and ranges of the targets
-    loss = std::move(scored.loss);
-    pass.loss = loss.value();
-    pass.top1 = std::move(scored.top1);
-  }
-  pass.statistics = std::move(context.statistics);
+  const std::unique_ptr<Passes> passes = task.residence ? std::make_unique<PassesBySegment>(task, pass)
+                                                        : std::unique_ptr<Passes>(new WholePasses(task, pass));
   pass.batch_statistics = batch_statistics_of(pass.statistics);
   forward(std::move(pass));
   const Activity activity("backward");
-  std::unordered_map<const Var::Node*, size_t> places;  // indices of the gradients to pass on
-  if (early)
-    for (size_t i = 0; i < parameters.size(); ++i) places.emplace(parameters[i].var.node().get(), i);
   std::vector<bool> handed_over(parameters.size());
   const auto hand_over = [&](size_t i) {
-    if (handed_over[i] || !computed_by(*task.group, parameters[i])) return;
+    if (handed_over[i] || !parameters[i].computed_here(*task.group)) return;
     handed_over[i] = true;
-    Var& parameter = parameters[i].var;
-    Tensor own = parameter.grad();
-    parameter.clear_grad();
-    gradient(i, gradient_of_its_own(std::move(own), parameter.value()));
+    gradient(i, gradient_of_its_own(passes->take_gradient(i), parameters[i].var.value()));
   };
-  backward(loss, [&](const Var& ready) {
-    const auto found = places.find(ready.node().get());
-    if (found != places.end()) hand_over(found->second);
+  passes->backward([&](size_t i) {
+    if (early) hand_over(i);
   });
   for (size_t i = 0; i < parameters.size(); ++i) hand_over(i);  // including those on which the loss does not depend
 }

@@ -17,6 +17,7 @@ struct MicroBatchTask {
   Rng rng;
   bool recompute;
   ShardGroup* group;
+  Residence* residence = nullptr;
 };
 
 // The results of the forward pass.
@@ -49,8 +50,6 @@ class GradientDelivery {
 // Returns the gradient of a parameter, or zeros if it is undefined. It shares elements with no other tensor, because
 // gradients are added up in place.
 Tensor gradient_of_its_own(Tensor gradient, const Tensor& parameter);
-// Returns whether the gradient of a parameter is computed by this process of the group.
-bool computed_by(const ShardGroup& group, const Parameter& parameter);
 
 // Returns how many targets are not `ignored`.
 int64_t count_of(const Tensor& targets, int64_t ignored);

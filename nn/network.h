@@ -13,6 +13,7 @@
 namespace elinvar {
 
 class AttentionCache;
+class Residence;
 
 // The batch statistics of one batch norm in a forward pass, with which the update changes the running ones.
 struct Statistic {
@@ -29,6 +30,7 @@ struct Context {
   bool recompute = false;                  // blocks keep only their input and run again for the gradient; same bits
   AttentionCache* cache = nullptr;         // for the tokens before the input (nn/attention_cache.h); may be null
   ShardGroup* group = &local_shards();     // computes the virtual shards of its own, and combines all
+  Residence* residence = nullptr;          // brings in parameters while they are used; null: all are in memory
 
   Shards shards(int count) const { return {count, group}; }
 };

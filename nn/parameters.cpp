@@ -64,6 +64,12 @@ bool name_matches(std::string_view pattern, std::string_view name) {
 
 std::string Parameter::whole_name() const { return cut.shards == 1 ? name : name.substr(0, name.rfind('@')); }
 
+bool Parameter::computed_here(const ShardGroup& group) const {
+  if (cut.shards == 1) return true;
+  const ShardRange own = group.own(cut.shards);
+  return own.begin <= shard && shard < own.end;
+}
+
 int64_t Parameters::count() const {
   int64_t n = 0;
   for (const Parameter& p : list) n += p.var.value().numel();
@@ -78,7 +84,14 @@ StateDict Parameters::state() const {
 }
 
 void Parameters::move_to(Device device) {
-  for (Parameter& p : list) p.var.mutable_value() = p.var.value().to(device);
+  for (Parameter& p : list) {
+    const Tensor here = p.var.value();
+    if (here.device() == device) continue;
+    Tensor& there = p.var.mutable_value() = Tensor::absent(here.shape(), here.dtype(), device);
+    if (!here.resident()) continue;
+    there.restore();
+    copy(here, there);
+  }
   for (const std::shared_ptr<Buffer>& buffer : buffers) buffer->value = buffer->value.to(device);
 }
 
@@ -140,31 +153,42 @@ std::string Scope::new_name(const std::string& name, const Shape& shape) const {
   return full;
 }
 
-Tensor Scope::initial(const std::string& full, const Shape& shape, const Initializer& init) const {
-  if (outline) return Tensor::scalar(0).expand(shape);
-  Tensor values = Tensor::empty(shape);
-  init(values, stream_key(seed_, full));
-  return values;
-}
-
 Var Scope::parameter(const std::string& name, const Shape& shape, const Initializer& init) const {
   std::string full = new_name(name, shape);
-  Var var(initial(full, shape, init), true);
-  parameters_->list.push_back({std::move(full), var});
+  Tensor values = Tensor::absent(shape);
+  const auto initialise = [init, key = stream_key(seed_, full)](Tensor& t) { init(t, key); };
+  if (!outline) {
+    values.restore();
+    initialise(values);
+  }
+  Var var(std::move(values), true);
+  parameters_->list.push_back({.name = std::move(full), .var = var, .initialise = initialise});
   return var;
 }
 
 std::vector<Var> Scope::shards(const std::string& name, const Shape& shape, const Initializer& init,
                                const Cut& cut) const {
   if (cut.shards == 1) return {parameter(name, shape, init)};
-  const std::string full = new_name(name, shape);
-  const Tensor whole = initial(full, shape, init);
+  const auto whole_values = [shape, init, key = stream_key(seed_, new_name(name, shape))] {
+    Tensor whole = Tensor::empty(shape);
+    init(whole, key);
+    return whole;
+  };
+  const Tensor whole = outline ? Tensor{} : whole_values();
   std::vector<Var> parts;
   for (int s = 0; s < cut.shards; ++s) {
-    const Shape part = cut.shape_of(shape, s);
-    parts.emplace_back(outline ? Tensor::scalar(0).expand(part) : cut.part_of(whole, s).clone(), true);
+    Tensor values = Tensor::absent(cut.shape_of(shape, s));
+    if (!outline) {
+      values.restore();
+      copy(cut.part_of(whole, s), values);
+    }
+    parts.emplace_back(std::move(values), true);
     parameters_->list.push_back(
-        {.name = new_name(fmt::format("{}@{}", name, s), part), .var = parts.back(), .cut = cut, .shard = s});
+        {.name = new_name(fmt::format("{}@{}", name, s), parts.back().shape()),
+         .var = parts.back(),
+         .cut = cut,
+         .shard = s,
+         .initialise = [whole_values, cut, s](Tensor& t) { copy(cut.part_of(whole_values(), s), t); }});
   }
   return parts;
 }

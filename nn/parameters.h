@@ -19,6 +19,7 @@
 #include "autograd/var.h"
 #include "nn/cut.h"
 #include "tensor/base/check.h"
+#include "tensor/shard_group.h"
 #include "tensor/state.h"
 
 namespace elinvar {
@@ -29,8 +30,11 @@ struct Parameter {
   bool decay = true;  // false: exempt from weight decay
   Cut cut = {};       // how the whole is cut; this is shard `shard` of it, and its name ends in "@<shard>"
   int shard = 0;
+  // Fills a tensor of its shape, contiguous float32, with its initial values, as an outline does not.
+  std::function<void(Tensor& values)> initialise = {};
 
-  std::string whole_name() const;  // without the shard
+  std::string whole_name() const;                     // without the shard
+  bool computed_here(const ShardGroup& group) const;  // whether it belongs to a virtual shard of this process
 };
 
 // State that is not a parameter, such as a batch norm's running statistics. Only the update writes it, no forward pass.
@@ -74,8 +78,9 @@ class ParameterError : public UsageError {
   using UsageError::UsageError;
 };
 
-// While an object of this class lives, parameters that this thread creates have names and shapes, but no values and
-// hardly any memory, so that a network can be checked before it is allocated. Do not compute with such parameters.
+// While an object of this class lives, parameters that this thread creates have names and shapes, but their elements
+// are absent (tensor/tensor.h) and buffers take hardly any memory, so that a network can be checked before it is
+// allocated, or used without ever being whole in memory (nn/residence.h).
 class OutlineScope {
  public:
   OutlineScope();
@@ -103,7 +108,6 @@ class Scope {
 
  private:
   std::string new_name(const std::string& name, const Shape& shape) const;
-  Tensor initial(const std::string& full, const Shape& shape, const Initializer& init) const;
   Parameters* parameters_;
   uint64_t seed_;
   std::string prefix_;

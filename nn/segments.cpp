@@ -2,14 +2,26 @@
 
 #include <utility>
 
+#include "nn/residence.h"
 #include "tensor/base/check.h"
 
 namespace elinvar {
 
 ShardedLogits SegmentedNetwork::sharded_logits(const Tensor& input, Context& context) const {
+  check(!context.residence || !context.training,
+        "[segments] SegmentPasses trains with a Residence, forward() does not");
   Residual x = Var(input);
-  for (size_t i = 0; i + 1 < segments_.size(); ++i) x = segments_[i].run(std::move(x), context);
-  return head(std::move(x), context);
+  const size_t last = segments_.size() - 1;
+  for (size_t i = 0; i < last; ++i) {
+    const SegmentInUse in_use(context.residence, i, i + 1);
+    x = segments_[i].run(std::move(x), context);
+    if (context.residence) x = Var(Var(x).value());  // nothing is left to compute from the segment's parameters
+  }
+  const SegmentInUse in_use(context.residence, last, std::nullopt);
+  ShardedLogits logits = head(std::move(x), context);
+  if (context.residence)
+    for (const Var& part : logits.parts) part.value();
+  return logits;
 }
 
 void SegmentedNetwork::add_segment(std::string name, std::function<Residual(Residual, Context&)> run,

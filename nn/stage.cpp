@@ -1,9 +1,12 @@
 #include "nn/stage.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
+#include "nn/residence.h"
 #include "tensor/base/check.h"
 
 namespace elinvar {
@@ -11,31 +14,70 @@ namespace elinvar {
 SegmentPasses::SegmentPasses(const SegmentedNetwork& network, SegmentRange range, const Boundary& from,
                              const Targets& targets, const LossOptions& loss, const Options& options)
     : network_(network),
-      range_(range),
-      context_{.training = true, .rng = from.rng, .recompute = options.recompute, .group = options.group},
-      from_(from.value, /*requires_grad=*/range.begin > 0) {
-  const std::vector<Segment>& segments = network.segments();
-  check(range.begin < range.end && range.end <= segments.size(), "[stage] segments {} to {} of {}", range.begin,
-        range.end, segments.size());
-  Residual x = from_;
+      context_{.training = true,
+               .rng = from.rng,
+               .recompute = options.recompute,
+               .group = options.group,
+               .residence = options.residence} {
+  const size_t segments = network.segments().size();
+  check(range.begin < range.end && range.end <= segments, "[stage] segments {} to {} of {}", range.begin, range.end,
+        segments);
+  invariant(!options.residence || &options.residence->network() == &network, "a residence is of this network");
+  // Between the passes a segment's parameters may be absent, so no record goes over more than one.
+  const size_t length = options.residence ? 1 : range.end - range.begin;
+  Var x(from.value, /*requires_grad=*/range.begin > 0);
+  for (size_t begin = range.begin; begin < range.end; begin += length) {
+    // The last segment's gradient is the first to be computed.
+    const SegmentInUse in_use(options.residence, begin, std::min(begin + 1, range.end - 1));
+    const SegmentRange part{begin, begin + length};
+    const Var result = forward(part, x, targets, loss);
+    parts_.push_back({part, x, result});
+    x = Var(result.value(), result.requires_grad());  // computes what is deferred
+  }
+}
+
+Var SegmentPasses::forward(SegmentRange range, const Var& from, const Targets& targets, const LossOptions& loss) {
+  const std::vector<Segment>& segments = network_.segments();
+  Residual x = from;
   for (size_t i = range.begin; i < std::min(range.end, segments.size() - 1); ++i)
     x = segments[i].run(std::move(x), context_);
-  if (range.end < segments.size()) {
-    result_ = x;
-    return;
-  }
-  LossAndTop1 scored = cross_entropy(network.head(std::move(x), context_), targets, loss);
-  result_ = std::move(scored.loss);
+  if (range.end < segments.size()) return x;
+  LossAndTop1 scored = cross_entropy(network_.head(std::move(x), context_), targets, loss);
   top1_ = std::move(scored.top1);
+  return scored.loss;
 }
 
 Tensor SegmentPasses::backward(Tensor dy, std::vector<Tensor>& gradients, const std::function<void(size_t)>& ready) {
-  const Var result = std::exchange(result_, {});
+  invariant(!parts_.empty(), "the backward pass runs once");
+  const Var& result = parts_.back().result;
   if (!dy.defined()) dy = Tensor::full(result.shape(), 1.0, result.dtype(), result.value().device());
+  gradients.resize(network_.parameters.list.size());
+  while (!parts_.empty()) {
+    Part part = std::move(parts_.back());
+    parts_.pop_back();
+    const SegmentInUse in_use(context_.residence, part.range.begin,
+                              parts_.empty() ? std::nullopt : std::optional(parts_.back().range.begin));
+    sweep(part, std::move(dy), gradients, ready);
+    dy = part.from.grad();
+  }
+  return dy;
+}
+
+bool SegmentPasses::awaits(size_t parameter) const {
+  return std::ranges::any_of(parts_, [&](const Part& part) {
+    return std::ranges::any_of(
+        std::span(network_.segments()).subspan(part.range.begin, part.range.end - part.range.begin),
+        [&](const Segment& s) { return std::ranges::binary_search(s.parameters, parameter); });
+  });
+}
+
+void SegmentPasses::sweep(Part& part, Tensor dy, std::vector<Tensor>& gradients,
+                          const std::function<void(size_t)>& ready) {
+  const Var result(part.result.node());  // without the tensor, which no gradient may need
+  part.result = {};
   const std::vector<Parameter>& list = network_.parameters.list;
-  gradients.resize(list.size());
   std::unordered_map<const Var::Node*, size_t> read;
-  for (size_t i = range_.begin; i < range_.end; ++i)
+  for (size_t i = part.range.begin; i < part.range.end; ++i)
     for (const size_t p : network_.segments()[i].parameters) read.emplace(list[p].var.node().get(), p);
   for (const auto& [node, p] : read) Var(list[p].var).set_grad(std::move(gradients[p]));
   const auto take = [&](size_t p) {
@@ -43,16 +85,16 @@ Tensor SegmentPasses::backward(Tensor dy, std::vector<Tensor>& gradients, const 
     gradients[p] = parameter.grad();
     parameter.clear_grad();
   };
-  if (result.requires_grad())
+  if (result.requires_grad() && dy.defined())
     backward_part(result, std::move(dy), [&](const Var& leaf) {
       const auto found = read.find(leaf.node().get());
       if (found == read.end()) return;  // it is the value of the segment before
-      take(found->second);
-      if (ready) ready(found->second);
+      const size_t p = found->second;
+      take(p);
+      if (ready && !awaits(p)) ready(p);
       read.erase(found);
     });
   for (const auto& [node, p] : read) take(p);  // those that were not reached
-  return from_.grad();
 }
 
 }  // namespace elinvar

@@ -2,7 +2,8 @@
 // Parts of a micro-batch's passes (pipeline parallelism). A stage of a pipeline computes some segments of a network
 // (nn/segments.h): the forward pass from the value that the segment before gives, and later the backward pass from the
 // gradient of the value that it gave itself. Several micro-batches may be between their two passes. Values and
-// gradients have the bits of passes over the whole network (NUMERICS.md, rule 28).
+// gradients have the bits of passes over the whole network (NUMERICS.md, rule 28). With a Residence the parameters of
+// at most two segments are in memory at a time, in both passes.
 #include <functional>
 #include <vector>
 
@@ -28,15 +29,17 @@ class SegmentPasses {
   struct Options {
     bool recompute = false;
     ShardGroup* group = &local_shards();
+    Residence* residence = nullptr;  // null: all parameters are in memory
   };
   // Runs the forward pass. `from` has the input if the first segment is among these. Segments that include the head
   // give the loss of `targets`, the others ignore them.
   SegmentPasses(const SegmentedNetwork& network, SegmentRange range, const Boundary& from, const Targets& targets,
                 const LossOptions& loss, const Options& options);
 
-  Boundary to() const { return {result_.value(), context_.rng}; }  // of segments without the head
-  const Tensor& loss() const { return result_.value(); }           // of segments with the head
-  const Tensor& top1() const { return top1_; }                     // of segments with the head
+  // Both until the backward pass.
+  Boundary to() const { return {parts_.back().result.value(), context_.rng}; }  // of segments without the head
+  const Tensor& loss() const { return parts_.back().result.value(); }           // of segments with the head
+  const Tensor& top1() const { return top1_; }                                  // of segments with the head
   std::vector<Statistic> take_statistics() { return std::move(context_.statistics); }
 
   // Runs the backward pass, once. `dy` is the gradient of to(); undefined with the head. Adds to the micro-batch's
@@ -46,10 +49,18 @@ class SegmentPasses {
   Tensor backward(Tensor dy, std::vector<Tensor>& gradients, const std::function<void(size_t parameter)>& ready = {});
 
  private:
+  // Segments whose records are swept together: all, or with a Residence each alone.
+  struct Part {
+    SegmentRange range;
+    Var from, result;
+  };
+  Var forward(SegmentRange range, const Var& from, const Targets& targets, const LossOptions& loss);
+  void sweep(Part& part, Tensor dy, std::vector<Tensor>& gradients, const std::function<void(size_t)>& ready);
+  bool awaits(size_t parameter) const;  // whether parts that are not swept yet read it
+
   const SegmentedNetwork& network_;
-  SegmentRange range_;
   Context context_;
-  Var from_, result_;
+  std::vector<Part> parts_;  // those that are not swept yet
   Tensor top1_;
 };
 

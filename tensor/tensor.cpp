@@ -9,7 +9,12 @@
 
 namespace elinvar {
 
-Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+struct Tensor::Releasable {
+  size_t bytes;
+  std::shared_ptr<void> block;  // null while the elements are absent
+};
+
+Tensor Tensor::without_storage(const Shape& shape, DType dtype, Device device) {
   int64_t bytes = size_of(dtype);
   bool too_large = false;
   for (int64_t d : shape) {
@@ -22,9 +27,35 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   t.strides_ = contiguous_strides(shape);
   t.dtype_ = dtype;
   t.device_ = device;
+  return t;
+}
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  Tensor t = without_storage(shape, dtype, device);
   t.storage_ = on(device, [&](auto& stream) { return allocate(stream, static_cast<size_t>(t.bytes())); });
   return t;
 }
+
+Tensor Tensor::absent(const Shape& shape, DType dtype, Device device) {
+  Tensor t = without_storage(shape, dtype, device);
+  t.storage_ = std::make_shared<Releasable>(Releasable{.bytes = static_cast<size_t>(t.bytes()), .block = nullptr});
+  t.kind_ = StorageKind::releasable;
+  return t;
+}
+
+Tensor::Releasable& Tensor::releasable() const {
+  check(kind_ == StorageKind::releasable, "[tensor] only a tensor made by absent() can be released and restored");
+  return *static_cast<Releasable*>(storage_.get());
+}
+
+void Tensor::restore() {
+  Releasable& elements = releasable();
+  if (!elements.block) elements.block = on(device_, [&](auto& stream) { return allocate(stream, elements.bytes); });
+}
+
+void Tensor::release() { releasable().block = nullptr; }
+
+bool Tensor::resident() const { return kind_ != StorageKind::releasable || releasable().block != nullptr; }
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) { return full(shape, 0.0, dtype, device); }
 
@@ -49,7 +80,7 @@ Tensor Tensor::over(std::shared_ptr<const void> owner, const void* elements, con
   t.shape_ = shape;
   t.strides_ = contiguous_strides(shape);
   t.dtype_ = dtype;
-  t.borrowed_ = true;
+  t.kind_ = StorageKind::borrowed;
   t.storage_ = std::shared_ptr<void>(std::make_shared<std::shared_ptr<const void>>(std::move(owner)),
                                      const_cast<void*>(elements));
   return t;
@@ -66,7 +97,12 @@ bool Tensor::contiguous() const {
 
 void* Tensor::pointer() const {
   check(defined(), "[tensor] the tensor is undefined");
-  return static_cast<char*>(storage_.get()) + offset_ * size_of(dtype_);
+  void* first = storage_.get();
+  if (kind_ == StorageKind::releasable) {
+    first = static_cast<Releasable*>(first)->block.get();
+    invariant(first != nullptr, "elements of a tensor are in memory while they are used");
+  }
+  return static_cast<char*>(first) + offset_ * size_of(dtype_);
 }
 
 void* Tensor::address(DType expected) const {

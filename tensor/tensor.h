@@ -37,6 +37,13 @@ class Tensor {
   static Tensor scalar(double value, DType dtype = DType::f32, Device device = {});
   // Returns a contiguous read-only view of foreign memory, which `owner` keeps alive; unique() is false.
   static Tensor over(std::shared_ptr<const void> owner, const void* elements, const Shape& shape, DType dtype);
+  // Returns a tensor whose elements may be absent: they have no memory until restore() takes some, with unspecified
+  // contents, nor after release(), which frees it. Both act on all handles and views, which stay valid, and both need
+  // an owner. Using absent elements is an internal error. unique() is false.
+  static Tensor absent(const Shape& shape, DType dtype = DType::f32, Device device = {});
+  void restore();         // has no effect if the elements are there
+  void release();         // has no effect if they are absent
+  bool resident() const;  // whether the elements have memory, as those of other tensors always do
 
   bool defined() const { return storage_ != nullptr; }
   const Shape& shape() const { return shape_; }
@@ -50,7 +57,7 @@ class Tensor {
   bool contiguous() const;
   bool shares_storage(const Tensor& other) const { return storage_ == other.storage_; }
   // Whether this handle is the only one on its storage, so that an operation may write its result into it.
-  bool unique() const { return storage_.use_count() == 1 && !borrowed_; }
+  bool unique() const { return storage_.use_count() == 1 && kind_ == StorageKind::owned; }
 
   // Returns the first element. T must match the dtype, and the elements must be on the CPU.
   template <class T>
@@ -90,9 +97,15 @@ class Tensor {
   Tensor to(Device device) const;  // itself if it is there, else a contiguous copy
 
  private:
+  // What storage_ points to: elements, or for `releasable` a Releasable, which has their address.
+  enum class StorageKind : uint8_t { owned, borrowed, releasable };
+  struct Releasable;
+
+  static Tensor without_storage(const Shape& shape, DType dtype, Device device);
   static Tensor from_bytes(const void* bytes, size_t count, DType dtype, const Shape& shape);
   void* address(DType expected) const;
   void* pointer() const;
+  Releasable& releasable() const;
   int64_t checked_numel() const;
 
   std::shared_ptr<void> storage_;
@@ -100,7 +113,7 @@ class Tensor {
   Shape shape_, strides_;
   DType dtype_ = DType::f32;
   Device device_;
-  bool borrowed_ = false;
+  StorageKind kind_ = StorageKind::owned;
 };
 
 }  // namespace elinvar

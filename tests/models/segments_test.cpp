@@ -5,74 +5,25 @@
 
 #include <set>
 
-#include "models/build.h"
 #include "nn/stage.h"
-#include "tests/models/hashed_inputs.h"
+#include "tests/models/segment_cases.h"
 #include "tests/support/bits.h"
 
 namespace elinvar {
 namespace {
 
 using test::same_bits;
-using SettingsOf = std::map<std::string, Value>;
-
-struct CutCase {
-  const char* name;
-  const char* kind;
-  SettingsOf settings;
-  bool tokens = false;
-  size_t segments = 0;
-};
-
-Spec table(const std::string& kind, const SettingsOf& settings = {}, std::vector<Spec> layers = {}) {
-  Spec made = elinvar::spec(kind, settings);
-  if (!layers.empty()) made.lists["layer"] = std::move(layers);
-  return made;
-}
-
-Spec layers_of_text() {
-  const Spec block =
-      table("residual", {},
-            {table("layer_norm"), table("attention", {{"heads", int64_t{2}}}), table("dropout", {{"p", 0.2}})});
-  return table("layers", {},
-               {table("embedding", {{"channels", int64_t{16}}}), table("position"),
-                table("repeat", {{"times", int64_t{2}}}, {block}), table("layer_norm"), table("linear")});
-}
-
-std::vector<CutCase> cut_cases() {
-  const auto n = [](int64_t number) { return Value{number}; };
-  const SettingsOf gpt = {{"layers", n(3)}, {"heads", n(4)}, {"channels", n(32)}, {"dropout", 0.1}};
-  SettingsOf untied = gpt, sharded = gpt;
-  untied["tied_head"] = false;
-  sharded["virtual_shards"] = n(3);
-  return {{"gpt", "gpt", gpt, true, 5},
-          {"gpt_untied", "gpt", untied, true, 5},
-          {"gpt_sharded", "gpt", sharded, true, 5},
-          {"llama", "llama", {{"layers", n(2)}, {"heads", n(4)}, {"channels", n(32)}, {"tied_head", true}}, true, 4},
-          {"layers", "layers", {}, true, 7},
-          {"mlp", "mlp", {{"hidden", std::vector<int64_t>{9, 7}}, {"dropout", 0.3}}, false, 4},
-          {"resnet20", "resnet20", {}, false, 11},
-          {"vgg11", "vgg11", {}, false, 7}};
-}
 
 class SegmentedNetworks : public testing::TestWithParam<CutCase> {
  protected:
-  SegmentedNetworks() {
-    const CutCase& c = GetParam();
-    const InputInfo info = c.tokens ? InputInfo{.sample = {12}, .classes = 53, .dtype = DType::i32}
-                                    : InputInfo{.sample = {32, 32, 3}, .classes = 5};
-    const Spec spec = std::string(c.kind) == "layers" ? layers_of_text() : elinvar::spec(c.kind, c.settings);
-    built_ = build(spec, info, 1);
-    input_ = c.tokens ? integers<int32_t>("input", {3, 12}, 53) : elinvar::images(3, 32);
-    target_ = c.tokens ? integers<int64_t>("target", {3, 12}, 53) : integers<int64_t>("target", {3}, 5);
-  }
-  SegmentedNetwork& network() { return dynamic_cast<SegmentedNetwork&>(*built_); }
+  SegmentedNetworks() : built_(GetParam()), input_(built_.input), target_(built_.target) {}
+  SegmentedNetwork& network() { return built_.segmented(); }
   MicroBatchResult whole(uint64_t seed, bool recompute = false) {
-    return micro_batch_gradient(*built_, input_, Targets(target_), {}, {.seed = seed}, recompute);
+    return micro_batch_gradient(network(), input_, Targets(target_), {}, {.seed = seed}, recompute);
   }
 
-  std::unique_ptr<Network> built_;
-  Tensor input_, target_;
+  const CutNetwork built_;
+  const Tensor input_, target_;
 };
 INSTANTIATE_TEST_SUITE_P(, SegmentedNetworks, testing::ValuesIn(cut_cases()),
                          [](const auto& param) { return std::string(param.param.name); });

@@ -114,7 +114,7 @@ std::vector<size_t> StageWork::read_by(const SegmentRange& segments) const {
 void StageWork::hand_over(Session::Task& task, RankWork& work, size_t parameter) {
   work.readers[parameter] = 0;
   const Parameter& p = network().parameters.list[parameter];
-  if (!computed_by(task.shards(), p)) return;
+  if (!p.computed_here(task.shards())) return;
   task.gradient(parameter, gradient_of_its_own(std::move(work.gradients[parameter]), p.var.value()));
 }
 

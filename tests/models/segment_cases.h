@@ -1,0 +1,79 @@
+#pragma once
+// Networks of every kind that are lists of segments, with a batch for each.
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/build.h"
+#include "nn/segments.h"
+#include "tests/models/hashed_inputs.h"
+
+namespace elinvar {
+
+using SettingsOf = std::map<std::string, Value>;
+
+struct CutCase {
+  const char* name;
+  const char* kind;
+  SettingsOf settings;
+  bool tokens = false;
+  size_t segments = 0;
+};
+
+inline Spec table(const std::string& kind, const SettingsOf& settings = {}, std::vector<Spec> layers = {}) {
+  Spec made = elinvar::spec(kind, settings);
+  if (!layers.empty()) made.lists["layer"] = std::move(layers);
+  return made;
+}
+
+inline Spec layers_of_text() {
+  const Spec block =
+      table("residual", {},
+            {table("layer_norm"), table("attention", {{"heads", int64_t{2}}}), table("dropout", {{"p", 0.2}})});
+  return table("layers", {},
+               {table("embedding", {{"channels", int64_t{16}}}), table("position"),
+                table("repeat", {{"times", int64_t{2}}}, {block}), table("layer_norm"), table("linear")});
+}
+
+inline Spec layers_of_images() {
+  const auto conv = [](int64_t stride) { return table("conv2d", {{"out", int64_t{6}}, {"stride", stride}}); };
+  const Spec norm = table("batch_norm", {{"relu", true}});
+  return table("layers", {},
+               {conv(2), norm, conv(2), table("batch_norm"), table("relu"), table("residual", {}, {conv(1), norm}),
+                table("flatten"), table("linear")});
+}
+
+inline std::vector<CutCase> cut_cases() {
+  const auto n = [](int64_t number) { return Value{number}; };
+  const SettingsOf gpt = {{"layers", n(3)}, {"heads", n(4)}, {"channels", n(32)}, {"dropout", 0.1}};
+  SettingsOf untied = gpt, sharded = gpt;
+  untied["tied_head"] = false;
+  sharded["virtual_shards"] = n(3);
+  return {{"gpt", "gpt", gpt, true, 5},
+          {"gpt_untied", "gpt", untied, true, 5},
+          {"gpt_sharded", "gpt", sharded, true, 5},
+          {"llama", "llama", {{"layers", n(2)}, {"heads", n(4)}, {"channels", n(32)}, {"tied_head", true}}, true, 4},
+          {"layers", "layers", {}, true, 7},
+          {"layers_of_images", "layers", {}, false, 9},
+          {"mlp", "mlp", {{"hidden", std::vector<int64_t>{9, 7}}, {"dropout", 0.3}}, false, 4},
+          {"resnet20", "resnet20", {}, false, 11},
+          {"vgg11", "vgg11", {}, false, 7}};
+}
+
+struct CutNetwork {
+  std::unique_ptr<Network> network;
+  Tensor input, target;
+
+  explicit CutNetwork(const CutCase& c) {
+    const InputInfo info = c.tokens ? InputInfo{.sample = {12}, .classes = 53, .dtype = DType::i32}
+                                    : InputInfo{.sample = {32, 32, 3}, .classes = 5};
+    const Spec layers = c.tokens ? layers_of_text() : layers_of_images();
+    network = build(std::string(c.kind) == "layers" ? layers : elinvar::spec(c.kind, c.settings), info, 1);
+    input = c.tokens ? integers<int32_t>("input", {3, 12}, 53) : elinvar::images(3, 32);
+    target = c.tokens ? integers<int64_t>("target", {3, 12}, 53) : integers<int64_t>("target", {3}, 5);
+  }
+  SegmentedNetwork& segmented() const { return dynamic_cast<SegmentedNetwork&>(*network); }
+};
+
+}  // namespace elinvar
