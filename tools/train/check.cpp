@@ -158,7 +158,7 @@ int check_run(const CheckOptions& command) {
   const int dp = read_arrangement(command.arrangement, arrangement);
   const int workers = dp > 0 ? dp * arrangement.replica() : command.workers;
   check_arrangement(config, arrangement);
-  Training training(config, device, arrangement.zero > 0);
+  Training training(config, device, arrangement.zero);
   const TrainingSetup& setup = training.setup;
   const RunConfig& run = setup.config.run;
   const int64_t samples = setup.data->size(), per_epoch = training.loader.steps_per_epoch();

@@ -215,7 +215,7 @@ void JobProcess::asked(const Message& m, const messages::Ask& ask) {
                       .directory = fs::absolute(path_).string(),
                       .chaos = command_.chaos,
                       .imported = imported(),
-                      .sharded = command_.arrangement.zero > 0,
+                      .zero = command_.arrangement.zero,
                       .tp = command_.arrangement.tp,
                       .pp = command_.arrangement.pp,
                       .facts_at_once = !command_.chaos.empty() || command_.until.has_value(),

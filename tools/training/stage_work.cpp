@@ -58,7 +58,11 @@ void StageWork::forward(Session::Task& task, RankWork& work) {
     from.rng.op = input.random;
   }
   const Activity activity("forward");
-  const SegmentPasses::Options options{.recompute = training_.config().run.recompute, .group = &task.shards()};
+  if (training_.setup.source != nullptr && !residence_)
+    residence_.emplace(network(), *training_.setup.source, task.shards());
+  const SegmentPasses::Options options{.recompute = training_.config().run.recompute,
+                                       .group = &task.shards(),
+                                       .residence = residence_ ? &*residence_ : nullptr};
   const SegmentRange segments{static_cast<size_t>(begin), static_cast<size_t>(end)};
   Run& run = work.runs
                  .emplace(begin, Run{segments, SegmentPasses(network(), segments, from, work.targets,

@@ -31,6 +31,7 @@
 #include "tools/training/profile_report.h"
 #include "tools/training/program.h"
 #include "tools/training/remake.h"
+#include "tools/training/parameter_shards.h"
 #include "tools/training/sharded_state.h"
 
 namespace elinvar {
@@ -161,7 +162,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
   std::optional<Profiler> profiler;  // outlives all threads that it may watch
   Training training(parse_config(about_job.text, about_job.file, overrides), parse_device(command.device),
-                    about_job.sharded);
+                    about_job.zero);
   TrainingSetup& setup = training.setup;
   const Config& config = training.config();
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
@@ -185,7 +186,10 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   std::vector<std::string> notices = setup.data->take_notices(), others = validation->take_notices();
   notices.insert(notices.end(), others.begin(), others.end());
 
-  const Arrangement arrangement{.tp = about_job.tp, .pp = about_job.pp};
+  const Arrangement arrangement{.zero = about_job.zero, .tp = about_job.tp, .pp = about_job.pp};
+  ShardedState shards(setup);
+  ParameterShards parameters(setup, shards);
+  if (setup.values) setup.source = &parameters;
   if (arrangement.pp > 1) training.measure_segments(arrangement);
   MemberOptions member = training.member(arrangement);
   member.self = self;
@@ -225,8 +229,8 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
             const Batch batch = training.loader.batch(step % training.loader.steps_per_epoch(), vrank);
             if (about_job.pp > 1) return training.shapes_of_gradient();  // each segment has run
             if (about_job.tp == 1) return training.rank_gradient(batch, step, vrank);
-            const auto shards = static_cast<int>(config.virtual_shards());
-            return training.partial_gradient(batch, step, vrank, {0, (shards - 1) / about_job.tp + 1});
+            const auto cut = static_cast<int>(config.virtual_shards());
+            return training.partial_gradient(batch, step, vrank, {0, (cut - 1) / about_job.tp + 1});
           },
       .look =
           [directory] {
@@ -239,21 +243,25 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
       .group_patience = std::chrono::duration<double>(config.run.group_timeout),
       .take_over = [&](int64_t term) { start_coordinator(command, (*directory)(), term); },
       .watch = {.hold = std::max(about_job.hold, kLeastHold), .arrival = static_cast<int>(about_job.arrival)}};
-  ShardedState shards(setup);
   Session session(options, std::move(owned),
                   {.view = [&] { return setup.state(); },
                    .restore = [&](int64_t step) -> std::optional<ScalingState> {
                      const fs::path path = (*directory)();
                      if (step == 0 && !imported) {
-                       setup.load(TrainingSetup(setup.config, Split::train, {}, about_job.sharded).state());
-                       if (about_job.sharded) shards.restored(std::nullopt);
+                       setup.load(TrainingSetup(setup.config, Split::train, {}, about_job.zero).state());
+                       if (about_job.zero > 0) shards.restored(std::nullopt);
                        return ScalingState{};
                      }
                      if (path.empty()) return std::nullopt;
-                     if (about_job.sharded) {
+                     if (about_job.zero > 0) {
                        CheckpointReader checkpoint = CheckpointStore(path / "checkpoints").open(step);
                        checkpoint.verify_state();
-                       const StateDict whole = checkpoint.read({"model.", "average.", "step", kScalingState});
+                       std::vector<std::string> names = {"average.", "step", kScalingState};
+                       if (!setup.values) names.push_back("model.");
+                       else
+                         for (const auto& [name, tensor] : setup.state()) names.push_back(name);
+                       const std::vector<std::string_view> prefixes(names.begin(), names.end());
+                       const StateDict whole = checkpoint.read(prefixes);
                        setup.load(whole);
                        shards.restored(std::move(checkpoint));
                        return scaling_state_of(whole);
@@ -262,7 +270,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                      setup.load(checkpoint.state);
                      return scaling_state_of(checkpoint.state);
                    },
-                   .shards = about_job.sharded ? std::optional(shards.access()) : std::nullopt});
+                   .shards = about_job.zero > 0 ? std::optional(shards.access()) : std::nullopt});
   if (!command.profile.empty()) {
     const auto save = [&](const nlohmann::ordered_json& trace, int worker) {
       const fs::path seen = (*directory)();
@@ -274,6 +282,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
     };
     profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), setup.device, save);
   }
+  parameters.use(session);
   try {
     // A signal asks the session to leave at the next boundary; the loop notices when it has left.
     const Interrupt leave([&] { session.drain(); });
