@@ -338,5 +338,25 @@ TEST(ElasticAudit, FlipsAmongPairsWithoutWholeGradientsAccuseNobodyElse) {
   expect_audits_of_replicas_hold({.faults = 1, .flips = 3, .zero = 2, .tp = 2});
 }
 
+// With pipeline parallelism a wrong input spreads over stages.
+TEST(ElasticAudit, FlipsAmongStagesAccuseNobodyElse) {
+  const Happened happened = expect_audits_of_replicas_hold({.faults = 0, .flips = 1, .tp = 2, .pp = 2});
+  EXPECT_GT(happened.tried, happened.flips * 4 / 5);
+  EXPECT_LT(happened.caught, happened.flips * 4 / 5);
+  EXPECT_EQ(happened.undecided, 0);
+}
+
+TEST(ElasticAudit, FlipsAmongStagesWithATiedSegmentAccuseNobodyElseInRandomSchedules) {
+  const Happened happened = expect_audits_hold({.faults = 1, .flips = 3, .pp = 3, .tied = true}, /*schedules=*/300);
+  EXPECT_GT(happened.tried, 100);
+  EXPECT_GT(happened.caught, 50);
+}
+
+TEST(ElasticAudit, LastingFaultsAmongStagesAreFoundOrTheRunEnds) {
+  const Happened happened = expect_audits_of_replicas_hold(
+      {.faults = 1, .flips = 3, .lasting_faults = true, .zero = 2, .tp = 2, .pp = 2, .tied = true});
+  EXPECT_GT(happened.undecided, 0);
+}
+
 }  // namespace
 }  // namespace elinvar
