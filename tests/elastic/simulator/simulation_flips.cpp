@@ -78,7 +78,7 @@ RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const Scal
                                  bool together) {
   const auto right = [&] {
     RankGradient gradient = in_tensors(make_gradient(p.state, step, vrank, s_.vranks, scaling_state));
-    if (together) keep_own(gradient, p.together->own);
+    if (together) keep_own(gradient, p.together->place);
     return gradient;
   };
   RankGradient gradient = right();
@@ -92,6 +92,7 @@ RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const Scal
     damaged(p, "the state", step);
     return gradient;
   }
+  if (std::ranges::none_of(gradient.gradients, &Tensor::defined)) return gradient;  // others have all of them
   const bool always = p.flip == Flip::always && may_last(p) && !(together && audits_itself(p, step));
   if (p.flip == Flip::gradient || always) {
     if (always) flip_bits(gradient.gradients, 1u << 22 | static_cast<uint32_t>(p.peer), 0);
