@@ -138,9 +138,8 @@ RankFacts StageWork::finish(Session::Task& task) {
   under_way_.erase(task.vrank());
   if (work.batch.samples == 0) return {};
   task.end();
-  RankFacts facts{.samples = work.batch.samples};
+  RankFacts facts = Training::facts_of(work.batch);  // those of the batch are in the digest of an audit
   if (work.loss) {
-    facts = Training::facts_of(work.batch);
     facts.loss_sum = work.loss->wait().item();
     facts.correct = correct_of(work.top1->wait());
   }
