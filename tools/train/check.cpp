@@ -205,7 +205,9 @@ int check_run(const CheckOptions& command) {
       "time         {:.3g} s for worker 1's first gradient of virtual rank 0 on {} thread{}{}; later ones are "
       "faster\n",
       measured[0].seconds, cpu_stream().threads(), cpu_stream().threads() == 1 ? "" : "s",
-      parts ? ", without the values of other virtual shards" : "");
+      !places[0].segments.empty() ? ", through its segments"
+      : parts                     ? ", without the values of other virtual shards"
+                                  : "");
   if (parts) return 0;
   if (!std::isfinite(measured[0].loss)) fail("the loss of the first gradient is {}", measured[0].loss);
   fmt::print("loss         {:.4g} before training\n", measured[0].loss);

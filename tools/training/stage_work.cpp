@@ -142,7 +142,7 @@ RankFacts StageWork::finish(Session::Task& task) {
   under_way_.erase(task.vrank());
   if (work.batch.samples == 0) return {};
   task.end();
-  RankFacts facts = Training::facts_of(work.batch);  // the digest of a rank gradient covers them
+  RankFacts facts = Training::facts_of(work.batch);  // the digest for an audit covers those of the batch
   if (work.loss) {
     facts.loss_sum = work.loss->wait().item();
     facts.correct = correct_of(work.top1->wait());
