@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <random>
 #include <utility>
 
 #include "tensor/base/check.h"
@@ -79,6 +81,13 @@ File File::create_private(const fs::path& path) { return {path, O_WRONLY | O_CRE
 File File::append(const fs::path& path) { return {path, O_RDWR | O_CREAT | O_APPEND}; }
 File File::modify(const fs::path& path) { return {path, O_RDWR | O_CREAT}; }
 
+File File::temporary(const fs::path& folder) {
+  std::random_device random;
+  File file(folder / fmt::format("elinvar-{:08x}{:08x}", random(), random()), O_RDWR | O_CREAT | O_EXCL, 0600);
+  if (::unlink(file.path_.c_str()) != 0) fail_with(errno, "remove", file.path_);
+  return file;
+}
+
 File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
@@ -146,6 +155,19 @@ void File::overwrite(int64_t offset, const void* bytes, size_t count) {
 
 void File::truncate(int64_t size) {
   if (::ftruncate(descriptor_, size) != 0) fail_with(errno, "shorten", path_);
+}
+
+void File::reserve(int64_t size) {
+  int error = 0;
+  do error = ::posix_fallocate(descriptor_, 0, size);
+  while (error == EINTR);
+  if (error != 0) fail_with(error, fmt::format("reserve {} bytes for", size), path_);
+}
+
+std::shared_ptr<void> File::map(size_t bytes) {
+  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  if (at == MAP_FAILED) fail_with(errno, fmt::format("map {} bytes of", bytes), path_);
+  return {at, [bytes](void* begin) { ::munmap(begin, bytes); }};
 }
 
 void File::sync() {

@@ -69,6 +69,8 @@ std::string status_text(const Json& s) {
       text += fmt::format("    computes virtual shards {} to {} in model replica {}\n",
                           w.at("virtual_shards").at(0).get<int>(), w.at("virtual_shards").at(1).get<int>() - 1,
                           w["replica"].get<int>());
+    if (environment.contains("offload"))
+      text += fmt::format("    offloads the optimizer's state: {}\n", environment["offload"].get<std::string>());
     if (w.contains("buckets_kept"))
       text += fmt::format("    keeps the optimizer's state of {} of {} buckets\n", w["buckets_kept"].get<int>(),
                           w.at("buckets").get<int>());

@@ -93,8 +93,8 @@ int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
 
 }  // namespace
 
-Training::Training(const Config& given, Device device, bool sharded)
-    : setup(given, Split::train, device, sharded),
+Training::Training(const Config& given, Device device, bool sharded, const Offload& offload)
+    : setup(given, Split::train, device, sharded, offload),
       loader(setup.data, loader_options(setup.config, *setup.data, device)),
       graphs_([](const std::string& notice) { say(stderr, "{}\n", notice); }) {
   const Config& c = config();

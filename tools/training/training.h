@@ -22,7 +22,7 @@ class Training {
  public:
   // Opens the data and builds the network. Throws UsageError if settings do not fit the data, the network or the
   // device. `sharded`: this process keeps a part of the optimiser's state (ZeRO).
-  Training(const Config& config, Device device, bool sharded = false);
+  Training(const Config& config, Device device, bool sharded = false, const Offload& offload = {});
 
   TrainingSetup setup;
   Loader loader;

@@ -1,6 +1,7 @@
 #include "tools/training/training_setup.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "autograd/precision.h"
 #include "elastic/checkpoint/checkpoint.h"
@@ -44,10 +45,10 @@ int kept_by(const OptimizerConfig& o) {
   return o.kind == "sgd" || o.kind == "lars" ? (o.momentum > 0 ? 1 : 0) : 2;
 }
 
-// Refuses a job before allocation if the parameters, their average and the optimiser's state exceed the machine's
-// memory.
-void check_memory(const Config& config, const InputInfo& input, bool sharded) {
-  const int kept = sharded ? 0 : kept_by(config.optimizer), average = config.optimizer.ema_decay > 0 ? 1 : 0;
+// Refuses a job before allocation if the parameters, their average and the optimiser's state, unless other workers or
+// a file have it, exceed the machine's memory.
+void check_memory(const Config& config, const InputInfo& input, bool elsewhere) {
+  const int kept = elsewhere ? 0 : kept_by(config.optimizer), average = config.optimizer.ema_decay > 0 ? 1 : 0;
   const OutlineScope no_values;
   const double one = static_cast<double>(build(config.model, input, 0)->parameters.count()) * sizeof(float);
   const double memory = static_cast<double>(machine_memory());
@@ -68,8 +69,8 @@ void print_notices(const Dataset& data) {
   for (const std::string& notice : data.take_notices()) say(stderr, "{}\n", notice);
 }
 
-TrainingSetup::TrainingSetup(const Config& given, Split split, Device place, bool sharded)
-    : config(given), device(place), data(open_split(given, split, &config.data)) {
+TrainingSetup::TrainingSetup(const Config& given, Split split, Device place, bool sharded, Offload state)
+    : config(given), device(place), offload(std::move(state)), data(open_split(given, split, &config.data)) {
   build_all(given, sharded);
 }
 
@@ -83,7 +84,7 @@ void TrainingSetup::build_all(const Config& given, bool sharded) {
   if (config.fast() && fast_products(device).missing.empty())
     precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
-  check_memory(config, input, sharded);
+  check_memory(config, input, sharded || offload.to == Offload::To::file);
   network = build(given.model, input, given.run.seed, &config.model);
   with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });
   network->parameters.move_to(device);
@@ -92,8 +93,9 @@ void TrainingSetup::build_all(const Config& given, bool sharded) {
     average->parameters.move_to(device);
   }
   with_places(config.places, [&] {
-    if (sharded) sliced = std::make_unique<SlicedOptimizer>(given.optimizer, network->parameters, std::vector<Slice>());
-    else optimizer = make_optimizer(given.optimizer, network->parameters, &config.optimizer);
+    if (sharded)
+      sliced = std::make_unique<SlicedOptimizer>(given.optimizer, network->parameters, std::vector<Slice>(), offload);
+    else optimizer = make_optimizer(given.optimizer, network->parameters, &config.optimizer, offload);
   });
 }
 

@@ -9,6 +9,7 @@
 #include "elastic/step/arrangement.h"
 #include "data/loader.h"
 #include "nn/network.h"
+#include "nn/offload.h"
 #include "nn/optimizer.h"
 #include "nn/sliced_optimizer.h"
 #include "tensor/precision.h"
@@ -25,12 +26,14 @@ void print_notices(const Dataset& data);
 struct TrainingSetup {
   // Opens a split of the data and builds the network. Fills in the default settings of registered kinds in `config`.
   // With `sharded` (ZeRO) there is a sliced optimiser that keeps nothing yet.
-  explicit TrainingSetup(const Config& config, Split split = Split::train, Device device = {}, bool sharded = false);
+  explicit TrainingSetup(const Config& config, Split split = Split::train, Device device = {}, bool sharded = false,
+                         Offload offload = {});
   // Takes data that are open already.
   TrainingSetup(const Config& config, std::shared_ptr<const Dataset> data, Device device);
 
   Config config;
-  Device device;                              // holds the network and the optimiser
+  Device device;                              // holds the network and, unless it is offloaded, the optimiser's state
+  Offload offload;                            // where the optimiser's state is
   Precision precision = Precision::portable;  // precision of products: the configured one if the device has it
   std::shared_ptr<const Dataset> data;
   std::unique_ptr<Network> network;

@@ -137,11 +137,11 @@ NcclSupport support_of(const FoundNccl& found) {
 // training of its own and returns their gradients. Empty if the job has no updates yet or its first weights cannot be
 // read.
 std::vector<Digest> repeated(const WorkerOptions& command, const messages::JobDescription& job, const Config& config,
-                             const fs::path& directory) {
+                             const fs::path& directory, const Offload& offload) {
   std::vector<Digest> gradients;
   const bool other = !job.build.empty() && job.build != build_id();
   if (job.repeat == 0 || !other || (job.imported && directory.empty())) return gradients;
-  Training training(config, parse_device(command.device));
+  Training training(config, parse_device(command.device), /*sharded=*/false, offload);
   if (job.imported) training.setup.load(CheckpointStore(directory / "checkpoints").read(0).state);
   for (const LedgerLine& line : make_first_updates(training, job.repeat)) gradients.push_back(line.gradient);
   return gradients;
@@ -160,8 +160,9 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   std::vector<std::string> overrides = about_job.overrides;
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
   std::optional<Profiler> profiler;  // outlives all threads that it may watch
-  Training training(parse_config(about_job.text, about_job.file, overrides), parse_device(command.device),
-                    about_job.sharded);
+  const Device device = parse_device(command.device);
+  Training training(parse_config(about_job.text, about_job.file, overrides), device, about_job.sharded,
+                    parse_offload(command.offload, device));
   TrainingSetup& setup = training.setup;
   const Config& config = training.config();
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
@@ -181,6 +182,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
 
   const FoundNccl found = nccl_for(config, setup.device);
   nlohmann::ordered_json environment = describe_environment(command.command_line, setup.device, config.fast());
+  if (command.offload != "none") environment["offload"] = command.offload;
   if (found.nccl) environment["nccl"] = found.nccl->version();
   std::vector<std::string> notices = setup.data->take_notices(), others = validation->take_notices();
   notices.insert(notices.end(), others.begin(), others.end());
@@ -214,7 +216,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                 .numerics_version = kNumericsVersion,
                 .protocol = kProtocolVersion,
                 .nccl = support_of(found),
-                .repeated = repeated(command, about_job, config, (*directory)()),
+                .repeated = repeated(command, about_job, config, (*directory)(), setup.offload),
                 .environment = nlohmann::json(environment)},
       .directory = [directory] { return (*directory)(); },
       .warm_up =
@@ -236,29 +238,30 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
       .take_over = [&](int64_t term) { start_coordinator(command, (*directory)(), term); },
       .watch = {.hold = std::max(about_job.hold, kLeastHold), .arrival = static_cast<int>(about_job.arrival)}};
   ShardedState shards(setup);
-  Session session(options, std::move(owned),
-                  {.view = [&] { return setup.state(); },
-                   .restore = [&](int64_t step) -> std::optional<ScalingState> {
-                     const fs::path path = (*directory)();
-                     if (step == 0 && !imported) {
-                       setup.load(TrainingSetup(setup.config, Split::train, {}, about_job.sharded).state());
-                       if (about_job.sharded) shards.restored(std::nullopt);
-                       return ScalingState{};
-                     }
-                     if (path.empty()) return std::nullopt;
-                     if (about_job.sharded) {
-                       CheckpointReader checkpoint = CheckpointStore(path / "checkpoints").open(step);
-                       checkpoint.verify_state();
-                       const StateDict whole = checkpoint.read({"model.", "average.", "step", kScalingState});
-                       setup.load(whole);
-                       shards.restored(std::move(checkpoint));
-                       return scaling_state_of(whole);
-                     }
-                     const Checkpoint checkpoint = CheckpointStore(path / "checkpoints").read(step);
-                     setup.load(checkpoint.state);
-                     return scaling_state_of(checkpoint.state);
-                   },
-                   .shards = about_job.sharded ? std::optional(shards.access()) : std::nullopt});
+  Session session(
+      options, std::move(owned),
+      {.view = [&] { return setup.state(); },
+       .restore = [&](int64_t step) -> std::optional<ScalingState> {
+         const fs::path path = (*directory)();
+         if (step == 0 && !imported) {
+           setup.load(TrainingSetup(setup.config, Split::train, {}, about_job.sharded, setup.offload).state());
+           if (about_job.sharded) shards.restored(std::nullopt);
+           return ScalingState{};
+         }
+         if (path.empty()) return std::nullopt;
+         if (about_job.sharded) {
+           CheckpointReader checkpoint = CheckpointStore(path / "checkpoints").open(step);
+           checkpoint.verify_state();
+           const StateDict whole = checkpoint.read({"model.", "average.", "step", kScalingState});
+           setup.load(whole);
+           shards.restored(std::move(checkpoint));
+           return scaling_state_of(whole);
+         }
+         const Checkpoint checkpoint = CheckpointStore(path / "checkpoints").read(step);
+         setup.load(checkpoint.state);
+         return scaling_state_of(checkpoint.state);
+       },
+       .shards = about_job.sharded ? std::optional(shards.access()) : std::nullopt});
   if (!command.profile.empty()) {
     const auto save = [&](const nlohmann::ordered_json& trace, int worker) {
       const fs::path seen = (*directory)();
@@ -323,7 +326,7 @@ int join(const WorkerOptions& given) {
   WorkerOptions command = given;
   set_isa(parse_isa(command.isa));
   set_threads(command.threads > 0 ? command.threads : usable_threads());
-  (void)parse_device(command.device);
+  (void)parse_offload(command.offload, parse_device(command.device));
   // Other hosts can reach this one at the address from which its packets to the coordinator leave.
   if (command.listen.empty()) command.listen = listen_towards(job_endpoint(command.endpoint));
   if (command.advertise.empty() && is_wildcard(parse_endpoint(command.listen)))
