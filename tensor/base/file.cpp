@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "tensor/base/check.h"
@@ -82,9 +82,16 @@ File File::append(const fs::path& path) { return {path, O_RDWR | O_CREAT | O_APP
 File File::modify(const fs::path& path) { return {path, O_RDWR | O_CREAT}; }
 
 File File::temporary(const fs::path& folder) {
-  std::random_device random;
-  File file(folder / fmt::format("elinvar-{:08x}{:08x}", random(), random()), O_RDWR | O_CREAT | O_EXCL, 0600);
-  if (::unlink(file.path_.c_str()) != 0) fail_with(errno, "remove", file.path_);
+  std::string name = (folder / "elinvar-XXXXXX").string();
+  File file;
+  file.descriptor_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (file.descriptor_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
+    // This file system has no files without a name. A process that is killed here leaves an empty one.
+    file.descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
+    if (file.descriptor_ >= 0 && ::unlink(name.c_str()) != 0) fail_with(errno, "remove", name);
+  }
+  file.path_ = name;
+  if (file.descriptor_ < 0) fail_with(errno, kCreate, name);
   return file;
 }
 

@@ -45,6 +45,7 @@ class File {
   bool try_lock_shared();  // any number of processes may hold it, but none may hold the above
 
  private:
+  File() = default;
   File(std::filesystem::path path, int flags, unsigned mode = 0666);
   bool lock(int kind);
   std::filesystem::path path_;
