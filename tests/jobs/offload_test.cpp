@@ -58,6 +58,9 @@ TEST_F(Offloaded, AWorkerMayChooseForItself) {
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(other.code, 0) << other.err;
   EXPECT_EQ(ledger("run"), undisturbed());
+  size_t told = 0;
+  for (const nlohmann::json& event : events("run", "environment")) told += event["environment"].contains("offload");
+  EXPECT_EQ(told, 1u);
 }
 
 TEST_F(Offloaded, WhatCannotBeIsRefused) {
