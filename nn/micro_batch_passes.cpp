@@ -9,19 +9,18 @@
 #include "tensor/ops/top1_correct.h"
 
 namespace elinvar {
-namespace {
 
-Tensor take_gradient(Var& parameter) {
-  const Tensor& value = parameter.value();
-  Tensor gradient = parameter.grad();
-  parameter.clear_grad();
-  if (!gradient.defined()) return Tensor::zeros(value.shape(), value.dtype(), value.device());
-  // Gradients are added up in place, so no two may share elements.
+Tensor gradient_of_its_own(Tensor gradient, const Tensor& parameter) {
+  if (!gradient.defined()) return Tensor::zeros(parameter.shape(), parameter.dtype(), parameter.device());
   if (!gradient.unique() || !gradient.contiguous()) return gradient.clone();
   return gradient;
 }
 
-}  // namespace
+bool computed_by(const ShardGroup& group, const Parameter& parameter) {
+  if (parameter.cut.shards == 1) return true;
+  const ShardRange own = group.own(parameter.cut.shards);
+  return own.begin <= parameter.shard && parameter.shard < own.end;
+}
 
 int64_t count_of(const Tensor& targets, int64_t ignored) {
   const Tensor all = targets.to(Device{}).to_contiguous();
@@ -58,15 +57,13 @@ void run_passes(const MicroBatchTask& task, bool early, const std::function<void
   if (early)
     for (size_t i = 0; i < parameters.size(); ++i) places.emplace(parameters[i].var.node().get(), i);
   std::vector<bool> handed_over(parameters.size());
-  const auto of_others = [&](const Parameter& p) {
-    if (p.cut.shards == 1) return false;
-    const ShardRange own = task.group->own(p.cut.shards);
-    return p.shard < own.begin || p.shard >= own.end;
-  };
   const auto hand_over = [&](size_t i) {
-    if (handed_over[i] || of_others(parameters[i])) return;
+    if (handed_over[i] || !computed_by(*task.group, parameters[i])) return;
     handed_over[i] = true;
-    gradient(i, take_gradient(parameters[i].var));
+    Var& parameter = parameters[i].var;
+    Tensor own = parameter.grad();
+    parameter.clear_grad();
+    gradient(i, gradient_of_its_own(std::move(own), parameter.value()));
   };
   backward(loss, [&](const Var& ready) {
     const auto found = places.find(ready.node().get());

@@ -46,6 +46,12 @@ class GradientDelivery {
   Download loss_, top1_;
 };
 
+// Returns the gradient of a parameter, or zeros if it is undefined. It shares elements with no other tensor, because
+// gradients are added up in place.
+Tensor gradient_of_its_own(Tensor gradient, const Tensor& parameter);
+// Returns whether the gradient of a parameter is computed by this process of the group.
+bool computed_by(const ShardGroup& group, const Parameter& parameter);
+
 // Returns how many targets are not `ignored`.
 int64_t count_of(const Tensor& targets, int64_t ignored);
 // Returns how many are correct of a result of top1_correct(), which must be on the CPU.

@@ -10,9 +10,10 @@ namespace elinvar {
 inline In in(const Tensor& t) { return {t.raw(), t.dtype()}; }
 inline Out out(Tensor& t) { return {t.raw(), t.dtype()}; }
 
-// Returns the destination of a result like x: x itself, moved in, if it is the only handle on its storage; else a new
-// tensor. x must be contiguous.
-inline Tensor onto(Tensor x) { return x.unique() ? x : Tensor::empty(x.shape(), x.dtype(), x.device()); }
+// Returns the destination of a result like x: x itself, moved, if it is the only handle on its storage; else a new
+// tensor. Then x keeps its storage, which nothing else may hold (Tensor::over), until the result is made. x must be
+// contiguous.
+inline Tensor onto(Tensor& x) { return x.unique() ? std::move(x) : Tensor::empty(x.shape(), x.dtype(), x.device()); }
 
 // GPUs compute in float32 only; float64 exists to check gradients.
 inline void check_width(const char* op, const Tensor& x) {

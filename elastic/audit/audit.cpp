@@ -24,9 +24,10 @@ uint64_t draw(const AuditOptions& options, int64_t step, Draw what, int which = 
 
 int below(uint64_t drawn, int n) { return static_cast<int>(drawn % static_cast<uint64_t>(n)); }
 
-// Returns whether the member computes rank gradients together with others (tensor parallelism).
+// Returns whether the member computes rank gradients together with others.
 bool has_fellows(const Generation& g, int member) {
-  return g.shards > 0 && g.members[static_cast<size_t>(member)].place.shards.size() < g.shards;
+  const ReplicaPlace& place = g.members[static_cast<size_t>(member)].place;
+  return g.shards > 0 && (place.shards.size() < g.shards || !place.segments.empty());
 }
 
 // Draws lots that belong to a worker and not to its index, so a death changes no other worker's lot. An auditor is

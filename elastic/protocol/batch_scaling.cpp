@@ -34,8 +34,8 @@ void BatchScaling::measure(const StepFacts& facts) {
     const ReplicaPlace& place = job_.current->members[i].place;
     const int shards = job_.current->shards;
     // The time is that of this member alone; a replica is as slow as its slowest member.
-    const double seconds = shards > 0 ? update.seconds[i] * place.shards.size() / shards : update.seconds[i];
-    if (shards > 0 && place.shards.begin > 0) {
+    const double seconds = shards > 0 ? update.seconds[i] * portion(shards, place) : update.seconds[i];
+    if (shards > 0 && i > 0 && place.replica == job_.current->members[i - 1].place.replica) {
       step.rank_seconds.back() = std::max(step.rank_seconds.back(), seconds);
       continue;
     }
@@ -45,14 +45,14 @@ void BatchScaling::measure(const StepFacts& facts) {
   profile_ = measured(profile_, step);
 }
 
-int BatchScaling::replicas(int workers) const { return (workers - 1) / job_.options.plan.replica_size + 1; }
+int BatchScaling::replicas(int workers) const { return (workers - 1) / job_.options.plan.replica.members() + 1; }
 
 std::optional<Scaled> BatchScaling::other_batch(size_t workers, bool larger) const {
   if (!job_.adaptive() || job_.completed() < recorded_.steps) return std::nullopt;
   const PlanLimits& plan = job_.options.plan;
   const Scaled scaled =
       scale(job_.options.scaling, plan.vranks, replicas(base_workers_), replicas(static_cast<int>(workers)), profile_,
-            plan.replica_size > 1 ? "model replicas" : "workers");
+            plan.replica.together() ? "model replicas" : "workers");
   if (larger ? scaled.batch <= batch_ : scaled.batch == batch_) return std::nullopt;
   return scaled;
 }

@@ -382,7 +382,10 @@ Json Coordinator::status(Seconds now) const {
   if (current) json["data_plane"] = groups_.data_plane();
   if (job_.options.zero)
     json["arrangement"] = {{"zero", job_.options.zero->stage}, {"copies", job_.options.zero->copies}};
-  if (job_.options.plan.replica_size > 1) json["arrangement"]["tp"] = job_.options.plan.replica_size;
+  if (const ReplicaLimits& replica = job_.options.plan.replica; replica.together()) {
+    json["arrangement"]["tp"] = replica.tp;
+    json["arrangement"]["pp"] = replica.pp;
+  }
   const std::map<int, int> kept = current ? buckets_kept(*current, job_.workers) : std::map<int, int>();
   for (const auto& [peer, w] : job_.workers) {
     Json worker = {{"id", w.id},
@@ -394,9 +397,12 @@ Json Coordinator::status(Seconds now) const {
     const int index = current ? current->index_of(peer) : -1;
     worker["virtual_ranks"] = index < 0 ? 0 : total(current->members[static_cast<size_t>(index)].share);
     if (index >= 0 && current->shards > 0) {
-      const auto& [replica, shards] = current->members[static_cast<size_t>(index)].place;
-      worker["replica"] = replica;
-      worker["virtual_shards"] = {shards.begin, shards.end};
+      const ReplicaPlace& place = current->members[static_cast<size_t>(index)].place;
+      worker["replica"] = place.replica;
+      worker["virtual_shards"] = {place.shards.begin, place.shards.end};
+      worker["stage"] = place.stage;
+      worker["segments"] = Json::array();
+      for (const Interval& run : place.segments) worker["segments"].push_back({run.begin, run.end});
     }
     if (job_.options.zero) {
       worker["buckets"] = w.about.shards;

@@ -40,13 +40,13 @@ Generation GenerationPlanner::next(const std::vector<PeerId>& peers, const std::
   std::sort(g.members.begin(), g.members.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   std::vector<double> speeds = speeds_of(g.members, job_.workers);
   const PlanLimits& limits = job_.options.plan;
-  const bool together = limits.replica_size > 1;
-  const std::vector<ReplicaPlace> places = places_of(limits, speeds);
+  const bool together = limits.replica.together();
+  const std::vector<ReplicaPlace> places = deal_replicas(limits.replica, speeds);
   // From ZeRO's second stage on owners add up rank gradients as they come: members then take alternating ones, so that
   // siblings come together.
   const bool alternating = job_.options.zero && job_.options.zero->stage >= 2;
   const auto assigned = [&] {
-    const std::vector<double> of_replicas = replica_speeds(together ? limits.virtual_shards : 1, places, speeds);
+    const std::vector<double> of_replicas = replica_speeds(limits.replica.shards, places, speeds);
     const size_t replicas = of_replicas.size();
     const auto shares = alternating ? assign_orphans(limits.vranks, {replicas, std::vector<Interval>()}, of_replicas)
                                     : assign(limits.vranks, of_replicas);
@@ -61,7 +61,7 @@ Generation GenerationPlanner::next(const std::vector<PeerId>& peers, const std::
     g.members[i].first_share = first[i];
     if (together) g.members[i].place = places[i];
   }
-  if (together) g.shards = limits.virtual_shards;
+  if (together) g.shards = limits.replica.shards;
   g.next_id = job_.next_id;
   if (job_.options.zero) g.sharding = Sharding{.zero = job_.options.zero->stage, .keepers = keepers(g)};
   g.group = groups_.why_none(peers).empty();
@@ -176,7 +176,7 @@ FenceReason GenerationPlanner::recover(Recovery recovery, const std::optional<Tr
   g.trial = trial;
   g.stop = !trial && !wishes_.stop.empty();              // a state in doubt must not be saved
   g.checkpoint = g.stop || recovery.step >= job_.steps;  // a part of the last one may be lost
-  if (g.shards == 0) {                                   // with tensor parallelism members keep no rank gradients
+  if (g.shards == 0) {                                   // members of a replica keep no rank gradients
     std::vector<std::vector<Interval>> kept;
     for (const GenerationMember& m : g.members) kept.push_back(recovery.kept[m.peer]);
     const auto first = assign_orphans(job_.options.plan.vranks, std::move(kept), speeds_of(g.members, job_.workers));

@@ -1,6 +1,7 @@
 #include "elastic/protocol/gradient_layout.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -12,8 +13,8 @@ namespace elinvar {
 constexpr int64_t kLeastShards = 64;
 
 GradientLayout::GradientLayout(int64_t bucket_elements, const std::optional<ShardOptions>& sharding,
-                               std::vector<int> virtual_shards)
-    : bucket_elements_(bucket_elements), virtual_shards_(std::move(virtual_shards)) {
+                               std::optional<TensorParts> parts)
+    : bucket_elements_(bucket_elements), parts_(std::move(parts)) {
   if (!sharding) return;
   shard_multiple_ = sharding->multiple;
   sums_ = sharding->sums;
@@ -24,17 +25,24 @@ GradientLayout::GradientLayout(int64_t bucket_elements, const std::optional<Shar
                     BucketCuts{.multiple = sharding->multiple, .groups = groups(sharding->parameters.size(), 0)});
 }
 
-int GradientLayout::virtual_shard(int tensor) const {
+NetworkPart GradientLayout::part(int tensor) const {
   const auto t = static_cast<size_t>(tensor);
-  return t < virtual_shards_.size() ? virtual_shards_[t] : -1;
+  if (!parts_) return {};
+  if (t < parts_->gradients.size()) return parts_->gradients[t];
+  const size_t statistic = t - parts_->gradients.size();
+  return {.segment = statistic < parts_->statistics.size() ? parts_->statistics[statistic] : 0};
 }
 
-// Returns the groups of gradients and of `statistics` batch statistics in buckets.
+// Returns the groups of gradients and of `statistics` batch statistics in buckets: one for each part of the network,
+// first of gradients.
 std::vector<int> GradientLayout::groups(size_t gradients, size_t statistics) const {
+  std::map<std::pair<bool, NetworkPart>, int> numbers;
+  for (size_t i = 0; i < gradients + statistics; ++i) numbers[{i >= gradients, part(static_cast<int>(i))}] = 0;
+  int next = 0;
+  for (auto& [part, number] : numbers) number = next++;
   std::vector<int> groups;
-  for (size_t i = 0; i < gradients; ++i) groups.push_back(1 + virtual_shard(static_cast<int>(i)));
-  const int last = groups.empty() ? 0 : 1 + *std::max_element(groups.begin(), groups.end());
-  groups.resize(gradients + statistics, last);
+  for (size_t i = 0; i < gradients + statistics; ++i)
+    groups.push_back(numbers.at({i >= gradients, part(static_cast<int>(i))}));
   return groups;
 }
 

@@ -18,12 +18,24 @@ struct ShardOptions {
   bool sums = false;  // an update needs sums over whole parameters (trust ratios)
 };
 
+// The part of the network that a tensor belongs to.
+struct NetworkPart {
+  int segment = 0;  // the last one that uses it
+  int shard = -1;   // the virtual shard; -1: the tensor is not cut
+  auto operator<=>(const NetworkPart&) const = default;
+};
+
+// With tensor or pipeline parallelism: the parts of a rank gradient's tensors, in order.
+struct TensorParts {
+  std::vector<NetworkPart> gradients;
+  std::vector<int> statistics = {};  // the segments of batch statistics; empty: they are all in segment 0
+};
+
 class GradientLayout {
  public:
-  // With tensor parallelism `virtual_shards` has the virtual shard of each gradient, or -1 for one that is not cut.
-  // Then no bucket has gradients of several shards, or of a shard and of what is not cut.
+  // With `parts` no bucket has tensors of several parts.
   explicit GradientLayout(int64_t bucket_elements, const std::optional<ShardOptions>& sharding = {},
-                          std::vector<int> virtual_shards = {});
+                          std::optional<TensorParts> parts = {});
 
   // Returns whether the layout was learned: false if it was known before, or if the rank gradient has no tensors.
   bool learn(const RankGradient& gradient);
@@ -37,9 +49,9 @@ class GradientLayout {
   int shards() const { return shards_.count(); }
   const Buckets& shard_buckets() const { return shards_; }
   const Buckets& whole_buckets() const { return *whole_buckets_; }  // for groups of GPUs, which do not cut tensors
-  int gradients() const { return gradients_; }               // the number of gradients; batch statistics follow them
-  bool divided() const { return !virtual_shards_.empty(); }  // with tensor parallelism
-  int virtual_shard(int tensor) const;                       // -1: the tensor is not cut
+  int gradients() const { return gradients_; }         // the number of gradients; batch statistics follow them
+  bool divided() const { return parts_.has_value(); }  // with tensor or pipeline parallelism
+  NetworkPart part(int tensor) const;                  // of a gradient or a batch statistic, once the layout is known
 
  private:
   std::vector<int> groups(size_t gradients, size_t statistics) const;
@@ -50,7 +62,7 @@ class GradientLayout {
   int gradients_ = 0;
   Buckets shards_;
   bool sums_ = false;
-  std::vector<int> virtual_shards_;
+  std::optional<TensorParts> parts_;
 };
 
 }  // namespace elinvar

@@ -8,6 +8,7 @@
 #include "elastic/ledger/digest_file.h"
 #include "elastic/protocol/encoded_facts.h"
 #include "elastic/protocol/message_kind.h"
+#include "elastic/step/model_replicas.h"
 #include "elastic/step/scaling_state.h"
 #include "tensor/base/json_value.h"
 #include "tensor/fields.h"
@@ -41,7 +42,8 @@ struct WorkerInfo {
   Digest data = {};
   int64_t steps = 0;  // number of updates in the whole run
   int64_t parameters = 0, samples = 0;
-  int shards = 0;  // with ZeRO: the number of buckets of gradients
+  int shards = 0;              // with ZeRO: the number of buckets of gradients
+  SegmentCosts segments = {};  // with pipeline parallelism
   std::vector<TensorLayout> gradient = {}, state = {};
   bool tokens = false;                    // the unit of targets: tokens
   std::optional<ImageForm> images = {};   // null if the samples are not images
@@ -51,8 +53,8 @@ struct WorkerInfo {
   std::vector<Digest> repeated = {};  // gradients of the run's first updates, if the worker has another build
   JsonValue environment = {};         // tools/training/environment.h
 
-  ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, shards, gradient, state, tokens, images,
-                 notices, numerics_version, protocol, nccl, repeated, environment)
+  ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, shards, segments, gradient, state,
+                 tokens, images, notices, numerics_version, protocol, nccl, repeated, environment)
 };
 
 namespace messages {
@@ -74,7 +76,7 @@ struct JobDescription {
   std::string chaos = {};
   bool imported = false;  // the run begins with checkpoint 0, not with a new network
   bool sharded = false;   // the optimizer's state is sharded over the workers (ZeRO)
-  int tp = 1;             // the most workers that compute a rank gradient together (tensor parallelism)
+  int tp = 1, pp = 1;     // tensor and pipeline parallelism (elastic/step/arrangement.h)
   // Facts are reported at once, because a fault or a stop is tied to a step; otherwise up to a second later.
   bool facts_at_once = false;
   double hold = 0;         // seconds
@@ -84,7 +86,7 @@ struct JobDescription {
   int64_t term = 0;
   std::string endpoint = {};
 
-  ELINVAR_FIELDS(text, file, overrides, directory, chaos, imported, sharded, tp, facts_at_once, hold, build, repeat,
+  ELINVAR_FIELDS(text, file, overrides, directory, chaos, imported, sharded, tp, pp, facts_at_once, hold, build, repeat,
                  arrival, term, endpoint)
 };
 

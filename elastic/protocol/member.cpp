@@ -14,9 +14,10 @@ Member::Member(const MemberOptions& options)
       outbox_(position_),
       facts_(options.report_every, position_, outbox_),
       scaling_(options.scaling),
-      layout_(options.bucket_elements, options.sharding, options.virtual_shards),
+      layout_(options.bucket_elements, options.sharding, options.parts),
       replica_(position_, layout_),
       replica_exchange_(position_, replica_, outbox_),
+      stage_exchange_(position_, replica_, outbox_),
       shards_(position_, layout_),
       catching_up_(position_, outbox_),
       audit_(options.audit, options.vranks, position_, outbox_),
@@ -98,6 +99,7 @@ void Member::finish_reduction() {
   gradients_.next_step();
   inbox_.prune();
   replica_exchange_.prune();
+  stage_exchange_.prune();
 
   agreed_ = std::max(agreed_, result.trailer.agreed);
   // After a death another process may lack the result, unless there is no other process.
@@ -113,6 +115,7 @@ void Member::finish_reduction() {
 
 std::string Member::missing() const {
   std::string missing = replica_exchange_.missing();
+  if (missing.empty()) missing = stage_exchange_.missing();
   if (missing.empty()) missing = reduction_.missing();
   return missing.empty() ? values_.missing() : missing;
 }
@@ -311,6 +314,7 @@ void Member::enter(Generation generation, int64_t first_step) {
   inbox_.prune();
   shards_.prune();
   replica_exchange_.prune();
+  stage_exchange_.prune();
   if (asked_to_save() && position_.step == position_.completed) transfers_.save(/*attested=*/true);
   transfers_.move();
   outbox_.report(messages::Entered{.end = scaling_.adaptive() ? position_.known_steps() : std::nullopt});
@@ -366,6 +370,8 @@ void Member::receive(const Message& m) {
   const bool from_member = visit(
       m.payload, [&](const messages::Fetch& told) { transfers_.give_result(m, told); },
       [&](const messages::ShardValues& told) { replica_exchange_.receive(m, told); },
+      [&](const messages::BoundaryValue& told) { stage_exchange_.receive(m, told); },
+      [&](const messages::GradientDigests& told) { stage_exchange_.receive(m, told); },
       [&](const messages::BucketValues& told) { values_.receive(m, told); },
       [&](const messages::BucketSums& told) { values_.receive(m, told); },
       [&](const messages::WantValues& told) {

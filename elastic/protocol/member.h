@@ -22,6 +22,7 @@
 #include "elastic/protocol/member_position.h"
 #include "elastic/protocol/replica_exchange.h"
 #include "elastic/protocol/scaling_progress.h"
+#include "elastic/protocol/stage_exchange.h"
 #include "elastic/protocol/state_transfers.h"
 #include "elastic/protocol/step_audit.h"
 #include "elastic/protocol/step_gradients.h"
@@ -36,7 +37,7 @@ struct MemberOptions {
   int64_t steps = 0;  // number of updates in the whole run
   int64_t bucket_elements = 1 << 20;
   std::optional<ShardOptions> sharding = {};  // with ZeRO
-  std::vector<int> virtual_shards = {};       // with tensor parallelism: GradientLayout
+  std::optional<TensorParts> parts = {};      // with tensor or pipeline parallelism: GradientLayout
   int64_t checkpoint_every = 0;               // 0: only at the end
   int64_t state_digest_every = 0;             // 0: only at checkpoints and at the end
   ScalingOptions scaling = {};                // with adaptive scaling, its goal and not `steps` ends the run
@@ -66,6 +67,7 @@ class Member {
   ValueExchange& values() { return values_; }
   const ModelReplica& replica() const { return replica_; }
   ReplicaExchange& replica_exchange() { return replica_exchange_; }
+  StageExchange& stage_exchange() { return stage_exchange_; }
   MemberOutbox& outbox() { return outbox_; }
 
   // --- The loop calls next(), does what it says, and then calls advance().
@@ -135,6 +137,7 @@ class Member {
   GradientLayout layout_;
   ModelReplica replica_;
   ReplicaExchange replica_exchange_;
+  StageExchange stage_exchange_;
   OptimizerShards shards_;
   CatchingUp catching_up_;
   StepAudit audit_;

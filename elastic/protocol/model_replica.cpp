@@ -4,16 +4,31 @@
 #include <map>
 
 namespace elinvar {
+namespace {
+
+bool has(const ReplicaPlace& place, const NetworkPart& part) {
+  const bool segment = place.segments.empty() || contains(place.segments, part.segment);
+  return segment && (part.shard < 0 || contains({&place.shards, 1}, part.shard));
+}
+
+}  // namespace
 
 const ReplicaPlace& ModelReplica::place_of(int member) const {
   return position_.generation->members[static_cast<size_t>(member)].place;
 }
 
-int ModelReplica::number() const { return place_of(position_.index).replica; }
+std::vector<PipelinePass> ModelReplica::passes(const std::vector<int>& vranks) const {
+  const Tables& t = tables();
+  auto order = pipeline_order(t.runs, static_cast<int>(t.stages.size()), vranks);
+  return std::move(order[static_cast<size_t>(place().stage)]);
+}
 
-Interval ModelReplica::shards() const { return place_of(position_.index).shards; }
-
-bool ModelReplica::reports() const { return !divided() || members().front() == position_.index; }
+std::vector<int> ModelReplica::tensors_of(int member) const {
+  std::vector<int> tensors;
+  for (int t = 0; t < static_cast<int>(layout_.buckets()->shapes().size()); ++t)
+    if (has(place_of(member), layout_.part(t))) tensors.push_back(t);
+  return tensors;
+}
 
 bool ModelReplica::contributes(int bucket) const {
   return !divided() || tables().contributed[static_cast<size_t>(bucket)];
@@ -44,28 +59,49 @@ const ModelReplica::Tables& ModelReplica::tables() const {
     replicas.resize(std::max(replicas.size(), replica + 1));
     replicas[replica].push_back(m);
   }
-  const auto own = static_cast<size_t>(number());
-  tables_.indexes = replicas[own];
-  if (!layout_.known()) return tables_;
+  tables_.indexes = replicas[static_cast<size_t>(place_of(position_.index).replica)];
+  std::vector<std::vector<Interval>> segments;
+  for (const int m : tables_.indexes) {
+    const auto stage = static_cast<size_t>(place_of(m).stage);
+    if (stage == tables_.stages.size()) {
+      tables_.stages.emplace_back();
+      segments.push_back(place_of(m).segments);
+    }
+    tables_.stages[stage].push_back(m);
+  }
+  if (tables_.stages.size() > 1) tables_.runs = runs_of(segments);
+  const int last = tables_.runs.empty() ? 0 : tables_.runs.back().stage;
+  tables_.reporter = tables_.stages[static_cast<size_t>(last)].front();
+  if (layout_.known()) deal_buckets(replicas);
+  return tables_;
+}
+
+// Returns those of the members who compute a part.
+std::vector<int> ModelReplica::having(const std::vector<int>& members, const NetworkPart& part) const {
+  std::vector<int> having;
+  std::ranges::copy_if(members, std::back_inserter(having), [&](int m) { return has(place_of(m), part); });
+  return having;
+}
+
+void ModelReplica::deal_buckets(const std::vector<std::vector<int>>& replicas) const {
   const Buckets& buckets = *layout_.buckets();
   tables_.needed.resize(buckets.shapes().size());
-  std::map<int, size_t> turns;  // buckets of each shard so far, and (-1) of what is not cut
+  std::map<NetworkPart, size_t> turns;  // the number of buckets of each part so far; one for all that is not cut
   for (int b = 0; b < buckets.count(); ++b) {
-    const int shard = layout_.virtual_shard(buckets.slices(b)[0].tensor);
-    const size_t turn = turns[shard]++;
-    // The members of a replica take what is not cut in turn, and so do replicas as owners.
+    const NetworkPart part = layout_.part(buckets.slices(b)[0].tensor);
+    const size_t turn = turns[part.shard < 0 ? NetworkPart{} : part]++;
+    // Members that have the same tensors contribute in turn, and so do replicas as owners.
     const auto contributor = [&](const std::vector<int>& replica) {
-      if (shard < 0) return replica[turn / replicas.size() % replica.size()];
-      return *std::ranges::find_if(replica, [&](int m) { return shard < place_of(m).shards.end; });
+      const std::vector<int> able = having(replica, part);
+      return able[turn / replicas.size() % able.size()];
     };
-    const bool contributes = contributor(replicas[own]) == position_.index;
+    const bool contributes = contributor(tables_.indexes) == position_.index;
     tables_.contributed.push_back(contributes);
     tables_.owners.push_back(contributor(replicas[turn % replicas.size()]));
-    tables_.absent += shard >= 0 && !contributes;
+    tables_.absent += !has(place(), part);
     for (const Slice& slice : buckets.slices(b))
       if (contributes) tables_.needed[static_cast<size_t>(slice.tensor)] = true;
   }
-  return tables_;
 }
 
 }  // namespace elinvar

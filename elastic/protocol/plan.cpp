@@ -10,7 +10,7 @@ namespace {
 // Returns why the members should get other shares, or "".
 std::string reason_to_reassign(const Generation& current, const Roster& roster, const PlanLimits& limits) {
   const std::vector<double> speeds = speeds_of(current.members, roster);
-  const std::vector<ReplicaPlace> best = places_of(limits, speeds);
+  const std::vector<ReplicaPlace> best = deal_replicas(limits.replica, speeds);
   std::vector<ReplicaPlace> places;
   std::vector<std::vector<Interval>> shares;  // of replicas
   for (const GenerationMember& m : current.members) {
@@ -18,7 +18,7 @@ std::string reason_to_reassign(const Generation& current, const Roster& roster, 
     if (static_cast<size_t>(places.back().replica) == shares.size()) shares.push_back(m.share);
   }
   const std::vector<double> now = replica_speeds(std::max(current.shards, 1), places, speeds);
-  const std::vector<double> then = replica_speeds(limits.replica_size > 1 ? limits.virtual_shards : 1, best, speeds);
+  const std::vector<double> then = replica_speeds(limits.replica.shards, best, speeds);
   const double before = step_time(shares, now), after = step_time(assign(limits.vranks, then), then);
   if (before < after * limits.reassign_gain) return "";
   return fmt::format("other shares: a step takes {:.0f} % of the time", 100 * after / before);
@@ -32,10 +32,6 @@ bool keeps(const Generation& current, int id) {
 }
 
 }  // namespace
-
-std::vector<ReplicaPlace> places_of(const PlanLimits& limits, std::span<const double> speeds) {
-  return deal_replicas(limits.replica_size > 1 ? limits.virtual_shards : 1, limits.replica_size, speeds);
-}
 
 std::optional<Plan> plan(const Generation& current, const Roster& roster, const Wishes& wishes,
                          const PlanLimits& limits, bool may_reassign) {

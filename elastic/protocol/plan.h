@@ -12,9 +12,7 @@ namespace elinvar {
 struct PlanLimits {
   int vranks = 1;
   int max_workers = 1 << 20;
-  // Tensor parallelism: the number of the network's virtual shards, and the most members of a model replica, which
-  // compute rank gradients together; 1: each member computes its own.
-  int virtual_shards = 1, replica_size = 1;
+  ReplicaLimits replica = {};  // with tensor or pipeline parallelism; else each member computes its own rank gradients
   double reassign_gain = 1.1;  // the minimum speed-up of a step for which shares alone are changed
 };
 
@@ -30,9 +28,6 @@ struct Plan {
   bool stop = false, checkpoint = false;
   std::string reason;  // reasons of all parts of the plan, joined
 };
-
-// Returns the places of members with these speeds in model replicas.
-std::vector<ReplicaPlace> places_of(const PlanLimits& limits, std::span<const double> speeds);
 
 // Returns the change that `current` needs, or nothing. All its members must be in the roster. Considers other shares
 // for the same members only if `may_reassign`. If every worker leaves and none is about to join, the plan is to save

@@ -31,6 +31,9 @@ class RankGradients {
   // Adds the facts of a virtual rank alone, whose tensors others have.
   void record(int vrank, RankFacts facts, double seconds);
 
+  // Replaces the facts of a virtual rank.
+  void amend(int vrank, RankFacts facts) { facts_.at(vrank) = std::move(facts); }
+
   // Opens a rank gradient with `count` targets. `buckets` must outlive it; their shapes are those of gradients and
   // batch statistics, of which `absent` will not be put.
   void open(int vrank, int64_t count, const Buckets& buckets, size_t absent = 0);

@@ -68,9 +68,10 @@ struct StateChunks {
 struct TrailerPart {
   static constexpr Kind kKind{"part", kToMember, "a member's part of the trailer, to the first member"};
   int member = 0;
-  int64_t held = 0;                     // the newest generation that it knows
-  double seconds = 0;                   // the time of one rank gradient; 0: it computed none
-  std::map<int, RankFacts> facts = {};  // facts of its virtual ranks
+  int64_t held = 0;                        // the newest generation that it knows
+  double seconds = 0;                      // the time of one rank gradient; 0: it computed none
+  std::map<int, RankFacts> facts = {};     // facts of its virtual ranks
+  std::map<int, JsonValue> attached = {};  // RankFacts::attached of virtual ranks whose facts another member reports
   std::optional<Digest> state = {};
   std::optional<ScalingState> scaling_state = {};  // the step's scaling state
   std::optional<AuditClaims> audit = {};           // set if the step is audited; claims about sums are sent separately
@@ -80,7 +81,7 @@ struct TrailerPart {
   // keeps.
   std::vector<StateChunks> chunks = {};
 
-  ELINVAR_FIELDS(member, held, seconds, facts, state, scaling_state, audit, group, sums, chunks)
+  ELINVAR_FIELDS(member, held, seconds, facts, attached, state, scaling_state, audit, group, sums, chunks)
 };
 
 struct Trailer {
@@ -169,19 +170,45 @@ struct ShardValue {
   ELINVAR_FIELDS(begin, end, shape, dtype)
 };
 
-inline constexpr size_t kShardValuePiece = size_t{64} << 20;  // bytes; the last piece of a value may be shorter
-
 struct ShardValues {
   static constexpr Kind kKind{
       "within", kToMember,
       "with tensor parallelism: what a member has computed of virtual rank `vrank`, its `number`th "
-      "message about it, to the others of its model replica"};
+      "message about it, to the others of its stage"};
   int vrank = 0;
   int64_t number = 0;
   std::vector<ShardValue> values = {};
-  std::vector<Blob> elements = {};  // of each value in order, in pieces of kShardValuePiece bytes
+  std::vector<Blob> elements = {};  // of each value in order, in pieces (elastic/protocol/value_pieces.h)
 
   ELINVAR_FIELDS(vrank, number, values, elements)
+};
+
+struct BoundaryValue {
+  static constexpr Kind kKind{
+      "boundary", kToMember,
+      "with pipeline parallelism: the value of virtual rank `vrank` that the forward pass through run `run` of "
+      "segments "
+      "gives, or the gradient of its input that the backward pass gives, to a member of the next stage"};
+  int vrank = 0, run = 0;
+  bool backward = false;
+  Shape shape = {};
+  DType dtype = DType::f32;
+  int64_t random = 0;               // the number of the next random operation
+  std::vector<Blob> elements = {};  // in pieces
+
+  ELINVAR_FIELDS(vrank, run, backward, shape, dtype, random, elements)
+};
+
+struct GradientDigests {
+  static constexpr Kind kKind{"digests", kToMember,
+                              "the digests of those tensors of a rank gradient that a member of a model replica has "
+                              "computed, to the others; and facts, from the member that computes the loss"};
+  int vrank = 0;
+  Blob digests = {};  // 128 bits each, in order
+  double loss_sum = 0;
+  int64_t correct = 0;
+
+  ELINVAR_FIELDS(vrank, digests, loss_sum, correct)
 };
 
 struct Fetch {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "elastic/protocol/value_pieces.h"
 #include "tensor/base/check.h"
 
 namespace elinvar {
@@ -15,17 +17,15 @@ namespace {
 
 // Returns why the message is invalid, or "".
 std::string fault_of(const ShardValues& values) {
-  auto piece = values.elements.begin();
+  std::span<const Blob> left = values.elements;
   for (const ShardValue& value : values.values) {
-    auto left = static_cast<size_t>(value.shape.numel() * size_of(value.dtype));
-    do {
-      if (piece == values.elements.end()) return "values are missing";
-      const size_t bytes = std::min(left, messages::kShardValuePiece);
-      if (piece++->bytes != bytes) return "a value has another size";
-      left -= bytes;
-    } while (left > 0);
+    const auto bytes = static_cast<size_t>(value.shape.numel() * size_of(value.dtype));
+    const size_t pieces = count_of_pieces(bytes);
+    if (pieces > left.size()) return "values are missing";
+    if (!are_pieces(left.first(pieces), bytes)) return "a value has another size";
+    left = left.subspan(pieces);
   }
-  return values.values.empty() || piece != values.elements.end() ? "values are missing" : "";
+  return values.values.empty() || !left.empty() ? "values are missing" : "";
 }
 
 // Returns whether the values are those of exactly these virtual shards, in order.
@@ -41,8 +41,15 @@ bool covers(const ShardValues& values, const Interval& shards) {
 }  // namespace
 
 void ReplicaExchange::begin(int vrank) {
-  current_ = {.generation = position_.number(), .step = position_.completed, .vrank = vrank};
+  const std::pair now{position_.number(), position_.completed};
+  if (std::exchange(at_, now) != now) numbers_.clear();
+  current_ = {.generation = now.first, .step = now.second, .vrank = vrank, .number = numbers_[vrank]};
   sent_ = false;
+}
+
+void ReplicaExchange::end() {
+  if (current_) numbers_[current_->vrank] = current_->number;
+  current_.reset();
 }
 
 bool ReplicaExchange::going() const {
@@ -68,7 +75,7 @@ void ReplicaExchange::send(std::map<int, ShardValues> values) {
 template <class PayloadOf>
 void ReplicaExchange::send(const PayloadOf& payload_of) {
   invariant(going() && !sent_, "values are sent once");
-  for (const int other : replica_.members())
+  for (const int other : replica_.stage())
     if (other != position_.index)
       outbox_.send(position_.generation->members[static_cast<size_t>(other)].peer, payload_of(other));
   sent_ = true;
@@ -78,7 +85,7 @@ std::optional<std::map<int, ShardValues>> ReplicaExchange::take(const Fits& fits
   invariant(going() && sent_, "values are sent before those of others are taken");
   const auto found = arrived_.find(*current_);
   std::map<int, ShardValues> all;
-  for (const int other : replica_.members()) {
+  for (const int other : replica_.stage()) {
     if (other == position_.index) continue;
     if (found == arrived_.end()) return std::nullopt;
     const GenerationMember& member = position_.generation->members[static_cast<size_t>(other)];
@@ -104,7 +111,7 @@ std::string ReplicaExchange::missing() const {
   if (!going() || !sent_) return "";
   const auto found = arrived_.find(*current_);
   std::string workers;
-  for (const int other : replica_.members()) {
+  for (const int other : replica_.stage()) {
     const GenerationMember& member = position_.generation->members[static_cast<size_t>(other)];
     if (other == position_.index || (found != arrived_.end() && found->second.contains(member.peer))) continue;
     workers += fmt::format("{}{}", workers.empty() ? "" : " and ", member.id);

@@ -1,8 +1,8 @@
 #pragma once
-// Tensor parallelism: the messages that the members of a model replica send each other while they compute a rank
-// gradient together. All of them send equally many, in the same order: the values of their virtual shards at each place
-// where the network adds up or joins those of all shards. A fence or another generation ends the rank gradient, which
-// is then computed again.
+// Tensor parallelism: the messages that the members of a stage of a model replica send each other while they compute
+// rank gradients together. All of them send equally many of each, in the same order: the values of their virtual shards
+// at each place where the network adds up or joins those of all shards. A fence or another generation ends the rank
+// gradients, which are then computed again.
 #include <functional>
 #include <map>
 #include <optional>
@@ -20,8 +20,8 @@ class ReplicaExchange {
   ReplicaExchange(const MemberPosition& position, const ModelReplica& replica, MemberOutbox& outbox)
       : position_(position), replica_(replica), outbox_(outbox) {}
 
-  // --- Called by the loop, in the same order by all members of the replica.
-  void begin(int vrank);  // a rank gradient begins
+  // --- Called by the loop, in the same order by all members of the stage.
+  void begin(int vrank);  // a rank gradient begins, or goes on with another pass
   bool going() const;     // false: it is over, and was not finished
   // Sends the next values, the same to all or those for each member by its index. Sets their `vrank` and `number`.
   void send(messages::ShardValues values);
@@ -31,7 +31,7 @@ class ReplicaExchange {
   // Returns the values of the other members, by their indexes, once all are there, and takes them. Reports a member
   // whose values do not fit. Requires send().
   std::optional<std::map<int, messages::ShardValues>> take(const Fits& fits);
-  void end() { current_.reset(); }
+  void end();                   // it is over, or another one goes on
   std::string missing() const;  // what the loop waits for, for people; "": nothing
 
   // --- Called by the member.
@@ -54,6 +54,8 @@ class ReplicaExchange {
   MemberOutbox& outbox_;
   std::optional<Place> current_;  // the next values
   bool sent_ = false;
+  std::pair<int64_t, int64_t> at_ = {-1, -1};  // the generation and the step of ..
+  std::map<int, int64_t> numbers_;             // .. the numbers of values exchanged so far, by virtual rank
   std::map<Place, std::map<PeerId, messages::ShardValues>> arrived_;
 };
 

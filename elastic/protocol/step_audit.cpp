@@ -36,15 +36,14 @@ void StepAudit::say_state(const Digest& state) {
   if (audits()) claims_.states.push_back(state);
 }
 
-void StepAudit::say_gradient(int vrank, const RankGradient& gradient, bool together) {
+void StepAudit::say_gradient(int vrank, const RankGradient& gradient) {
   if (!compares(position_.completed, vrank)) return;
-  const Digest digest = gradient.digest ? *gradient.digest : digest_of(gradient);
-  if (together) {
-    if (!position_.fenced()) claims_.together = digest;
-    return;
-  }
-  claims_.leaves.push_back(digest);
+  claims_.leaves.push_back(gradient.digest ? *gradient.digest : digest_of(gradient));
   testified_ = position_.number();
+}
+
+void StepAudit::say_together(int vrank, const Digest& digest) {
+  if (compares(position_.completed, vrank) && !position_.fenced()) claims_.together = digest;
 }
 
 std::optional<AuditClaims> StepAudit::claims() const {

@@ -21,8 +21,9 @@ class StepAudit {
   bool compares(int64_t step, int vrank) const;
 
   void say_state(const Digest& state);  // claims the digest of the state before the step
-  // Claims the gradient's digest if it is compared. `together`: several members have computed it (tensor parallelism).
-  void say_gradient(int vrank, const RankGradient& gradient, bool together = false);
+  // Claims the gradient's digest if it is compared.
+  void say_gradient(int vrank, const RankGradient& gradient);
+  void say_together(int vrank, const Digest& digest);  // .. of one that several members have computed together
   void say_sums(const std::vector<SumClaim>& sums) { claims_.sums = sums; }
   // Returns the claims for this member's part of the trailer if the step is audited. Claims about sums do not exist
   // yet.

@@ -36,7 +36,7 @@ bool StepGradients::owns(int vrank) const {
 
 void StepGradients::add(int64_t step, int vrank, RankGradient gradient, double seconds) {
   if (step != position_.completed) return;
-  audit_.say_gradient(vrank, gradient, together(vrank));
+  if (!together(vrank)) audit_.say_gradient(vrank, gradient);
   if (!counts(vrank)) return;
   if (position_.fenced() && reduction_.keeps_none()) return;
   if (!computed_.is_open()) layout_.learn(gradient);
@@ -75,11 +75,17 @@ void StepGradients::pass_on(int vrank, RankGradient gradient) {
 
 void StepGradients::close(int64_t step, int vrank, RankGradient gradient, double seconds) {
   if (step != position_.completed) return;
-  audit_.say_gradient(vrank, gradient, together(vrank));
+  if (!together(vrank)) audit_.say_gradient(vrank, gradient);
   if (!passing_ || passing_->vrank() != vrank) return;
   invariant(passing_->complete(replica_.absent_buckets()), "all tensors of the rank gradient were put");
   passing_.reset();
   computed_.record(vrank, std::move(gradient.facts), seconds);
+}
+
+void StepGradients::complete(int64_t step, int vrank, RankFacts facts, const std::optional<Digest>& digest) {
+  if (step != position_.completed || !computed_.has(vrank)) return;
+  computed_.amend(vrank, std::move(facts));
+  if (digest) audit_.say_together(vrank, *digest);
 }
 
 bool StepGradients::opens(int vrank) const {
@@ -99,7 +105,7 @@ void StepGradients::open(int64_t step, int vrank, int64_t count, const std::vect
     computed_.open(vrank, count, buckets, replica_.absent_tensors());
   }
   for (size_t i = 0; i < batch_statistics.size(); ++i)
-    put(layout_.gradients() + static_cast<int>(i), batch_statistics[i]);
+    if (batch_statistics[i].defined()) put(layout_.gradients() + static_cast<int>(i), batch_statistics[i]);
 }
 
 // After a fence there is no exchange: the gradient is reduced here, and is sent with the others in the next generation.
@@ -140,6 +146,7 @@ void StepGradients::contribute(const std::optional<Digest>& state, const StateDi
   messages::TrailerPart part{.held = proposed.empty() ? position_.number() : proposed.rbegin()->first,
                              .seconds = computed_.seconds(),
                              .facts = computed_.facts(),
+                             .attached = attached_,
                              .state = state,
                              .scaling_state = scaling_.certain(),
                              .chunks = std::move(chunks)};
@@ -153,11 +160,13 @@ void StepGradients::fence() {
   if (!reduction_.keeps_none()) return;
   passing_.reset();
   computed_.clear();
+  attached_.clear();
 }
 
 void StepGradients::next_step() {
   passing_.reset();
   computed_.clear();
+  attached_.clear();
   audit_.next_step();
 }
 

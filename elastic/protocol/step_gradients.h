@@ -11,9 +11,9 @@
 // none of its tensors are kept. One that comes whole is contributed in the same way. After a fence all are computed
 // again.
 //
-// With tensor parallelism the members of a model replica have the same virtual ranks
-// (elastic/protocol/model_replica.h). Each keeps and contributes the tensors that it is to contribute, and the first
-// one reports the facts.
+// The members of a model replica have the same virtual ranks (elastic/protocol/model_replica.h). Each keeps and
+// contributes the tensors that it is to contribute, and one reports the facts.
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -40,8 +40,8 @@ class StepGradients {
   bool owns(int vrank) const;
   // Returns whether the gradient that this member computes of it now counts, and is not for an audit alone.
   bool counts(int vrank) const { return owns(vrank) && !computed_.has(vrank); }
-  // With tensor parallelism: whether this member computes it together with the others of its model replica, and so has
-  // no gradients of their virtual shards. What it computes for an audit, it computes alone.
+  // Whether this member computes it together with the others of its model replica, and so has only the gradients of its
+  // own part of the network. What it computes for an audit, it computes alone.
   bool together(int vrank) const { return replica_.divided() && counts(vrank); }
   // In which generation the computation of a rank gradient begins, and whether others compute it with this member.
   struct Begun {
@@ -66,6 +66,12 @@ class StepGradients {
   // Ends a rank gradient that was put and of which there are facts alone, with its `digest` if it is compared. Drops it
   // if a fence came in between, or if this member computed it for an audit only.
   void close(int64_t step, int vrank, RankGradient gradient, double seconds);
+
+  // Adds what the members of a model replica know together of a rank gradient that was added or closed: its facts, and
+  // its digest if an audit compares it.
+  void complete(int64_t step, int vrank, RankFacts facts, const std::optional<Digest>& digest);
+  // Attaches data to the facts of a virtual rank, which another member of the replica reports.
+  void attach(int vrank, JsonValue attached) { attached_[vrank] = std::move(attached); }
 
   // Returns whether rank gradients of this step are reduced on the device that computes them, by a group of GPUs or by
   // this member alone. Then they must be on that device, else on the CPU.
@@ -97,6 +103,7 @@ class StepGradients {
   StepReduction& reduction_;
   RankGradients computed_;                  // the rank gradients of step `completed`
   std::optional<PassingGradient> passing_;  // with by_rank(): the open rank gradient
+  std::map<int, JsonValue> attached_;       // by virtual rank
   bool crowded_ = false;                    // the device has no room for rank gradients
 };
 

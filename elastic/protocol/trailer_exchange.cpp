@@ -17,6 +17,7 @@ messages::Trailer combine(std::map<int, messages::TrailerPart> parts, int vranks
   t.facts.resize(static_cast<size_t>(vranks));
   std::string states;
   bool differ = false;
+  std::map<int, JsonValue> attached_of;
   for (auto& [from, p] : parts) {
     t.agreed = std::min(t.agreed, p.held);
     t.seconds.push_back(p.seconds);
@@ -25,6 +26,8 @@ messages::Trailer combine(std::map<int, messages::TrailerPart> parts, int vranks
     std::move(p.chunks.begin(), p.chunks.end(), std::back_inserter(t.chunks));
     for (auto& [vrank, facts] : p.facts)
       if (vrank >= 0 && vrank < vranks) t.facts[static_cast<size_t>(vrank)] = std::move(facts);
+    for (auto& [vrank, attached] : p.attached)
+      if (vrank >= 0 && vrank < vranks) attached_of[vrank] = std::move(attached);
     t.group = from == 0 || p.group == t.group ? p.group : 0;
     if (!t.scaling_state) t.scaling_state = p.scaling_state;
     if (p.scaling_state != t.scaling_state)
@@ -35,6 +38,7 @@ messages::Trailer combine(std::map<int, messages::TrailerPart> parts, int vranks
     states += fmt::format("{}member {} has {}", states.empty() ? "" : ", ", from, p.state->hex());
   }
   if (differ) t.contradiction = states;
+  for (auto& [vrank, attached] : attached_of) t.facts[static_cast<size_t>(vrank)].attached = std::move(attached);
   std::sort(t.sums.begin(), t.sums.end(), [](const auto& x, const auto& y) { return x.bucket < y.bucket; });
   std::stable_sort(t.chunks.begin(), t.chunks.end(), [](const auto& x, const auto& y) { return x.bucket < y.bucket; });
   // Several members keep a bucket; they must agree on its state.

@@ -18,7 +18,8 @@ bool GradientSink::begin() {
 void GradientSink::forward(int64_t count, const std::vector<Tensor>& batch_statistics, const Mark& since) {
   if (plan_.place == Place::device) return plan_.receiver->open(count, batch_statistics, since);
   count_ = count;
-  for (const Tensor& statistic : batch_statistics) arriving_statistics_.emplace_back(statistic, since);
+  for (const Tensor& statistic : batch_statistics)
+    arriving_statistics_.push_back(statistic.defined() ? Download(statistic, since) : Download());
   if (std::ranges::all_of(arriving_statistics_, [](Download& statistic) { return statistic.ready(); })) open();
 }
 

@@ -73,8 +73,8 @@ class GradientSink {
   // Tensors that are being copied to the CPU. They are passed on in the order in which they became ready: those of the
   // CPU at once, those of a GPU as they arrive, while its backward pass continues.
   int64_t count_ = 0;
-  bool open_ = false;  // the batch statistics have arrived
-  std::vector<Download> arriving_statistics_;
+  bool open_ = false;                          // the batch statistics have arrived
+  std::vector<Download> arriving_statistics_;  // empty for those that are computed elsewhere
   std::deque<std::pair<size_t, Download>> arriving_;
 };
 

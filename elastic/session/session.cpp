@@ -187,6 +187,9 @@ void Session::Impl::begin_step(Lock& lock, bool listens) {
   view.worker = member.position().id();
   view.scaling_state = at_work().scaling().current();
   made_before = member.scaling().made();
+  pipeline.reset();
+  undigested.clear();
+  if (!replay && member.replica().divided()) member.stage_exchange().begin();
 }
 
 void Session::Impl::contribute(Lock& lock) {

@@ -126,21 +126,44 @@ class Session {
 
   // Thrown where the loop waits for other members in the middle of a step, and a member is gone: begin again.
   struct StepOver {};
+  // A pass of a rank gradient through adjacent segments.
+  struct Pass {
+    Interval segments;
+    bool backward = false;
+    bool last = false;  // of the passes of this rank gradient on this worker
+  };
+  // What a pass takes or gives: a value of the network or its gradient, and the number of the next random operation.
+  struct PassValue {
+    Tensor value;
+    uint32_t random = 0;
+  };
   // The gradient of a virtual rank that this worker computes in the step: the sink of its tensors.
+  //
+  // With pipeline parallelism next() returns the same task for each pass, between those of other virtual ranks. The
+  // loop receives its input, unless it is the first pass of all, computes it, and sends what it gives, unless it is the
+  // last of all. After the last pass of this worker it calls finish().
   class Task final : public GradientSink, private GradientReceiver {
    public:
     Task(Impl& session, int vrank);
     int vrank() const { return vrank_; }
+    const Pass* pass() const { return pass_ ? &*pass_ : nullptr; }  // null: without pipeline parallelism
+    // Waits for the input of the pass, on the CPU, which must have a shape and type that fit. Throws StepOver.
+    PassValue receive(const StageExchange::Fits& fits);
+    void send(PassValue result);  // throws StepOver
+    // Whether there is a gradient to compute, and not only something to attach to its facts.
+    bool computes() const { return computes_; }
+    // Whether this worker attaches what the loop shares about the virtual rank to the facts.
+    bool attaches() const { return attaches_; }
     // The virtual rank is assigned to this worker; otherwise it is computed for an audit, which only reads its tensors.
     bool counts() const { return counts_; }
     // Declares that other work follows the gradient before finish(). Then a group of GPUs does not begin to exchange
     // the gradient early and wait for the rest, which others would take for a hang. Requires that the gradient is not
     // being computed yet.
     void work_follows() { work_follows_ = true; }
-    // With tensor parallelism, the members that compute the virtual rank together, whose functions throw StepOver if
-    // the step is over. Otherwise the group of a process that computes all shards.
+    // With tensor parallelism, the members that compute the shards of the virtual rank together, whose functions throw
+    // StepOver if the step is over. Otherwise the group of a process that computes all shards.
     ShardGroup& shards() override;
-    // Ends the task: all tensors of the virtual rank were passed. Throws StepOver as shards() does.
+    // Ends the task: all tensors of the virtual rank were passed.
     void finish(RankFacts facts);
 
     void reads(Tensor& input) override;
@@ -155,13 +178,21 @@ class Session {
     bool compared() const;  // an audit compares it
     bool stale() const;     // StepGradients::stale
     double seconds() const;
-    void digest(RankGradient& gradient, bool named, bool compared);
+    void digest(const RankGradient& gradient);
+
+    friend struct Impl;
+    void begin_pass(const PipelinePass& pass, bool last);
+    void end_pass();
+    void attach_only();
 
     Impl& session_;
     int vrank_;
-    bool counts_ = false, work_follows_ = false;
+    bool counts_ = false, work_follows_ = false, computes_ = true, attaches_ = true;
     StepGradients::Begun begun_;
+    std::optional<Pass> pass_;
+    PipelinePass order_;
     std::chrono::steady_clock::time_point began_;
+    double seconds_ = 0;                              // of the passes before
     std::vector<Tensor> opened_, opened_statistics_;  // the tensors that were passed on
     bool opened_passes_ = false;                      // they are valid only until the next gradient
     // With ZeRO's second stage: tensors are passed on and not kept. What needs them later needs only their digests:
@@ -169,7 +200,8 @@ class Session {
     bool passes_on_ = false, digests_ = false;
     std::vector<Digest> gradient_digests_, statistics_digests_;
   };
-  // Returns the next task, valid until next() is called again. Null: all are finished, or the plan has changed.
+  // Returns the next task, valid until next() is called again. Null: all are finished, or the plan has changed. Throws
+  // StepOver.
   Task* next();
   void give_up();  // the task, after StepOver: call reduce(), and begin again
   // Waits for the sum of all gradients. Null: begin again with another plan. The result is valid until begin().

@@ -49,7 +49,7 @@ Session::Task::Task(Impl& session, int vrank)
 }
 
 ShardGroup& Session::Task::shards() {
-  if (begun_.together) return session_.replica;
+  if (begun_.together && session_.replica.several()) return session_.replica;
   return local_shards();
 }
 
@@ -58,14 +58,27 @@ bool Session::Task::stale() const { return session_.at_work().gradients().stale(
 // The time in which this worker alone would compute the gradient.
 double Session::Task::seconds() const {
   const std::chrono::duration<double> seconds = Clock::now() - began_;
-  return begun_.together ? session_.replica.alone(seconds) : seconds.count();
+  if (!begun_.together) return seconds.count();
+  return (seconds_ + session_.replica.worked(seconds)) / session_.replica.portion();
 }
 
 Session::Task* Session::next() {
   Impl& s = *impl_;
-  const Lock lock(s.mutex);
-  const std::vector<int> todo = s.at_work().gradients().todo();
-  if (s.listening || s.at_work().position().step != s.view.number || todo.empty()) return nullptr;
+  Lock lock(s.mutex);
+  const auto left = [&] {
+    if (s.listening || s.at_work().position().step != s.view.number) return std::vector<int>();
+    return s.at_work().gradients().todo();
+  };
+  if (!s.replay && s.member.replica().staged() && !s.pipeline && !left().empty()) s.begin_pipeline();
+  if (s.pipeline)
+    if (Task* const pass = s.next_pass()) return pass;
+  std::vector<int> todo = left();
+  const bool counts = !todo.empty() && s.at_work().gradients().counts(todo[0]);
+  if (!counts && !s.undigested.empty()) {
+    s.complete_digests(lock);
+    todo = left();
+  }
+  if (todo.empty()) return nullptr;
   s.task.emplace(s, todo[0]);
   if (s.task->counts()) s.die(Fault::Point::forward, s.view.number);
   s.work.at("a rank gradient", s.now());
@@ -76,7 +89,10 @@ void Session::give_up() {
   Impl& s = *impl_;
   const Lock lock(s.mutex);
   s.task.reset();
+  s.pipeline.reset();
+  s.undigested.clear();
   s.member.replica_exchange().end();
+  s.member.stage_exchange().end();
   s.work.at("", s.now());
 }
 
@@ -100,7 +116,9 @@ GradientSink::Plan Session::Task::plan() {
   const Lock lock(s.mutex);
   const bool stays = s.at_work().gradients().stay_on_device() && !begun_.together;
   const StepGradients& gradients = s.at_work().gradients();
-  const bool opens = s.at_work().position().step == s.view.number && !(stays && work_follows_) && !stale() &&
+  // The gradients of another one come between those of several runs of segments.
+  const bool mixed = pass_ && s.member.replica().place().segments.size() > 1;
+  const bool opens = s.at_work().position().step == s.view.number && !(stays && work_follows_) && !stale() && !mixed &&
                      (gradients.opens(vrank_) || (gradients.by_rank() && !counts_));
   passes_on_ = opens && gradients.by_rank();
   digests_ = passes_on_ && (named() || compared());
@@ -118,8 +136,16 @@ bool Session::Task::make_room() {
 
 void Session::Task::finish(RankFacts facts) {
   Impl& s = session_;
+  if (!computes_) {
+    const Lock lock(s.mutex);
+    s.member.replica_exchange().end();
+    s.work.at("", s.now());
+    if (!stale()) s.member.gradients().attach(vrank_, std::move(facts.attached));
+    return;
+  }
   const double seconds = this->seconds();
   Lock lock(s.mutex);
+  if (pass_) s.pipeline->running = nullptr;
   ++s.gradients_computed;
   RankGradient gradient = passes_on_ ? RankGradient{.facts = std::move(facts)} : take(std::move(facts));
   if (!opened_.empty()) {
@@ -130,52 +156,65 @@ void Session::Task::finish(RankFacts facts) {
   s.flip(Fault::Flips::gradient, s.view.number, gradient.gradients, {{"vrank", vrank_}});
   const bool named = this->named(), compared = this->compared();
   lock.unlock();
-  if (passes_on_ ? digests_ : (named && !gradient.gradients.empty()) || compared) digest(gradient, named, compared);
+  if (named || compared) digest(gradient);
   lock.lock();
   if (begun_.together) s.member.replica_exchange().end();
   s.work.at("", s.now());
   if (stale()) return;
+  if (named || compared) {
+    std::vector<Digest> tensors = std::move(gradient_digests_);
+    if (begun_.together && gradient.facts.samples > 0)
+      tensors.resize(static_cast<size_t>(s.member.layout().gradients()));
+    tensors.insert(tensors.end(), statistics_digests_.begin(), statistics_digests_.end());
+    if (begun_.together) s.share_digests({vrank_, named, compared, gradient.facts, std::move(tensors)});
+    else gradient.digest = s.digest_rank_gradient(gradient.facts, tensors, named, compared);
+  }
   if (opened_passes_ && !s.at_work().gradients().has_open()) gradient.gradients = copies(gradient.gradients);
   if (passes_on_) s.member.gradients().close(s.view.number, vrank_, std::move(gradient), seconds);
   else s.at_work().gradients().add(s.view.number, vrank_, std::move(gradient), seconds);
   s.flush();
 }
 
-// Digests the gradient for the ledger, if it is named there, and for an audit, if it is compared.
-void Session::Task::digest(RankGradient& gradient, bool named, bool compared) {
+// Digests the tensors that this member has, unless they were digested as they were passed on.
+void Session::Task::digest(const RankGradient& gradient) {
   const Activity activity("digests");
-  if (!gradient.gradients.empty()) {
+  const auto digests_of_all = [](const std::vector<Tensor>& tensors) {
     std::vector<Tensor> own;
-    std::ranges::copy_if(gradient.gradients, std::back_inserter(own), &Tensor::defined);
+    std::ranges::copy_if(tensors, std::back_inserter(own), &Tensor::defined);
     const std::vector<TensorDigest> digests = digest_tree(own);
     auto next = digests.begin();
-    for (const Tensor& tensor : gradient.gradients)
-      gradient_digests_.push_back(tensor.defined() ? (next++)->digest : Digest{});
-    for (const TensorDigest& tensor : digest_tree(gradient.batch_statistics))
-      statistics_digests_.push_back(tensor.digest);
-  }
-  if (begun_.together && !gradient_digests_.empty())
-    session_.replica.complete(gradient_digests_, session_.member.layout());
-  std::vector<Digest> tensors = gradient_digests_;
-  tensors.insert(tensors.end(), statistics_digests_.begin(), statistics_digests_.end());
-  TensorsDigest digested = digest_in_order(tensors);
+    std::vector<Digest> all;
+    for (const Tensor& tensor : tensors) all.push_back(tensor.defined() ? (next++)->digest : Digest{});
+    return all;
+  };
+  if (!passes_on_) gradient_digests_ = digests_of_all(gradient.gradients);
+  if (!passes_on_) statistics_digests_ = digests_of_all(gradient.batch_statistics);
+}
+
+std::optional<Digest> Session::Impl::digest_rank_gradient(RankFacts& facts, std::span<const Digest> tensors, bool named,
+                                                          bool compared) const {
+  TensorsDigest in_order = digest_in_order(tensors);
+  std::optional<Digest> digest;
   if (compared) {
-    RankGradient whole{.facts = gradient.facts};
-    if (!tensors.empty()) whole.facts.gradient = digested.digest;
-    gradient.digest = digest_of(whole);
+    RankGradient whole{.facts = facts};
+    if (!tensors.empty()) whole.facts.gradient = in_order.digest;
+    digest = digest_of(whole);
   }
   if (named && !tensors.empty())
-    digest_rank_gradient(gradient.facts, std::move(digested), session_.view.number, session_.options.ledger,
-                         session_.options.member.vranks);
+    elinvar::digest_rank_gradient(facts, std::move(in_order), view.number, options.ledger, options.member.vranks);
+  return digest;
 }
 
 void Session::Task::open(int64_t count, std::vector<Tensor> batch_statistics, const Mark& since) {
   Impl& s = session_;
-  const SideQueue side(batch_statistics.empty() ? Device{} : batch_statistics[0].device(), SideQueue::Of::gradients);
+  // Those of other stages' segments are undefined; then all are on the CPU.
+  const bool here = !batch_statistics.empty() && batch_statistics[0].defined();
+  const SideQueue side(here ? batch_statistics[0].device() : Device{}, SideQueue::Of::gradients);
   side.follow(since);
   if (since) batch_statistics = copies(batch_statistics);
   if (digests_)
-    for (const TensorDigest& tensor : digest_tree(batch_statistics)) statistics_digests_.push_back(tensor.digest);
+    for (const Tensor& tensor : batch_statistics)
+      statistics_digests_.push_back(tensor.defined() ? digest_tree({&tensor, 1})[0].digest : Digest{});
   const Lock lock(s.mutex);
   if (stale()) return;
   if (!passes_on_) opened_statistics_ = batch_statistics;

@@ -54,8 +54,25 @@ struct Session::Impl {
   void send(PeerId peer, int64_t step, Payload payload);  // peer 0: to the coordinator
   void transmit(PeerId peer, Message message);
 
+  // A rank gradient that several members have computed, of which a digest is needed: each has those of its own tensors.
+  struct Undigested {
+    int vrank = 0;
+    bool named = false, compared = false;
+    RankFacts facts;
+    std::vector<Digest> tensors;  // of all gradients and batch statistics, in order; none without samples
+  };
+  // --- session_stages.cpp: rank gradients that several members compute together. Requires the lock.
+  void begin_pipeline();
+  Task* next_pass();  // throws StepOver
+  void share_digests(Undigested rank_gradient);
+  void complete_digests(Lock& lock);  // throws StepOver
+
   // --- session_gradients.cpp. Requires the lock. flip() returns whether a bit was flipped.
   bool flip(Fault::Flips what, int64_t step, std::span<Tensor> tensors, nlohmann::json about);
+  // Fills in the digests for the ledger from those of all tensors, if the rank gradient is named there. Returns its
+  // digest for an audit if it is compared.
+  std::optional<Digest> digest_rank_gradient(RankFacts& facts, std::span<const Digest> tensors, bool named,
+                                             bool compared) const;
   void tell_fault(const char* what, int64_t step, nlohmann::json fields);
   void die(Fault::Point at, int64_t step);  // kills this process if an injected fault says so
 
@@ -108,6 +125,17 @@ struct Session::Impl {
   StepView view;         // used only by the loop, like its task
   std::optional<Task> task;
   ReplicaShards replica{*this};  // used only by the loop
+  // With pipeline parallelism: the passes of the step, and the virtual ranks for which this worker attaches what the
+  // loop shares, of which `done` are done; and the tasks between their passes.
+  struct Pipeline {
+    std::vector<PipelinePass> passes;
+    std::vector<int> attached;
+    size_t done = 0;
+    std::map<int, Task> tasks = {};  // by virtual rank
+    Task* running = nullptr;         // the task of the pass under way
+  };
+  std::optional<Pipeline> pipeline;
+  std::vector<Undigested> undigested;
   Reduced reduced;
   TensorsDigest gradient;  // digest of `reduced`
   // With ZeRO: the digests of the state before step `digested`, without the tensors of the optimizer.

@@ -1,9 +1,10 @@
-// A session: computes a rank gradient together with the other members of its model replica (tensor parallelism).
+// A session: computes virtual shards together with the other members of its stage (tensor parallelism).
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <span>
 
+#include "elastic/protocol/value_pieces.h"
 #include "elastic/session/session_impl.h"
 #include "tensor/base/check.h"
 #include "tensor/ops/concat.h"
@@ -16,30 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-using messages::kShardValuePiece;
-
 constexpr int64_t kLeastSlice = 1 << 14;  // elements: fewer are not worth a second message
-
-void append_pieces(std::vector<Blob>& pieces, const Blob& elements) {
-  size_t at = 0;
-  do {
-    const size_t bytes = std::min(elements.bytes - at, kShardValuePiece);
-    pieces.push_back({.owner = elements.owner, .data = elements.data + at, .bytes = bytes});
-    at += bytes;
-  } while (at < elements.bytes);
-}
-
-// Returns a tensor over one piece, or over a copy of several.
-Tensor joined(std::span<const Blob> pieces, const Shape& shape, DType dtype) {
-  if (pieces.size() == 1) return Tensor::over(pieces[0].owner, pieces[0].data, shape, dtype);
-  Tensor all = Tensor::empty(shape, dtype);
-  auto* to = static_cast<char*>(all.raw());
-  for (const Blob& piece : pieces) {
-    std::memcpy(to, piece.data, piece.bytes);
-    to += piece.bytes;
-  }
-  return all;
-}
 
 messages::ShardValues told(const std::vector<Subtree>& values) {
   std::vector<Download> sent;
@@ -59,7 +37,7 @@ std::vector<Subtree> heard(const messages::ShardValues& message, Device device) 
   size_t at = 0;
   for (const auto& [begin, end, shape, dtype] : message.values) {
     const auto bytes = static_cast<size_t>(shape.numel() * size_of(dtype));
-    const size_t pieces = std::max<size_t>(1, (bytes + kShardValuePiece - 1) / kShardValuePiece);
+    const size_t pieces = count_of_pieces(bytes);
     values.push_back({begin, end, {joined(std::span(message.elements).subspan(at, pieces), shape, dtype).to(device)}});
     at += pieces;
   }
@@ -88,10 +66,12 @@ Tensor root_of(std::vector<Subtree> nodes, int count) {
 ReplicaShards::ReplicaShards(Session::Impl& session) : session_(session) {}
 
 void ReplicaShards::begin(const ModelReplica& replica, int me) {
-  own_ = {replica.shards().begin, replica.shards().end};
+  const ReplicaPlace& place = replica.place();
+  own_ = {place.shards.begin, place.shards.end};
   count_ = replica.of_shards();
+  portion_ = elinvar::portion(count_, place);
   me_ = me;
-  members_ = replica.members();
+  members_ = replica.stage();
   waited_ = {};
 }
 
@@ -183,40 +163,6 @@ std::vector<Tensor> ReplicaShards::gather(std::vector<Tensor> values, const std:
   std::vector<Tensor> all;
   for (Subtree& value : exchanged(std::move(own), fits)) all.push_back(std::move(value.values[0]));
   return all;
-}
-
-void ReplicaShards::complete(std::vector<Digest>& digests, const GradientLayout& layout) {
-  digests.resize(static_cast<size_t>(layout.gradients()));
-  const auto each_of = [&](const Interval& shards, auto&& f) {
-    for (size_t i = 0; i < digests.size(); ++i) {
-      const int shard = layout.virtual_shard(static_cast<int>(i));
-      if (shards.begin <= shard && shard < shards.end) f(digests[i]);
-    }
-  };
-  const Interval shards{own_.begin, own_.end};
-  std::string bytes;
-  each_of(shards, [&](const Digest& d) { bytes.append(reinterpret_cast<const char*>(&d), sizeof(d)); });
-  messages::ShardValues told;
-  told.values.push_back({shards.begin, shards.end, {static_cast<int64_t>(bytes.size())}, DType::u8});
-  told.elements.push_back(blob_of(std::move(bytes)));
-  const auto fits = [&](int, const messages::ShardValue& value) {
-    int64_t size = 0;
-    each_of({value.begin, value.end}, [&](const Digest& d) { size += sizeof(d); });
-    return value.shape == Shape{size} && value.dtype == DType::u8;
-  };
-  for (const auto& [member, others] : exchanged(told, fits)) {
-    for (const Subtree& value : heard(others, Device{})) {
-      const auto* next = static_cast<const std::byte*>(value.values[0].raw());
-      each_of({value.begin, value.end}, [&](Digest& d) {
-        std::memcpy(&d, next, sizeof(d));
-        next += sizeof(d);
-      });
-    }
-  }
-}
-
-double ReplicaShards::alone(std::chrono::duration<double> seconds) const {
-  return (seconds - waited_).count() * count_ / own_.size();
 }
 
 // Returns the values of all members in order.

@@ -22,7 +22,7 @@ void read_entry(std::string_view text, std::span<const Entry> entries) {
   const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   const bool whole = error == std::errc{} && stop == value.data() + value.size();
   const auto entry = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.key == key; });
-  check(entry != entries.end(), "[arrangement] expected dp=N, tp=N or zero=N, got '{}'", text);
+  check(entry != entries.end(), "[arrangement] expected dp=N, tp=N, pp=N or zero=N, got '{}'", text);
   check(whole && number >= entry->least && number <= entry->most,
         "[arrangement] expected {0}={1} to {0}={2}, got '{3}'", key, entry->least, entry->most, text);
   *entry->value = number;
@@ -34,6 +34,7 @@ int read_arrangement(std::string_view text, Arrangement& arrangement) {
   int dp = 0;
   const Entry entries[] = {{"dp", 1, kMostParallel, &dp},
                            {"tp", 1, kMostParallel, &arrangement.tp},
+                           {"pp", 1, kMostParallel, &arrangement.pp},
                            {"zero", 0, kMostZero, &arrangement.zero}};
   if (text.empty()) return 0;
   while (true) {
@@ -42,8 +43,9 @@ int read_arrangement(std::string_view text, Arrangement& arrangement) {
     if (end == std::string_view::npos) break;
     text.remove_prefix(end + 1);
   }
-  check(dp * arrangement.tp <= kMostParallel, "[arrangement] at most {} workers expected, but dp={},tp={} has {}",
-        kMostParallel, dp, arrangement.tp, dp * arrangement.tp);
+  const int64_t workers = int64_t{std::max(dp, 1)} * arrangement.tp * arrangement.pp;
+  check(workers <= kMostParallel, "[arrangement] at most {} workers expected, but dp={},tp={},pp={} has {}",
+        kMostParallel, std::max(dp, 1), arrangement.tp, arrangement.pp, workers);
   return dp;
 }
 

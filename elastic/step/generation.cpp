@@ -48,24 +48,56 @@ GenerationScaling scaling_from(const Json& json) {
   return scaling;
 }
 
-// Members of a replica are neighbours that have all shards between them, in order, and the same virtual ranks.
+// The stages of a replica have all segments between them, each once, and as many as those of other replicas.
+void check_segments(const Generation& g) {
+  int all = 0;
+  for (size_t first = 0, next = 0; first < g.members.size(); first = next) {
+    std::vector<Interval> segments;
+    for (int stage = -1; next < g.members.size() && g.members[next].place.replica == g.members[first].place.replica;
+         ++next) {
+      const ReplicaPlace& place = g.members[next].place;
+      if (place.stage == stage) continue;
+      stage = place.stage;
+      segments.insert(segments.end(), place.segments.begin(), place.segments.end());
+    }
+    std::sort(segments.begin(), segments.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    int end = 0;
+    for (const Interval& run : segments) {
+      if (run.begin != end) fail("[generation] replica {} has not each segment once", g.members[first].place.replica);
+      end = run.end;
+    }
+    if (all > 0 && end > 0 && end != all)
+      fail("[generation] replica {} has {} segments, others {}", g.members[first].place.replica, end, all);
+    all = std::max(all, end);
+  }
+}
+
+// Members of a replica are neighbours with the same virtual ranks, and so are those of a stage with the same segments.
+// The latter have all shards between them, in order.
 void check_places(const Generation& g) {
   if (g.shards == 0) return;
-  int replica = -1, end = g.shards;
-  size_t at = 0;
+  const GenerationMember* before = nullptr;
   for (const GenerationMember& m : g.members) {
-    const auto [number, own] = m.place;
-    const bool next = number == replica && own.begin == end, first = number == replica + 1 && own.begin == 0;
-    if (!(next || (first && end == g.shards)) || own.size() < 1 || own.end > g.shards)
-      fail("[generation] member {} has shards {} to {} of {} in replica {}", m.id, own.begin, own.end, g.shards,
-           number);
-    if (next && (m.share != g.members[at - 1].share || m.first_share != g.members[at - 1].first_share))
-      fail("[generation] member {} has other virtual ranks than replica {}", m.id, number);
-    replica = number;
-    end = own.end;
-    ++at;
+    const ReplicaPlace& now = m.place;
+    const bool same_replica = before != nullptr && now.replica == before->place.replica;
+    const bool same_stage = same_replica && now.stage == before->place.stage;
+    const bool ended = before == nullptr || before->place.shards.end == g.shards;
+    const bool in_order =
+        same_stage     ? now.shards.begin == before->place.shards.end && now.segments == before->place.segments
+        : same_replica ? ended && now.shards.begin == 0 && now.stage == before->place.stage + 1 && !now.segments.empty()
+                       : ended && now.shards.begin == 0 && now.stage == 0 &&
+                             now.replica == (before == nullptr ? 0 : before->place.replica + 1);
+    if (!in_order || now.shards.size() < 1 || now.shards.end > g.shards || !(now.work > 0 && now.work <= 1))
+      fail("[generation] member {} has shards {} to {} of {} in stage {} of replica {}", m.id, now.shards.begin,
+           now.shards.end, g.shards, now.stage, now.replica);
+    if (same_replica && (m.share != before->share || m.first_share != before->first_share))
+      fail("[generation] member {} has other virtual ranks than replica {}", m.id, now.replica);
+    before = &m;
   }
-  if (end != g.shards) fail("[generation] replica {} has shards up to {} of {}", replica, end, g.shards);
+  if (before->place.shards.end != g.shards)
+    fail("[generation] replica {} has shards up to {} of {}", before->place.replica, before->place.shards.end,
+         g.shards);
+  check_segments(g);
 }
 
 Json to_json(const BucketDeal& deal) { return {{"ids", deal.ids}, {"copies", deal.copies}}; }
@@ -123,6 +155,11 @@ Json to_json(const Generation& g) {
       member["replica"] = m.place.replica;
       member["shards"] = {m.place.shards.begin, m.place.shards.end};
     }
+    if (!m.place.segments.empty()) {
+      member["stage"] = m.place.stage;
+      member["segments"] = to_json(m.place.segments);
+      member["work"] = m.place.work;
+    }
     json["members"].push_back(std::move(member));
   }
   return json;
@@ -160,7 +197,10 @@ Generation generation_from(const Json& json) {
                            .first_share = intervals_from(m.at("first_share"))});
       if (g.shards > 0)
         g.members.back().place = {.replica = m.at("replica").get<int>(),
-                                  .shards = {m.at("shards").at(0).get<int>(), m.at("shards").at(1).get<int>()}};
+                                  .shards = {m.at("shards").at(0).get<int>(), m.at("shards").at(1).get<int>()},
+                                  .stage = m.value("stage", 0),
+                                  .segments = intervals_from(m.value("segments", Json::array())),
+                                  .work = m.value("work", 1.0)};
     }
     check_places(g);
     return g;

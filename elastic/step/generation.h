@@ -21,7 +21,7 @@ struct GenerationMember {
   std::vector<Interval> share;  // virtual ranks in every step but possibly the first
   // Virtual ranks in the first step, if that step was interrupted or newcomers begin it late.
   std::vector<Interval> first_share;
-  ReplicaPlace place = {};  // with tensor parallelism
+  ReplicaPlace place = {};  // with tensor or pipeline parallelism
 };
 
 // The record of adaptive scaling: a generation's batch and its origin.
@@ -62,8 +62,8 @@ struct Generation {
   // The generation from whose group the new one is made; all members were in it. Null: a new group.
   std::optional<int64_t> group_from = {};
   std::optional<Sharding> sharding = {};  // null: every member has the whole state of the optimizer
-  // With tensor parallelism, the number of virtual shards that members of a model replica share; else 0. Members of a
-  // replica have the same virtual ranks.
+  // With tensor or pipeline parallelism, the number of the network's virtual shards, which the members of a stage
+  // share; else 0. Members of a replica have the same virtual ranks.
   int shards = 0;
 
   int index_of(PeerId peer) const;  // -1 if the peer is not a member

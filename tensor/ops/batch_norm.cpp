@@ -298,7 +298,7 @@ Tensor gradient_of(Tensor dy, const Tensor& input, const Tensor& result, const B
   const Tensor x = input.to_contiguous(), y = relu_mask_operand(result, mask);
   dy = dy.to_contiguous();
   const In g = in(dy);
-  Tensor dx = onto(std::move(dy));
+  Tensor dx = onto(dy);
   on(x.device(), [&](auto& stream) {
     batch_norm_gradient(
         stream, BatchNormGradientArgs{g, in(x), y.defined() ? in(y) : In{}, in(f.mean), in(f.inv), in(f.a), in(f.b),

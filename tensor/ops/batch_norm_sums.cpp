@@ -254,7 +254,7 @@ BatchNormSums sums_of(Tensor dy, const Tensor& input, const Tensor& result, cons
   const In from = in(dy);
   const DType type = computed_in(x.dtype());
   BatchNormSums sums{Tensor::empty({channels}, type, x.device()), Tensor::empty({channels}, type, x.device()), {}};
-  if (want_g) sums.g = onto(std::move(dy));
+  if (want_g) sums.g = onto(dy);
   Tensor partial = Tensor::empty({tree_blocks(rows), 2, channels}, type, x.device());
   on(x.device(), [&](auto& stream) {
     batch_norm_sums(stream, BatchNormSumsArgs{from, in(x), y.defined() ? in(y) : In{}, in(f.mean), in(f.inv), in(f.a),

@@ -152,7 +152,7 @@ Tensor cross_entropy_shard_backward_of(const Tensor& dy, Tensor logits, const Cr
   if (logits.device() == Device{}) targets = checked_index("cross_entropy_backward", targets, shard.whole, ignored);
   logits = logits.to_contiguous();
   const In x = in(logits);
-  Tensor dx = onto(std::move(logits));
+  Tensor dx = onto(logits);
   on(dx.device(), [&](auto& stream) {
     cross_entropy_backward(stream, CrossEntropyBackwardArgs{in(scale), x, in(targets), in(m), in(r), out(dx), rows,
                                                             shard.first, classes, shard.whole, ignored, smoothing});

@@ -94,7 +94,7 @@ Tensor dropout_of(Tensor x, double p, const Rng& rng) {
   check(x.numel() <= int64_t{1} << 34, "[dropout] at most 2^34 elements, got {}", x.numel());
   x = x.to_contiguous();
   const In from = in(x);
-  Tensor y = onto(std::move(x));
+  Tensor y = onto(x);
   on(y.device(), [&](auto& stream) {
     dropout(stream, DropoutArgs{from, out(y), y.numel(), p, rng, key_on_device(rng)});
   });

@@ -231,8 +231,8 @@ RowNormGradients backward_of(RowNorm kind, Tensor dy, const Tensor& input, const
   const Tensor mean = kind == RowNorm::layer ? operand(kName, "the mean", saved.mean, {rows}, x) : Tensor(),
                r = operand(kName, "r", saved.r, {rows}, x);
   RowNormGradients grads;
-  if (want_dx && sum.defined()) grads.dx = onto(std::move(sum));
-  else if (want_dx && dy.dtype() == x.dtype()) grads.dx = onto(std::move(dy));
+  if (want_dx && sum.defined()) grads.dx = onto(sum);
+  else if (want_dx && dy.dtype() == x.dtype()) grads.dx = onto(dy);
   else if (want_dx) grads.dx = Tensor::empty(x.shape(), x.dtype(), x.device());
   Tensor partial, sums;
   if (want_parameters) {

@@ -184,7 +184,7 @@ Tensor unary_backward_of(int op, Tensor dy, const Tensor& saved, double paramete
   const Tensor s = saved.to_contiguous();
   dy = dy.to_contiguous();
   const In g = in(dy);
-  Tensor dx = onto(std::move(dy));
+  Tensor dx = onto(dy);
   on(dx.device(), [&](auto& stream) {
     unary_backward(stream, UnaryBackwardArgs{g, in(s), out(dx), dx.numel(), op, parameter});
   });

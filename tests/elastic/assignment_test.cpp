@@ -108,7 +108,8 @@ TEST(Generations, PlacesThatDoNotFitAreRefused) {
     return std::string();
   };
   EXPECT_EQ(refused(0, {0, {0, 3}}), "");
-  EXPECT_NE(refused(0, {0, {0, 2}}).find("member 2 has shards 3 to 4 of 4 in replica 0"), std::string::npos) << "a gap";
+  EXPECT_NE(refused(0, {0, {0, 2}}).find("member 2 has shards 3 to 4 of 4 in stage 0 of replica 0"), std::string::npos)
+      << "a gap";
   EXPECT_NE(refused(0, {0, {1, 3}}), "") << "the first shard is missing";
   EXPECT_NE(refused(1, {0, {2, 4}}), "") << "a shard that two have";
   EXPECT_NE(refused(1, {0, {3, 3}}), "") << "no shard";

@@ -182,7 +182,7 @@ TEST(GenerationPlanner, ARecoveryKeepsWhatIsComputedAndAssignsOrphans) {
 
 // With tensor parallelism no member keeps rank gradients: replicas are formed anew.
 TEST(GenerationPlanner, ARecoveryOfModelReplicasDealsEverythingAnew) {
-  Planner p({.steps = 100, .plan = {.vranks = 8, .virtual_shards = 4, .replica_size = 2}});
+  Planner p({.steps = 100, .plan = {.vranks = 8, .replica = {.shards = 4, .tp = 2}}});
   p.job.run({1, 2, 3});
   for (auto& [peer, w] : p.job.state.workers) w.fenced = messages::Fenced{.loaded = true};
   p.job.state.workers.erase(1);
@@ -200,7 +200,7 @@ TEST(GenerationPlanner, ARecoveryOfModelReplicasDealsEverythingAnew) {
 }
 
 TEST(GenerationPlanner, ANewcomerMakesOthersReplicasSmaller) {
-  Planner p({.steps = 100, .plan = {.vranks = 8, .virtual_shards = 4, .replica_size = 3}});
+  Planner p({.steps = 100, .plan = {.vranks = 8, .replica = {.shards = 4, .tp = 3}}});
   p.job.run({1, 2, 3});
   p.job.add(7, State::ready).id = 0;
   EXPECT_FALSE(p.planner.propose(1));

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/elastic/tensor_parts.h"
+
 namespace elinvar {
 namespace {
+
+using test::parts_of_shards;
 
 TEST(GradientLayout, IsLearnedFromTheFirstRankGradientWithSamples) {
   GradientLayout layout(/*bucket_elements=*/3);
@@ -41,20 +45,20 @@ RankGradient gradient_of_shards() {
 const std::vector<int> kShardsOfGradients = {1, -1, 0, -1, 0};
 
 TEST(GradientLayout, WithTensorParallelismABucketIsOfOneShard) {
-  GradientLayout layout(/*bucket_elements=*/3, {}, kShardsOfGradients);
+  GradientLayout layout(/*bucket_elements=*/3, {}, parts_of_shards(kShardsOfGradients));
   EXPECT_TRUE(layout.divided());
   EXPECT_TRUE(layout.learn(gradient_of_shards()));
   EXPECT_EQ(tensors_in(*layout.buckets()), (std::vector<std::vector<int>>{{1, 3}, {2, 4}, {0}, {5}}));
-  for (const int t : {0, 1, 2, 3, 4}) EXPECT_EQ(layout.virtual_shard(t), kShardsOfGradients[static_cast<size_t>(t)]);
-  EXPECT_EQ(layout.virtual_shard(5), -1) << "all have the batch statistics";
+  for (const int t : {0, 1, 2, 3, 4}) EXPECT_EQ(layout.part(t).shard, kShardsOfGradients[static_cast<size_t>(t)]);
+  EXPECT_EQ(layout.part(5).shard, -1) << "all have the batch statistics";
   GradientLayout whole(3);
   EXPECT_FALSE(whole.divided());
-  EXPECT_EQ(whole.virtual_shard(0), -1);
+  EXPECT_EQ(whole.part(0).shard, -1);
 }
 
 TEST(GradientLayout, WithZeroAndTensorParallelismBatchStatisticsComeLast) {
   const std::vector<Shape> parameters = {{2}, {1}, {1}, {1}, {2}};
-  GradientLayout layout(3, ShardOptions{.parameters = parameters}, kShardsOfGradients);
+  GradientLayout layout(3, ShardOptions{.parameters = parameters}, parts_of_shards(kShardsOfGradients));
   EXPECT_EQ(layout.shards(), 7) << "buckets of one element";
   EXPECT_EQ(tensors_in(layout.shard_buckets()), (std::vector<std::vector<int>>{{1}, {3}, {2}, {4}, {4}, {0}, {0}}));
   EXPECT_TRUE(layout.learn(gradient_of_shards()));
@@ -64,7 +68,7 @@ TEST(GradientLayout, WithZeroAndTensorParallelismBatchStatisticsComeLast) {
 
 // Its other members' tensors are missing: the layout is learned from a whole one.
 TEST(GradientLayout, IsNotLearnedFromAPartOfARankGradient) {
-  GradientLayout layout(3, {}, kShardsOfGradients);
+  GradientLayout layout(3, {}, parts_of_shards(kShardsOfGradients));
   RankGradient part = gradient_of_shards();
   part.gradients[0] = Tensor();
   EXPECT_FALSE(layout.learn(part));

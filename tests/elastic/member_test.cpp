@@ -363,8 +363,10 @@ TEST(Member, ABucketLeavesBeforeTheLastLeafIsWhole) {
 // With tensor parallelism it says so, and the coordinator deals all of the step's virtual ranks anew.
 TEST(Member, AMemberOfAReplicaKeepsNoShareAtAFence) {
   for (const bool divided : {false, true}) {
-    Member member(MemberOptions{
-        .self = 4, .vranks = 4, .steps = 10, .virtual_shards = divided ? std::vector<int>{0, 1} : std::vector<int>()});
+    Member member(MemberOptions{.self = 4,
+                                .vranks = 4,
+                                .steps = 10,
+                                .parts = divided ? std::optional(test::parts_of_shards({0, 1})) : std::nullopt});
     member.introduce(2, {});
     member.receive({.sender = 2, .payload = messages::Welcome{.restore = 0}});
     member.loaded(member.catching_up().load());

@@ -50,9 +50,9 @@ TEST(ModelReplica, AMemberContributesItsShardsAndAPartOfTheRest) {
   }
   EXPECT_TRUE(first.replica.reports());
   EXPECT_FALSE(second.replica.reports());
-  EXPECT_EQ(second.replica.shards(), (Interval{1, 2}));
+  EXPECT_EQ(second.replica.place().shards, (Interval{1, 2}));
   EXPECT_EQ(second.replica.of_shards(), 2);
-  EXPECT_EQ(alone.replica.number(), 1);
+  EXPECT_EQ(alone.replica.place().replica, 1);
   EXPECT_TRUE(alone.replica.divides());
   EXPECT_FALSE(alone.replica.divided());
   EXPECT_TRUE(alone.replica.reports());
@@ -82,7 +82,7 @@ TEST(ModelReplica, AnotherGenerationMayHaveOtherReplicas) {
 TEST(ModelReplica, OwnersTakeTurns) {
   RankGradient gradient;
   for (int t = 0; t < 3; ++t) gradient.gradients.push_back(Tensor::zeros({16}));
-  GradientLayout layout(2, {}, {-1, 0, 1});
+  GradientLayout layout(2, {}, test::parts_of_shards({-1, 0, 1}));
   layout.learn(gradient);
   MemberParts parts(4, 0);
   form_replicas(*parts.position.generation, 2, 2, 4);
@@ -118,7 +118,7 @@ TEST(ModelReplica, EachBucketIsContributedOnceByEveryReplica) {
                                                                           shapes.push_back(tensor.shape());
                                                                         return shapes;
                                                                       }()});
-    GradientLayout layout(3, sharding, of_tensors);
+    GradientLayout layout(3, sharding, test::parts_of_shards(of_tensors));
     layout.learn(gradient);
     std::map<std::pair<int, int>, int> contributions;  // by replica and bucket
     std::map<int, std::set<int>> owners;               // by bucket, as each member sees them
@@ -127,7 +127,7 @@ TEST(ModelReplica, EachBucketIsContributedOnceByEveryReplica) {
       form_replicas(*parts.position.generation, shards, most, 4);
       const ModelReplica replica(parts.position, layout);
       const std::vector<int> buckets = buckets_of(replica, layout);
-      for (const int b : buckets) ++contributions[{replica.number(), b}];
+      for (const int b : buckets) ++contributions[{replica.place().replica, b}];
       for (int b = 0; b < layout.bucket_count(); ++b) {
         owners[b].insert(replica.owner(b));
         EXPECT_TRUE(replica.owner(b) != m || replica.contributes(b)) << "an owner has a rank gradient of its own";
@@ -142,8 +142,8 @@ TEST(ModelReplica, EachBucketIsContributedOnceByEveryReplica) {
       }
       EXPECT_EQ(replica.absent_tensors(), absent);
       for (int b = 0; b < layout.bucket_count(); ++b) {
-        const int shard = layout.virtual_shard(layout.buckets()->slices(b)[0].tensor);
-        const Interval own = replica.shards();
+        const int shard = layout.part(layout.buckets()->slices(b)[0].tensor).shard;
+        const Interval own = replica.place().shards;
         const bool of_own = contains({&own, 1}, shard);
         EXPECT_TRUE(shard < 0 || replica.contributes(b) == of_own);
         of_others += shard >= 0 && !of_own;

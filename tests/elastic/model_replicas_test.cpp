@@ -11,7 +11,9 @@ namespace {
 
 using Places = std::vector<ReplicaPlace>;
 
-Places dealt(int shards, int most, const std::vector<double>& speeds) { return deal_replicas(shards, most, speeds); }
+Places dealt(int shards, int most, const std::vector<double>& speeds) {
+  return deal_replicas({.shards = shards, .tp = most}, speeds);
+}
 
 TEST(ModelReplicas, AreAsFewAsPossibleAndOfEqualSizes) {
   EXPECT_EQ(dealt(4, 2, {1}), (Places{{0, {0, 4}}}));

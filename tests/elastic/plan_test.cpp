@@ -98,14 +98,14 @@ struct PlannedPairs : PlannedJob {
   }
   // Deals shards and virtual ranks as for these speeds.
   void deal(const std::vector<double>& speeds) {
-    const std::vector<ReplicaPlace> places = places_of(limits, speeds);
+    const std::vector<ReplicaPlace> places = deal_replicas(limits.replica, speeds);
     const auto shares =
-        shares_of_members(places, assign(limits.vranks, replica_speeds(limits.virtual_shards, places, speeds)));
+        shares_of_members(places, assign(limits.vranks, replica_speeds(limits.replica.shards, places, speeds)));
     for (size_t m = 0; m < 4; ++m) {
       current.members[m].place = places[m];
       current.members[m].share = shares[m];
     }
-    current.shards = limits.virtual_shards;
+    current.shards = limits.replica.shards;
   }
   void measure(const std::vector<double>& speeds) {
     for (size_t m = 0; m < 4; ++m) roster.at(current.members[m].peer).speed = speeds[m];
@@ -114,7 +114,7 @@ struct PlannedPairs : PlannedJob {
     const std::optional<Plan> plan = elinvar::plan(current, roster, {}, limits, /*may_reassign=*/true);
     return plan ? plan->reason : "";
   }
-  const PlanLimits limits{.vranks = 8, .virtual_shards = 4, .replica_size = 2};
+  const PlanLimits limits{.vranks = 8, .replica = {.shards = 4, .tp = 2}};
 };
 
 // The shards of a replica are dealt by its members' speeds, and virtual ranks by those of the replicas.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "elastic/protocol/value_pieces.h"
 #include "tests/elastic/replica_parts.h"
 
 namespace elinvar {
@@ -35,7 +36,7 @@ struct Fellow : MemberParts {
   }
   static double item(const ShardValues& values) { return tensor_of(values.elements.at(0)).item(); }
 
-  GradientLayout layout{3, {}, {0, 1, 2}};
+  GradientLayout layout{3, {}, test::parts_of_shards({0, 1, 2})};
   ModelReplica replica{position, layout};
   ReplicaExchange exchange{position, replica, outbox};
 };
@@ -184,15 +185,15 @@ TEST(ReplicaExchange, ValuesThatDoNotFitAreReported) {
 }
 
 TEST(ReplicaExchange, LongValuesComeInPieces) {
-  constexpr auto kElements = static_cast<int64_t>(messages::kShardValuePiece / sizeof(float)) + 1;
-  const std::vector<char> bytes(messages::kShardValuePiece);
+  constexpr auto kElements = static_cast<int64_t>(kValuePiece / sizeof(float)) + 1;
+  const std::vector<char> bytes(kValuePiece);
   const auto piece = [&](size_t size) {
     return Blob{.owner = nullptr, .data = reinterpret_cast<const std::byte*>(bytes.data()), .bytes = size};
   };
-  for (const auto& [sizes, whole] : {std::pair{std::vector{messages::kShardValuePiece, size_t{4}}, true},
-                                     {{messages::kShardValuePiece}, false},
-                                     {{4, messages::kShardValuePiece}, false},
-                                     {{messages::kShardValuePiece, 4, 4}, false}}) {
+  for (const auto& [sizes, whole] : {std::pair{std::vector{kValuePiece, size_t{4}}, true},
+                                     {{kValuePiece}, false},
+                                     {{4, kValuePiece}, false},
+                                     {{kValuePiece, 4, 4}, false}}) {
     Fellow at;
     ShardValues values;
     values.values.push_back({1, 2, {kElements}, DType::f32});

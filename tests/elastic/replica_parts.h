@@ -6,13 +6,14 @@
 #include "elastic/step/model_replicas.h"
 #include "tensor/base/check.h"
 #include "tests/elastic/step_parts.h"
+#include "tests/elastic/tensor_parts.h"
 
 namespace elinvar::test {
 
 // Lets the members form replicas of at most `most`, of equal speeds.
 inline void form_replicas(Generation& g, int shards, int most, int vranks) {
   const std::vector<double> speeds(g.members.size(), 1);
-  const std::vector<ReplicaPlace> places = deal_replicas(shards, most, speeds);
+  const std::vector<ReplicaPlace> places = deal_replicas({.shards = shards, .tp = most}, speeds);
   const std::vector<double> of_replicas(static_cast<size_t>(places.back().replica + 1), 1);
   const auto shares = shares_of_members(places, assign(vranks, of_replicas));
   for (size_t m = 0; m < places.size(); ++m) {
@@ -27,7 +28,7 @@ struct ReplicaMember : StepParts {
 
   // Member `index` of `members`, pairs of which form replicas.
   explicit ReplicaMember(int members, int index, int zero = 0)
-      : StepParts(members, index, zero, {{2}, {4}, {3}}, kShards) {
+      : StepParts(members, index, zero, {{2}, {4}, {3}}, parts_of_shards(kShards)) {
     form_replicas(*position.generation, /*shards=*/2, /*most=*/2, vranks);
     layout.learn(whole(0));
   }
@@ -43,7 +44,7 @@ struct ReplicaMember : StepParts {
   // The part that this member has.
   RankGradient own(int vrank) const {
     RankGradient gradient = whole(vrank);
-    const Interval mine = replica.shards();
+    const Interval mine = replica.place().shards;
     for (size_t t = 0; t < gradient.gradients.size(); ++t)
       if (kShards[t] >= 0 && !contains({&mine, 1}, kShards[t])) gradient.gradients[t] = Tensor();
     return gradient;

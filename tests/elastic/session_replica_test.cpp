@@ -8,8 +8,10 @@
 #include <mutex>
 #include <thread>
 
+#include "elastic/protocol/value_pieces.h"
 #include "elastic/session/session.h"
 #include "tensor/reduction_tree.h"
+#include "tests/elastic/tensor_parts.h"
 
 namespace elinvar {
 namespace {
@@ -67,7 +69,8 @@ struct Pair {
   Pair() {
     for (const PeerId peer : {1, 2}) {
       SessionOptions options;
-      options.member = {.self = peer, .endpoint = "here", .vranks = 2, .steps = 10, .virtual_shards = kShardsOfTensors};
+      options.member = {
+          .self = peer, .endpoint = "here", .vranks = 2, .steps = 10, .parts = test::parts_of_shards(kShardsOfTensors)};
       options.member.audit = {.every = audits};
       options.run = 1;
       options.coordinator = kPlayedCoordinator;
@@ -205,7 +208,7 @@ TEST(SessionReplica, TwoSessionsComputeTogether) {
 
 // A value is longer than a message's blobs may be.
 TEST(SessionReplica, LongValuesAreAddedUp) {
-  constexpr auto kElements = static_cast<int64_t>(messages::kShardValuePiece / sizeof(float)) + 3;
+  constexpr auto kElements = static_cast<int64_t>(kValuePiece / sizeof(float)) + 3;
   Pair pair;
   const std::jthread coordinator([&] { pair.start(); });
   const auto add_up = [&](size_t which) {

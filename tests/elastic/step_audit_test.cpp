@@ -41,7 +41,7 @@ TEST(StepAudit, TheAuditorComputesOneGradientMore) {
 TEST(StepAudit, TheAuditorOfWhatItComputesWithOthersComputesItAloneAsWell) {
   const AuditRoles roles = audit_roles(kEachStep, MemberParts::generation(1, 2, 1), 1, kAuditedVranks);
   Audited at(2, roles.auditor);
-  at.audit.say_gradient(roles.vrank, gradient(2), /*together=*/true);
+  at.audit.say_together(roles.vrank, digest_of(gradient(2)));
   EXPECT_EQ(at.audit.due_vrank(), roles.vrank);
   at.audit.say_gradient(roles.vrank, gradient(1));
   EXPECT_EQ(at.audit.due_vrank(), std::nullopt);
@@ -51,7 +51,7 @@ TEST(StepAudit, TheAuditorOfWhatItComputesWithOthersComputesItAloneAsWell) {
   EXPECT_EQ(at.audit.claims()->together, std::nullopt) << "it is computed again, perhaps by others";
   EXPECT_EQ(at.audit.claims()->leaves.size(), 1u);
   at.position.promised = 2;
-  at.audit.say_gradient(roles.vrank, gradient(2), /*together=*/true);
+  at.audit.say_together(roles.vrank, digest_of(gradient(2)));
   EXPECT_EQ(at.audit.claims()->together, std::nullopt) << "it comes too late";
 }
 
@@ -72,7 +72,7 @@ TEST(StepAudit, NothingIsAuditedBeforeTheGenerationBeginsNorAfterTheLastUpdate) 
 TEST(StepAudit, AClaimAboutWhatSeveralComputedIsOneOfItsOwn) {
   Audited at;
   const auto claims = [&] { return *at.audit.claims(); };
-  at.audit.say_gradient(at.vrank, gradient(1), /*together=*/true);
+  at.audit.say_together(at.vrank, digest_of(gradient(1)));
   EXPECT_EQ(claims().together, digest_of(gradient(1)));
   EXPECT_TRUE(claims().leaves.empty()) << "so it contradicts nothing";
   at.audit.say_gradient(at.vrank, gradient(3));
@@ -81,18 +81,18 @@ TEST(StepAudit, AClaimAboutWhatSeveralComputedIsOneOfItsOwn) {
   at.audit.fence();
   EXPECT_EQ(claims().together, std::nullopt) << "others may compute it now";
   EXPECT_EQ(claims().leaves.size(), 1u);
-  at.audit.say_gradient(at.vrank, gradient(5), /*together=*/true);
+  at.audit.say_together(at.vrank, digest_of(gradient(5)));
   EXPECT_EQ(claims().together, digest_of(gradient(5)));
   at.audit.next_step();
   EXPECT_EQ(claims().together, std::nullopt);
-  at.audit.say_gradient((at.vrank + 1) % kAuditedVranks, gradient(1), /*together=*/true);
+  at.audit.say_together((at.vrank + 1) % kAuditedVranks, digest_of(gradient(1)));
   EXPECT_EQ(claims().together, std::nullopt) << "another virtual rank";
 }
 
 TEST(StepAudit, AnAuditorThatTookPartComputesItAloneToo) {
   const AuditRoles roles = audit_roles(kEachStep, MemberParts::generation(1, 2, 1), 1, kAuditedVranks);
   Audited auditor(2, roles.auditor), owner(2, roles.owner);
-  for (Audited* at : {&auditor, &owner}) at->audit.say_gradient(roles.vrank, gradient(1), /*together=*/true);
+  for (Audited* at : {&auditor, &owner}) at->audit.say_together(roles.vrank, digest_of(gradient(1)));
   EXPECT_EQ(owner.audit.due_vrank(), std::nullopt);
   EXPECT_EQ(auditor.audit.due_vrank(), roles.vrank);
   auditor.audit.say_gradient(roles.vrank, gradient(2));
@@ -104,7 +104,7 @@ TEST(StepAudit, InATrialAMemberComputesItAlone) {
   Audited at;
   at.position.generation->number = at.position.promised = 2;
   at.position.generation->trial = Trial{};
-  at.audit.say_gradient(at.vrank, gradient(2), /*together=*/true);
+  at.audit.say_together(at.vrank, digest_of(gradient(2)));
   EXPECT_EQ(at.audit.due_vrank(), at.vrank);
   at.audit.say_gradient(at.vrank, gradient(3));
   EXPECT_EQ(at.audit.due_vrank(), std::nullopt);

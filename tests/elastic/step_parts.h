@@ -15,11 +15,11 @@ inline RankGradient gradient_of(int vrank) {
 struct StepParts : MemberParts {
   // With ZeRO (a stage `zero` above 0) every bucket has one element, and all members have the whole state.
   explicit StepParts(int members = 2, int index = 0, int zero = 0, const std::vector<Shape>& shapes = {{3}, {2}},
-                     const std::vector<int>& virtual_shards = {})
+                     const std::optional<TensorParts>& parts = {})
       : MemberParts(members, index),
         vranks(2 * members),
         layout(/*bucket_elements=*/3, zero > 0 ? std::optional(ShardOptions{.parameters = shapes}) : std::nullopt,
-               virtual_shards) {
+               parts) {
     if (zero == 0) return;
     const BucketDeal all{.ids = position.generation->ids(), .copies = 1};
     position.generation->sharding = Sharding{.zero = zero, .keepers = all, .holders = all, .whole = true};

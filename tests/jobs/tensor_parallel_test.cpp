@@ -288,7 +288,7 @@ TEST_F(DividedGpt, StatusTellsWhoComputesWhichShards) {
   for (const std::string& word : Division{.dp = 2}.options()) words.push_back(word);
   const pid_t job = spawn(words, "run");
   reach("run", 3);
-  EXPECT_EQ(status("run").at("arrangement"), (Json{{"tp", 2}}));
+  EXPECT_EQ(status("run").at("arrangement"), (Json{{"tp", 2}, {"pp", 1}}));
   expect_replicas({{0, {1, 2}}, {1, {3, 4}}});
   const auto ctl = [&](const Words& request) {
     Words arguments = {"ctl", folder_ / "run"};

@@ -67,7 +67,7 @@ TEST(MemoryForecast, AWorkerWithoutVirtualRanksComputesNothing) {
 TEST(MemoryForecast, MembersOfAModelReplicaKeepTheGradientsThatTheyContribute) {
   MemoryNeeds cut = needs();
   cut.parameters = {{kP / 8}, {kP / 16}, {kP / 16}};
-  cut.shards = {-1, 0, 1};
+  cut.parts = TensorParts{.gradients = {{0, -1}, {0, 0}, {0, 1}}};
   std::vector<WorkerLoad> pair = loads({4, 4});
   const int64_t apart = forecast_memory(cut, {}, pair)[1].peak;
   pair[0].place = {.replica = 0, .shards = {0, 1}};

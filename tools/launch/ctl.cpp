@@ -44,6 +44,15 @@ std::string memory_of(const Json& worker) {
   return bytes > 0 ? fmt::format(", {:.0f} MiB", bytes * 0x1p-20) : "";
 }
 
+// The segments that a stage of a pipeline computes, "" without pipeline parallelism.
+std::string segments_of(const Json& worker) {
+  std::string text;
+  for (const Json& run : worker.at("segments"))
+    text +=
+        fmt::format("{}{} to {}", text.empty() ? "segments " : " and ", run.at(0).get<int>(), run.at(1).get<int>() - 1);
+  return text.empty() ? "" : text + ", ";
+}
+
 std::string status_text(const Json& s) {
   std::string text = fmt::format("{}: {}, step {} of {}, loss {:.4g}, {}, left {}\n", s.at("run").get<std::string>(),
                                  s.at("phase").get<std::string>(), s.at("step").get<int64_t>(),
@@ -66,8 +75,9 @@ std::string status_text(const Json& s) {
                         w.at("step").get<int64_t>(), environment.value("threads", 0), environment.value("isa", "?"),
                         environment.value("host", "?"), memory_of(w), w.at("about").value("pid", 0));
     if (w.contains("replica"))
-      text += fmt::format("    computes virtual shards {} to {} in model replica {}\n",
+      text += fmt::format("    computes {}virtual shards {} to {} in {}model replica {}\n", segments_of(w),
                           w.at("virtual_shards").at(0).get<int>(), w.at("virtual_shards").at(1).get<int>() - 1,
+                          w.at("segments").empty() ? "" : fmt::format("stage {} of ", w.at("stage").get<int>()),
                           w["replica"].get<int>());
     if (environment.contains("offload"))
       text += fmt::format("    offloads the optimizer's state: {}\n", environment["offload"].get<std::string>());

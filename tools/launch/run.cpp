@@ -28,7 +28,7 @@ void read_arrangement(RunOptions& o) {
   Arrangement& arrangement = o.job.arrangement;
   const int dp = elinvar::read_arrangement(o.arrangement, arrangement);
   if (dp == 0) return;
-  const int workers = dp * arrangement.tp;
+  const int workers = dp * arrangement.replica();
   check(o.workers->count() == 0 || o.job.workers == workers, "--arrangement {} has {} workers, but --workers is {}",
         o.arrangement, workers, o.job.workers);
   o.job.workers = workers;

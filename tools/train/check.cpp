@@ -34,10 +34,10 @@ std::string memory_text(double bytes) {
 }
 
 // Returns the places of workers that are equally fast.
-std::vector<ReplicaPlace> places_in(const Config& config, const Arrangement& arrangement, int workers) {
-  const std::vector<double> speeds(static_cast<size_t>(workers), 1.0);
-  const auto shards = static_cast<int>(config.virtual_shards());
-  return places_of({.virtual_shards = shards, .replica_size = arrangement.tp}, speeds);
+std::vector<ReplicaPlace> places_in(Training& training, const Arrangement& arrangement, int workers) {
+  if (arrangement.pp > 1) training.measure_segments(arrangement);
+  return deal_replicas(replica_limits(training.config(), arrangement, training.segment_costs()),
+                       std::vector<double>(static_cast<size_t>(workers), 1.0));
 }
 
 // Prints which virtual ranks and virtual shards each worker computes. Returns the numbers of virtual ranks.
@@ -60,12 +60,16 @@ std::vector<int> print_workers(const Training& training, const std::vector<Repli
       continue;
     }
     const Interval& first = share.front();
-    const auto range = [](const Interval& i) {
-      return i.size() > 1 ? fmt::format("s {} to {}", i.begin, i.end - 1) : fmt::format(" {}", i.begin);
+    const auto numbers = [](const Interval& i) {
+      return i.size() > 1 ? fmt::format("{} to {}", i.begin, i.end - 1) : fmt::format("{}", i.begin);
     };
-    const Interval& own = places[static_cast<size_t>(w)].shards;
-    fmt::print("{:<12} virtual rank{} of {}, {} samples a step{}\n", name, range(first), vranks, samples,
-               replicas == workers ? "" : fmt::format(", virtual shard{} of {}", range(own), shards));
+    const auto range = [&](const Interval& i) { return (i.size() > 1 ? "s " : " ") + numbers(i); };
+    const ReplicaPlace& place = places[static_cast<size_t>(w)];
+    std::string part;
+    for (const Interval& run : place.segments) part += (part.empty() ? ", segments " : " and ") + numbers(run);
+    if (replicas < workers && place.shards.size() < shards)
+      part += fmt::format(", virtual shard{} of {}", range(place.shards), shards);
+    fmt::print("{:<12} virtual rank{} of {}, {} samples a step{}\n", name, range(first), vranks, samples, part);
   }
   return counts;
 }
@@ -93,12 +97,42 @@ struct Measured {
   double seconds = 0, loss = 0;
 };
 
+// What a stage of a pipeline needs for the rank gradients that are between their passes, of which there are as many as
+// there are stages from it on, and for the gradients of one.
+Measured of_stage(const Training& training, const ReplicaPlace& place, int stages, int virtual_ranks) {
+  Measured stage;
+  int64_t most = 0;
+  const int64_t under_way = std::min(stages - place.stage, std::max(virtual_ranks, 1));
+  const TensorParts parts = *training.member({.pp = stages}).parts;
+  const std::vector<Parameter>& parameters = training.setup.network->parameters.list;
+  for (size_t i = 0; i < training.segments().size(); ++i) {
+    if (!contains(place.segments, static_cast<int>(i))) continue;
+    const MeasuredSegment& segment = training.segments()[i];
+    stage.bytes += segment.held * under_way;
+    stage.seconds += segment.seconds;
+    most = std::max(most, segment.peak - segment.held);
+    for (size_t p = 0; p < parameters.size(); ++p)
+      if (parts.gradients[p].segment == static_cast<int>(i)) stage.bytes += parameters[p].var.value().bytes();
+  }
+  stage.bytes += most;
+  return stage;
+}
+
 // Workers that compute equally many virtual shards need the same.
-std::vector<Measured> measure(Training& training, const std::vector<ReplicaPlace>& places, int64_t held) {
+std::vector<Measured> measure(Training& training, const std::vector<ReplicaPlace>& places,
+                              const std::vector<int>& virtual_ranks, int64_t held) {
   const Batch batch = training.loader.batch(0, 0);
   std::map<int, Measured> by_shards;
   std::vector<Measured> all;
-  for (const ReplicaPlace& place : places) {
+  for (size_t w = 0; w < places.size(); ++w) {
+    const ReplicaPlace& place = places[w];
+    if (!place.segments.empty()) {
+      int stages = 1;
+      for (const ReplicaPlace& other : places)
+        if (other.replica == place.replica) stages = std::max(stages, other.stage + 1);
+      all.push_back(of_stage(training, place, stages, virtual_ranks[w]));
+      continue;
+    }
     const auto [found, fresh] = by_shards.try_emplace(place.shards.size());
     if (fresh) {
       HostAllocator::instance().reset_peak();
@@ -123,7 +157,7 @@ int check_run(const CheckOptions& command) {
   const Device device = parse_device(command.device.device);
   Arrangement arrangement{.copies = command.copies};
   const int dp = read_arrangement(command.arrangement, arrangement);
-  const int workers = dp > 0 ? dp * arrangement.tp : command.workers;
+  const int workers = dp > 0 ? dp * arrangement.replica() : command.workers;
   check_arrangement(config, arrangement);
   const Offload offload = parse_offload(command.device.offload, device);
   Training training(config, device, arrangement.zero > 0, offload);
@@ -144,7 +178,7 @@ int check_run(const CheckOptions& command) {
                run.batch_max);
   if (run.batch_size > samples)
     fmt::print("             run.batch_size is more than the {} samples: each step takes all of them\n", samples);
-  const std::vector<ReplicaPlace> places = places_in(config, arrangement, workers);
+  const std::vector<ReplicaPlace> places = places_in(training, arrangement, workers);
   const std::vector<int> virtual_ranks = print_workers(training, places);
 
   int64_t held = 0;
@@ -160,11 +194,10 @@ int check_run(const CheckOptions& command) {
   const int64_t state = parameters * (1 + needs.slots) + needs.other_state;
   fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(static_cast<double>(state)),
              run.checkpoint_every > 0 ? fmt::format("every {} steps", run.checkpoint_every) : "at the end", run.keep);
-  for (const Parameter& p : setup.network->parameters.list)
-    needs.shards.push_back(arrangement.tp > 1 && p.cut.shards > 1 ? p.shard : -1);
+  needs.parts = training.member(arrangement).parts;
   const bool in_file = offload.to == Offload::To::file;
   const std::vector<Measured> measured =
-      measure(training, places, held - (in_file && setup.optimizer ? needs.slots * parameters : 0));
+      measure(training, places, virtual_ranks, held - (in_file && setup.optimizer ? needs.slots * parameters : 0));
   std::vector<WorkerLoad> loads;
   for (size_t w = 0; w < places.size(); ++w)
     loads.push_back({.virtual_ranks = virtual_ranks[w], .place = places[w], .rank_gradient = measured[w].bytes});
@@ -176,7 +209,8 @@ int check_run(const CheckOptions& command) {
     fmt::print("offload      {} of the optimizer's state of worker 1 in {}\n",
                memory_text(static_cast<double>(forecasts[0].optimizer)), in_file ? "a file" : "the host's memory");
   }
-  const bool parts = places[0].shards.size() < config.virtual_shards() && arrangement.tp > 1;
+  const bool parts =
+      (places[0].shards.size() < config.virtual_shards() && arrangement.tp > 1) || !places[0].segments.empty();
   fmt::print(
       "time         {:.3g} s for worker 1's first gradient of virtual rank 0 on {} thread{}{}; later ones are "
       "faster\n",

@@ -1,6 +1,7 @@
 #include "tools/training/loop.h"
 
 #include "tools/training/observer.h"
+#include "tools/training/stage_work.h"
 #include "tools/training/validation.h"
 
 namespace elinvar {
@@ -11,13 +12,20 @@ void compute_gradients(Training& training, const Validation& validation, Session
   const StepView& step = session.step();
   const Cursor at = training.cursor(step.number, step.scaling_state);
   const bool scored = validation.due(step);
+  StageWork stage(training, at, step.number);
   try {
     while (Session::Task* const task = session.next()) {
       const int vrank = task->vrank();
-      const bool scores = scored && task->counts();
+      const bool scores = scored && task->counts() && task->attaches();
       if (scores) task->work_follows();
       RankFacts facts;
-      if (!step.last) facts = training.rank_gradient(training.loader.batch(at, vrank), step.number, vrank, *task);
+      if (task->pass() != nullptr) {
+        stage.compute(*task);
+        if (!task->pass()->last) continue;  // passes of other rank gradients come first
+        facts = stage.finish(*task);
+      } else if (!step.last && task->computes()) {
+        facts = training.rank_gradient(training.loader.batch(at, vrank), step.number, vrank, *task);
+      }
       if (scores) facts.attached = validation.share(vrank, task->shards());
       task->finish(std::move(facts));
     }

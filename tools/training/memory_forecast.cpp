@@ -4,7 +4,6 @@
 #include <bit>
 #include <numeric>
 
-#include "elastic/protocol/gradient_layout.h"
 #include "elastic/protocol/member.h"
 #include "elastic/step/sharding.h"
 #include "tensor/state_slice.h"
@@ -20,7 +19,7 @@ struct Shares {
 };
 Shares shares_of(const MemoryNeeds& needs, const BucketDeal& deal) {
   const GradientLayout layout(MemberOptions().bucket_elements,
-                              ShardOptions{.multiple = kChunkElements, .parameters = needs.parameters}, needs.shards);
+                              ShardOptions{.multiple = kChunkElements, .parameters = needs.parameters}, needs.parts);
   Shares shares{.kept = std::vector<int64_t>(deal.ids.size(), 0), .owned = std::vector<int64_t>(deal.ids.size(), 0)};
   const std::vector<std::vector<int>> keepers = keepers_of(deal, layout.shards());
   for (int b = 0; b < layout.shards(); ++b) {
@@ -33,14 +32,15 @@ Shares shares_of(const MemoryNeeds& needs, const BucketDeal& deal) {
   return shares;
 }
 
-// Returns the bytes of the gradients that one of the members of a model replica contributes.
-int64_t contributed_bytes(const MemoryNeeds& needs, const Interval& shards, int members) {
+// Returns the bytes of the gradients that a member of a model replica contributes, if its stage has so many members.
+int64_t contributed_bytes(const MemoryNeeds& needs, const ReplicaPlace& place, int members) {
   int64_t own = 0, uncut = 0;
   for (size_t i = 0; i < needs.parameters.size(); ++i) {
     const int64_t bytes = needs.parameters[i].numel() * kFloat;
-    const int shard = needs.shards.empty() ? -1 : needs.shards[i];
-    if (shard < 0) uncut += bytes;
-    else if (shards.begin <= shard && shard < shards.end) own += bytes;
+    const NetworkPart part = needs.parts ? needs.parts->gradients[i] : NetworkPart{};
+    if (!place.segments.empty() && !contains(place.segments, part.segment)) continue;
+    if (part.shard < 0) uncut += bytes;
+    else if (contains({&place.shards, 1}, part.shard)) own += bytes;
   }
   return own + uncut / members;
 }
@@ -75,7 +75,10 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     // ZeRO, the result of the step before, for members that may lack it. Members of a model replica have those that
     // they contribute.
     const int members = size[static_cast<size_t>(worker.place.replica)];
-    const int64_t contributed = members == 1 ? all : contributed_bytes(needs, worker.place.shards, members);
+    const auto of_stage = std::ranges::count_if(workers, [&](const WorkerLoad& other) {
+      return other.place.replica == worker.place.replica && other.place.stage == worker.place.stage;
+    });
+    const int64_t contributed = members == 1 ? all : contributed_bytes(needs, worker.place, static_cast<int>(of_stage));
     const auto ranks = static_cast<unsigned>(std::max(worker.virtual_ranks, 1));
     // With its second stage a rank gradient leaves as it is made, and owners add up those of all.
     const bool leaves = arrangement.zero >= 2 && !alone;

@@ -1,8 +1,10 @@
 #pragma once
 // The memory of a worker in a step, predicted from what a network needs (elastic/ARRANGEMENT.md, "Memory").
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "elastic/protocol/gradient_layout.h"
 #include "elastic/step/arrangement.h"
 #include "elastic/step/model_replicas.h"
 #include "nn/offload.h"
@@ -11,19 +13,20 @@
 namespace elinvar {
 
 struct MemoryNeeds {
-  std::vector<Shape> parameters;  // float32
-  std::vector<int> shards = {};   // of each the virtual shard, or -1 if it is not cut; empty: none is
-  int slots = 0;                  // tensors of the optimiser for each parameter
-  Offload offload = {};           // where they are
-  int64_t other_state = 0;        // bytes that every worker holds besides: buffers, the average of the weights
-  int64_t process = 0;            // bytes of a process that has not built the network: the program itself
-  bool checkpoints = true;        // there are checkpoints before the end, for which memory is held
+  std::vector<Shape> parameters;          // float32
+  std::optional<TensorParts> parts = {};  // with tensor or pipeline parallelism
+  int slots = 0;                          // tensors of the optimiser for each parameter
+  Offload offload = {};                   // where they are
+  int64_t other_state = 0;                // bytes that every worker holds besides: buffers, the average of the weights
+  int64_t process = 0;                    // bytes of a process that has not built the network: the program itself
+  bool checkpoints = true;                // there are checkpoints before the end, for which memory is held
 };
 
 struct WorkerLoad {
   int virtual_ranks = 0;
   ReplicaPlace place = {};
-  // Bytes at the peak of one rank gradient, besides the state: activations, and gradients as they are made.
+  // Bytes at the peak of one rank gradient, besides the state: activations, with pipeline parallelism of several, and
+  // gradients as they are made.
   int64_t rank_gradient = 0;
 };
 

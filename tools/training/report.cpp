@@ -173,17 +173,15 @@ void Report::tell_of_audit(const Json& found) {
 // Tells the user that workers have nothing to do, once for each number of them.
 void Report::tell_of_idle_workers(const Json& generation) {
   const auto workers = static_cast<int>(generation.at("members").size());
-  const int ranks = config_.run.virtual_ranks, tp = options_.arrangement.tp;
-  const std::vector<ReplicaPlace> places =
-      places_of({.virtual_shards = static_cast<int>(config_.virtual_shards()), .replica_size = tp},
-                std::vector<double>(static_cast<size_t>(workers), 1.0));
-  const auto idle = static_cast<int>(
-      std::ranges::count_if(places, [&](const ReplicaPlace& place) { return place.replica >= ranks; }));
+  const int ranks = config_.run.virtual_ranks, most = options_.arrangement.replica();
+  const std::vector<int> sizes = replica_sizes(replica_limits(config_, options_.arrangement), workers);
+  int idle = 0;
+  for (size_t replica = static_cast<size_t>(ranks); replica < sizes.size(); ++replica) idle += sizes[replica];
   if (idle > 0 && idle != idle_)
-    tell(
-        fmt::format("{} of {} workers {} nothing to do: each{} needs a virtual rank, and run.virtual_ranks is {}; "
-                    "another number changes the result, so it needs a new run",
-                    idle, workers, idle == 1 ? "has" : "have", tp > 1 ? fmt::format(" group of {}", tp) : "", ranks));
+    tell(fmt::format(
+        "{} of {} workers {} nothing to do: each{} needs a virtual rank, and run.virtual_ranks is {}; "
+        "another number changes the result, so it needs a new run",
+        idle, workers, idle == 1 ? "has" : "have", most > 1 ? fmt::format(" group of {}", most) : "", ranks));
   idle_ = idle;
 }
 

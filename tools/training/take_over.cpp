@@ -23,6 +23,7 @@ int take_over(const TakeoverOptions& options) {
   go_on.any_build = job.value("any_build", false);
   go_on.arrangement.zero = job.value("zero", 0);
   go_on.arrangement.tp = job.value("tp", 1);
+  go_on.arrangement.pp = job.value("pp", 1);
   go_on.arrangement.copies = job.value("copies", go_on.arrangement.copies);
   go_on.hold = job.value("hold", go_on.hold);
   if (const auto until = job.find("until"); until != job.end() && !until->is_null())

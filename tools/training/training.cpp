@@ -73,6 +73,20 @@ LoaderOptions loader_options(const Config& config, const Dataset& data, Device d
           .device = device};
 }
 
+// Returns the parts of the network that rank gradients' tensors belong to. Without pipeline parallelism, when segments
+// were not measured, all of them are in one.
+TensorParts tensor_parts(const Network& network, const std::vector<MeasuredSegment>& segments) {
+  TensorParts parts;
+  for (const Parameter& p : network.parameters.list)
+    parts.gradients.push_back({.segment = 0, .shard = p.cut.shards > 1 ? p.shard : -1});
+  for (size_t i = 0; i < segments.size(); ++i) {
+    for (const size_t p : dynamic_cast<const SegmentedNetwork&>(network).segments()[i].parameters)
+      parts.gradients[p].segment = static_cast<int>(i);
+    parts.statistics.insert(parts.statistics.end(), 2 * segments[i].statistics.size(), static_cast<int>(i));
+  }
+  return parts;
+}
+
 StateDict tensors_of(const Batch& batch) {
   StateDict tensors = {{"input", batch.input}, {"target", batch.target}};
   if (batch.mixed.other.defined()) {
@@ -115,7 +129,7 @@ Training::Training(const Config& given, Device device, bool sharded, const Offlo
   });
 }
 
-MemberOptions Training::member(bool divided) const {
+MemberOptions Training::member(const Arrangement& arrangement) const {
   MemberOptions member;
   member.vranks = config().run.virtual_ranks;
   member.steps = steps;
@@ -126,8 +140,7 @@ MemberOptions Training::member(bool divided) const {
     member.sharding = ShardOptions{.multiple = kChunkElements,
                                    .parameters = shapes_of(setup.network->parameters),
                                    .sums = setup.sliced->has_trust_ratio()};
-  for (const Parameter& p : setup.network->parameters.list)
-    if (divided) member.virtual_shards.push_back(p.cut.shards > 1 ? p.shard : -1);
+  if (arrangement.replica() > 1) member.parts = tensor_parts(*setup.network, segments_);
   member.audit = {.every = config().run.audit_every, .seed = config().run.seed};
   return member;
 }
@@ -171,19 +184,62 @@ RankFacts Training::rank_gradient(Batch batch, int64_t step, int vrank, Gradient
   if (!result) result = forward_backward(batch, rng, sink);
   sink.end(std::move(result->gradients), std::move(result->batch_statistics));
   statistics_ = std::move(result->statistics);
+  RankFacts facts = facts_of(batch);
+  facts.loss_sum = result->loss_sum;
+  facts.count = result->count;
+  facts.correct = result->correct;
+  return facts;
+}
+
+RankFacts Training::facts_of(const Batch& batch) {
   StateSum sum = state_sum(digests_of(tensors_of(batch)));
-  return {.loss_sum = result->loss_sum,
-          .count = result->count,
-          .correct = result->correct,
-          .samples = batch.samples,
-          .batch = sum.digest,
-          .batch_tensors = std::move(sum.parts.tensors)};
+  return {.samples = batch.samples, .batch = sum.digest, .batch_tensors = std::move(sum.parts.tensors)};
 }
 
 RankGradient Training::rank_gradient(const Batch& batch, int64_t step, int vrank) {
   GradientSink sink;
   RankFacts facts = rank_gradient(batch, step, vrank, sink);
   return sink.take(std::move(facts));
+}
+
+void Training::measure_segments(const Arrangement& arrangement) {
+  const auto* network = dynamic_cast<const SegmentedNetwork*>(setup.network.get());
+  check(network != nullptr,
+        "--arrangement pp={} needs a network that is a list of segments (nn/segments.h), which {} is not",
+        arrangement.pp, config().model.kind);
+  const int most = most_stages({std::vector<double>(network->segments().size(), 1.0), homes_of(*network)});
+  check(arrangement.pp <= most,
+        "--arrangement pp={} needs at least as many segments, but {} has {} that can be divided", arrangement.pp,
+        config().model.kind, most);
+  int vrank = 0;
+  while (loader.samples(0, vrank) == 0) ++vrank;
+  const Batch batch = loader.batch(0, vrank);
+  const PrecisionScope products(setup.precision);
+  const Rng rng{.seed = config().run.seed, .vrank = static_cast<uint32_t>(vrank)};
+  const auto shards = static_cast<int>(config().virtual_shards());
+  PartialShards group({0, (shards - 1) / arrangement.tp + 1});
+  segments_ = elinvar::measure_segments(
+      *network, batch.input_on(setup.device), Targets(batch.target, batch.mixed.other, batch.mixed.share),
+      config().loss, rng,
+      {.recompute = config().run.recompute, .group = arrangement.tp > 1 ? &group : &local_shards()});
+  statistics_.clear();
+  for (const MeasuredSegment& segment : segments_)
+    statistics_.insert(statistics_.end(), segment.statistics.begin(), segment.statistics.end());
+}
+
+SegmentCosts Training::segment_costs() const {
+  if (segments_.empty()) return {};
+  SegmentCosts costs{.homes = homes_of(dynamic_cast<const SegmentedNetwork&>(*setup.network))};
+  for (const MeasuredSegment& segment : segments_) costs.seconds.push_back(segment.seconds);
+  return costs;
+}
+
+RankGradient Training::shapes_of_gradient() const {
+  RankGradient gradient;
+  const auto like = [](const Shape& shape) { return Tensor::scalar(0).expand(shape); };
+  for (const Parameter& p : setup.network->parameters.list) gradient.gradients.push_back(like(p.var.shape()));
+  for (const Tensor& t : batch_statistics_of(statistics_)) gradient.batch_statistics.push_back(like(t.shape()));
+  return gradient;
 }
 
 RankGradient Training::partial_gradient(const Batch& batch, int64_t step, int vrank, const ShardRange& shards) {

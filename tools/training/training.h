@@ -10,6 +10,7 @@
 #include "elastic/session/gradient_sink.h"
 #include "nn/micro_batch_graphs.h"
 #include "nn/network.h"
+#include "nn/segment_measurement.h"
 #include "tools/training/training_setup.h"
 
 namespace elinvar {
@@ -31,11 +32,20 @@ class Training {
 
   const Config& config() const { return setup.config; }
   bool adaptive() const { return scaling.batch > 0; }
-  MemberOptions member(bool divided = false) const;  // without the member's identity; `divided`: tensor parallelism
+  MemberOptions member(const Arrangement& arrangement = {}) const;  // without the member's identity
+  // With pipeline parallelism, before member(): runs each segment of the network once. Throws UsageError if the network
+  // cannot be divided into so many stages.
+  void measure_segments(const Arrangement& arrangement);
+  const std::vector<MeasuredSegment>& segments() const { return segments_; }  // .. what it found
+  SegmentCosts segment_costs() const;
+  // A rank gradient of which only the shapes count.
+  RankGradient shapes_of_gradient() const;
   // Returns the batch of a step. `scaling_state` matters only with adaptive scaling.
   Cursor cursor(int64_t step, const ScalingState& scaling_state) const;
   // Computes the gradient of a virtual rank and passes its tensors to the sink. Returns the facts about it.
   RankFacts rank_gradient(Batch batch, int64_t step, int vrank, GradientSink& sink);
+  // Returns the facts about a batch.
+  static RankFacts facts_of(const Batch& batch);
   // Returns the whole rank gradient, on the CPU.
   RankGradient rank_gradient(const Batch& batch, int64_t step, int vrank);
   // Computes what one of several workers that compute a rank gradient together does, alone (PartialShards): of the
@@ -52,6 +62,7 @@ class Training {
 
   MicroBatchGraphs graphs_;
   std::vector<Statistic> statistics_;  // statistics of any rank gradient: they list the batch norms
+  std::vector<MeasuredSegment> segments_;
 };
 
 }  // namespace elinvar

@@ -174,6 +174,13 @@ void check_arrangement(const Config& config, const Arrangement& arrangement) {
         arrangement.tp, shards);
 }
 
+ReplicaLimits replica_limits(const Config& config, const Arrangement& arrangement, const SegmentCosts& segments) {
+  return {.shards = arrangement.replica() > 1 ? static_cast<int>(config.virtual_shards()) : 1,
+          .tp = arrangement.tp,
+          .pp = arrangement.pp,
+          .segments = segments};
+}
+
 Tensor logits_of(const TrainingSetup& setup, std::span<const Tensor> views, ShardGroup& group) {
   const PrecisionScope products(setup.precision);
   return predict(setup.best(), views, group).to(DType::f32);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "elastic/step/arrangement.h"
+#include "elastic/step/model_replicas.h"
 #include "data/loader.h"
 #include "nn/network.h"
 #include "nn/offload.h"
@@ -79,6 +80,8 @@ struct BatchScore {
 
 // Throws UsageError unless the network has the virtual shards that the arrangement deals to workers.
 void check_arrangement(const Config& config, const Arrangement& arrangement);
+// Returns what a model replica of a job may be at most.
+ReplicaLimits replica_limits(const Config& config, const Arrangement& arrangement, const SegmentCosts& segments = {});
 
 // Scores the network on share `share` of `shares` of a split. The whole split is cut, in order, into batches of
 // rank_samples(), and the batches into shares. The batches of all shares in order give the score, whichever process

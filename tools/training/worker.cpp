@@ -187,7 +187,9 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   std::vector<std::string> notices = setup.data->take_notices(), others = validation->take_notices();
   notices.insert(notices.end(), others.begin(), others.end());
 
-  MemberOptions member = training.member(about_job.tp > 1);
+  const Arrangement arrangement{.tp = about_job.tp, .pp = about_job.pp};
+  if (arrangement.pp > 1) training.measure_segments(arrangement);
+  MemberOptions member = training.member(arrangement);
   member.self = self;
   member.endpoint = transport.endpoint();
   if (about_job.facts_at_once) member.report_every = 1;
@@ -209,6 +211,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                 .steps = training.steps,
                 .parameters = setup.network->parameters.count(),
                 .samples = setup.data->size(),
+                .segments = training.segment_costs(),
                 .gradient = std::move(gradient),
                 .tokens = setup.data->vocabulary() != nullptr,
                 .images = image_form(*setup.data),
@@ -222,6 +225,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
       .warm_up =
           [&](int64_t step, int vrank) {
             const Batch batch = training.loader.batch(step % training.loader.steps_per_epoch(), vrank);
+            if (about_job.pp > 1) return training.shapes_of_gradient();  // each segment has run
             if (about_job.tp == 1) return training.rank_gradient(batch, step, vrank);
             const auto shards = static_cast<int>(config.virtual_shards());
             return training.partial_gradient(batch, step, vrank, {0, (shards - 1) / about_job.tp + 1});

@@ -313,7 +313,7 @@ class Simulation {
   std::map<int64_t, size_t> histories_;                 // by the number in records
   // The tensors of gradients, their buckets, and with tensor parallelism the virtual shard of each (GradientLayout).
   std::vector<Shape> shapes_ = {{3}, {2}};
-  std::vector<int> virtual_shards_;
+  std::optional<TensorParts> parts_;  // with tensor parallelism
   Buckets buckets_;
   SimulationResult result_;
   double now_ = 0;

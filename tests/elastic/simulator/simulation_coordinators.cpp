@@ -34,22 +34,21 @@ void Simulation::start_coordinator() {
     if (records_.contains(records.newest->follows)) records.before = records_.at(records.newest->follows);
   }
   h.coordinator = std::make_unique<Coordinator>(
-      CoordinatorOptions{
-          .term = h.term,
-          .endpoint = "sim",
-          .steps = s_.steps,
-          .initial_workers = s_.initial_workers,
-          .min_workers = s_.min_workers,
-          .zero = zero(),
-          .plan = {.vranks = s_.vranks, .virtual_shards = s_.tp > 1 ? s_.shards : 1, .replica_size = s_.tp},
-          .scaling = scaling_,
-          .heartbeat_timeout = 2,
-          .hang = {.floor = 1},
-          .stuck = 1.5,
-          .start_timeout = 3,
-          .gather_timeout = 2,
-          .reassign_every = 0.5,
-          .hold = 10},
+      CoordinatorOptions{.term = h.term,
+                         .endpoint = "sim",
+                         .steps = s_.steps,
+                         .initial_workers = s_.initial_workers,
+                         .min_workers = s_.min_workers,
+                         .zero = zero(),
+                         .plan = {.vranks = s_.vranks, .replica = {.shards = s_.tp > 1 ? s_.shards : 1, .tp = s_.tp}},
+                         .scaling = scaling_,
+                         .heartbeat_timeout = 2,
+                         .hang = {.floor = 1},
+                         .stuck = 1.5,
+                         .start_timeout = 3,
+                         .gather_timeout = 2,
+                         .reassign_every = 0.5,
+                         .hold = 10},
       h, saved_step_, records, now_);
   log(fmt::format("coordinator {} of term {} starts at {} records, members alive: {}", h.peer, h.term, records_.size(),
                   records.members_alive));

@@ -7,6 +7,7 @@
 
 #include "elastic/protocol/gradient_layout.h"
 #include "tests/elastic/simulator/simulation.h"
+#include "tests/elastic/tensor_parts.h"
 
 namespace elinvar {
 
@@ -32,15 +33,15 @@ uint64_t value_of(uint64_t state, const ScalingState& scaling_state, int64_t ste
 void Simulation::cut_gradients() {
   if (s_.tp > 1 && s_.shards == 2) {
     shapes_ = {{2}, {1}, {2}};
-    virtual_shards_ = {1, -1, 0};
+    parts_ = test::parts_of_shards({1, -1, 0});
   } else if (s_.tp > 1 && s_.shards == 3) {
     shapes_ = {{1}, {2}, {1}, {1}};
-    virtual_shards_ = {2, -1, 0, 1};
+    parts_ = test::parts_of_shards({2, -1, 0, 1});
   } else if (s_.tp > 1) {
     shapes_ = {{1}, {1}, {1}, {1}, {1}};
-    virtual_shards_ = {1, -1, 0, 3, 2};
+    parts_ = test::parts_of_shards({1, -1, 0, 3, 2});
   }
-  buckets_ = GradientLayout(1, ShardOptions{.multiple = 1, .parameters = shapes_}, virtual_shards_).shard_buckets();
+  buckets_ = GradientLayout(1, ShardOptions{.multiple = 1, .parameters = shapes_}, parts_).shard_buckets();
 }
 
 RankGradient Simulation::in_tensors(RankGradient gradient) const {
@@ -60,7 +61,7 @@ RankGradient Simulation::in_tensors(RankGradient gradient) const {
 // Drops the tensors of virtual shards that others compute.
 void Simulation::keep_own(RankGradient& gradient, const Interval& own) const {
   for (size_t t = 0; t < gradient.gradients.size(); ++t) {
-    const int shard = virtual_shards_[t];
+    const int shard = parts_->gradients[t].shard;
     if (shard >= 0 && !contains({&own, 1}, shard)) gradient.gradients[t] = Tensor();
   }
 }
@@ -89,7 +90,7 @@ void Simulation::begin_together(Process& p, int vrank) {
                                  .begun = m.gradients().begun(vrank),
                                  .last = m.position().last(),
                                  .scaling_state = m.scaling().current(),
-                                 .own = m.replica().shards()};
+                                 .own = m.replica().place().shards};
   m.replica_exchange().begin(vrank);
   later(p, p.gradient_seconds * uniform(0.2, 0.4), [this](Process& q) { go_on(q); });
 }
@@ -180,11 +181,9 @@ void Simulation::finish_together(Process& p) {
     ++result_.stale;
     return;
   }
-  if (t.passes) {
-    const RankGradient rest{.facts = t.gradient.facts, .digest = t.gradient.digest};
-    return gradients.close(t.step, t.vrank, rest, p.gradient_seconds);
-  }
-  gradients.add(t.step, t.vrank, t.gradient, p.gradient_seconds);
+  if (t.passes) gradients.close(t.step, t.vrank, {.facts = t.gradient.facts}, p.gradient_seconds);
+  else gradients.add(t.step, t.vrank, t.gradient, p.gradient_seconds);
+  if (t.digested) gradients.complete(t.step, t.vrank, t.gradient.facts, t.gradient.digest);
 }
 
 // --- Values.
@@ -247,7 +246,7 @@ messages::ShardValues Simulation::own_gradients(const Process& p) const {
   const Interval own = p.together->own;
   std::string bytes;
   for (size_t i = 0; i < gradient.gradients.size(); ++i)
-    if (const Tensor& tensor = gradient.gradients[i]; virtual_shards_[i] >= 0 && tensor.defined())
+    if (const Tensor& tensor = gradient.gradients[i]; parts_->gradients[i].shard >= 0 && tensor.defined())
       bytes.append(static_cast<const char*>(tensor.raw()), static_cast<size_t>(tensor.bytes()));
   messages::ShardValues told;
   told.values.push_back({own.begin, own.end, {static_cast<int64_t>(bytes.size())}, DType::u8});
@@ -263,7 +262,8 @@ Digest Simulation::digest_of_all(Process& p, const std::map<int, messages::Shard
     size_t at = 0;
     for (size_t i = 0; i < whole.gradients.size(); ++i) {
       const auto bytes = static_cast<size_t>(shapes_[i].numel()) * sizeof(float);
-      if (virtual_shards_[i] < 0 || !contains({&own, 1}, virtual_shards_[i]) || at + bytes > blob.bytes) continue;
+      const int shard = parts_->gradients[i].shard;
+      if (shard < 0 || !contains({&own, 1}, shard) || at + bytes > blob.bytes) continue;
       whole.gradients[i] = Tensor::empty(shapes_[i]);
       std::memcpy(whole.gradients[i].data<float>(), blob.data + at, bytes);
       at += bytes;

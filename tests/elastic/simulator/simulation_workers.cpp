@@ -22,7 +22,7 @@ void Simulation::add_worker() {
       .bucket_elements = s_.zero > 0 || (s_.tp > 1 && s_.seed % 2 == 0) ? 1 : kBucketElements,
       .sharding = s_.zero > 0 ? std::optional(ShardOptions{.multiple = 1, .parameters = shapes_, .sums = s_.sums})
                               : std::nullopt,
-      .virtual_shards = virtual_shards_,
+      .parts = parts_,
       .checkpoint_every = kCheckpointEvery,
       .state_digest_every = kDigestEvery,
       .scaling = scaling_,
