@@ -87,7 +87,7 @@ void print_memory(const std::vector<MemoryForecast>& workers) {
         text(w.peak),
         next - first == 1 ? fmt::format("worker {}", first + 1)
                           : fmt::format("each of workers {} to {}", first + 1, next),
-        text(w.parameters), text(w.optimizer), w.offloaded > 0 ? " in a file besides" : "", text(w.snapshot));
+        text(w.parameters), text(w.optimizer), w.offloaded > 0 ? " in a file, not counted" : "", text(w.snapshot));
   }
 }
 
