@@ -25,7 +25,8 @@ void check_can_slice(const OptimizerConfig& config);
 class SlicedOptimizer {
  public:
   // The state starts at zero. Throws what check_optimizer(), check_can_slice() and check_slices() throw.
-  SlicedOptimizer(const OptimizerConfig& config, const Parameters& parameters, std::vector<Slice> slices);
+  SlicedOptimizer(const OptimizerConfig& config, const Parameters& parameters, std::vector<Slice> slices,
+                  const Offload& offload = {});
 
   // Updates the slices of the parameters in place. `gradients` has a one-dimensional tensor for each slice, in order.
   // Other arguments are those of Optimizer::step. `values`, if any, are the slices, in order, which are then not views

@@ -82,11 +82,12 @@ void print_memory(const std::vector<MemoryForecast>& workers) {
            memory_text(static_cast<double>(workers[next].peak)) == memory_text(static_cast<double>(w.peak)))
       ++next;
     const auto text = [](int64_t bytes) { return memory_text(static_cast<double>(bytes)); };
-    fmt::print("memory       {} on {}: {} of parameters, {} of the optimizer's state, {} for checkpoints, and a step\n",
-               text(w.peak),
-               next - first == 1 ? fmt::format("worker {}", first + 1)
-                                 : fmt::format("each of workers {} to {}", first + 1, next),
-               text(w.parameters), text(w.optimizer), text(w.snapshot));
+    fmt::print(
+        "memory       {} on {}: {} of parameters, {} of the optimizer's state{}, {} for checkpoints, and a step\n",
+        text(w.peak),
+        next - first == 1 ? fmt::format("worker {}", first + 1)
+                          : fmt::format("each of workers {} to {}", first + 1, next),
+        text(w.parameters), text(w.optimizer), w.offloaded > 0 ? " in a file, not counted" : "", text(w.snapshot));
   }
 }
 
@@ -158,7 +159,8 @@ int check_run(const CheckOptions& command) {
   const int dp = read_arrangement(command.arrangement, arrangement);
   const int workers = dp > 0 ? dp * arrangement.replica() : command.workers;
   check_arrangement(config, arrangement);
-  Training training(config, device, arrangement.zero);
+  const Offload offload = parse_offload(command.device.offload, device);
+  Training training(config, device, arrangement.zero, offload);
   const TrainingSetup& setup = training.setup;
   const RunConfig& run = setup.config.run;
   const int64_t samples = setup.data->size(), per_epoch = training.loader.steps_per_epoch();
@@ -182,8 +184,10 @@ int check_run(const CheckOptions& command) {
   int64_t held = 0;
   for (const auto& [name, tensor] : setup.state()) held += tensor.bytes();
   const int64_t parameters = setup.network->parameters.count() * static_cast<int64_t>(sizeof(float));
-  MemoryNeeds needs{
-      .parameters = shapes_of(setup.network->parameters), .process = process, .checkpoints = run.checkpoint_every > 0};
+  MemoryNeeds needs{.parameters = shapes_of(setup.network->parameters),
+                    .offload = offload,
+                    .process = process,
+                    .checkpoints = run.checkpoint_every > 0};
   if (setup.sliced) needs.slots = static_cast<int>(setup.sliced->slot_names().size());
   else needs.slots = static_cast<int>(setup.optimizer->state().size() / setup.network->parameters.list.size());
   needs.other_state = held - parameters - (setup.sliced ? 0 : needs.slots * parameters);
@@ -191,13 +195,19 @@ int check_run(const CheckOptions& command) {
   fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(static_cast<double>(state)),
              run.checkpoint_every > 0 ? fmt::format("every {} steps", run.checkpoint_every) : "at the end", run.keep);
   needs.parts = training.member(arrangement).parts;
-  const std::vector<Measured> measured = measure(training, places, virtual_ranks, held);
+  const bool in_file = offload.to == Offload::To::file;
+  const std::vector<Measured> measured =
+      measure(training, places, virtual_ranks, held - (in_file && setup.optimizer ? needs.slots * parameters : 0));
+  std::vector<WorkerLoad> loads;
+  for (size_t w = 0; w < places.size(); ++w)
+    loads.push_back({.virtual_ranks = virtual_ranks[w], .place = places[w], .rank_gradient = measured[w].bytes});
+  const std::vector<MemoryForecast> forecasts = forecast_memory(needs, arrangement, loads);
   if (device.kind == DeviceKind::cpu) {
-    std::vector<WorkerLoad> loads;
-    for (size_t w = 0; w < places.size(); ++w)
-      loads.push_back({.virtual_ranks = virtual_ranks[w], .place = places[w], .rank_gradient = measured[w].bytes});
-    print_memory(forecast_memory(needs, arrangement, loads));
+    print_memory(forecasts);
     fmt::print("             this machine has {}\n", memory_text(static_cast<double>(machine_memory())));
+  } else if (offload.to != Offload::To::none) {
+    fmt::print("offload      {} of the optimizer's state of worker 1 in {}\n",
+               memory_text(static_cast<double>(forecasts[0].optimizer)), in_file ? "a file" : "the host's memory");
   }
   const bool parts =
       (places[0].shards.size() < config.virtual_shards() && arrangement.tp > 1) || !places[0].segments.empty();
@@ -233,6 +243,7 @@ Command add_check(CLI::App& train) {
       ->check(CLI::Range(1, 1024).description(""))
       ->capture_default_str();
   options->device.add_to(*app);
+  options->device.add_offload_to(*app);
   return {app, [options] {
             options->device.apply();
             return check_run(*options);

@@ -269,6 +269,7 @@ void JobProcess::open_directory() {
                                       {"device", command_.device},
                                       {"threads", command_.threads},
                                       {"isa", command_.isa},
+                                      {"offload", command_.offload},
                                       {"metrics_port", command_.metrics_port.value_or(-1)},
                                       {"metrics_address", command_.metrics_address}}});
   for (const std::string& notice : directory_->start().notices) say(stderr, "{}\n", notice);

@@ -69,7 +69,8 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     MemoryForecast forecast{.parameters = all,
                             .optimizer = needs.slots * kept,
                             .snapshot = (all + needs.other_state) / count + needs.slots * owned};
-    const int64_t state = all + forecast.optimizer + needs.other_state + needs.process;
+    if (needs.offload.to == Offload::To::file) forecast.offloaded = forecast.optimizer;
+    const int64_t state = all + forecast.optimizer - forecast.offloaded + needs.other_state + needs.process;
     // Sums of earlier rank gradients, of which there are as many as levels of the tree below the last one; and, without
     // ZeRO, the result of the step before, for members that may lack it. Members of a model replica have those that
     // they contribute.

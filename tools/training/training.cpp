@@ -108,8 +108,8 @@ int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
 
 }  // namespace
 
-Training::Training(const Config& given, Device device, int zero)
-    : setup(given, Split::train, device, zero),
+Training::Training(const Config& given, Device device, int zero, const Offload& offload)
+    : setup(given, Split::train, device, zero, offload),
       loader(setup.data, loader_options(setup.config, *setup.data, device)),
       graphs_([](const std::string& notice) { say(stderr, "{}\n", notice); }) {
   const Config& c = config();

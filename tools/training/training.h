@@ -23,7 +23,7 @@ class Training {
  public:
   // Opens the data and builds the network. Throws UsageError if settings do not fit the data, the network or the
   // device. `zero`: ZeRO's stage.
-  Training(const Config& config, Device device, int zero = 0);
+  Training(const Config& config, Device device, int zero = 0, const Offload& offload = {});
 
   TrainingSetup setup;
   Loader loader;

@@ -1,6 +1,7 @@
 #include "tools/training/training_setup.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "autograd/precision.h"
 #include "elastic/checkpoint/checkpoint.h"
@@ -57,10 +58,10 @@ void check_can_be_absent(const Config& config, const Network& network) {
         "--arrangement zero=3: no worker has all parameters, to write texts (tensorboard.text_every)");
 }
 
-// Refuses a job before allocation if the parameters, their average and the optimiser's state exceed the machine's
-// memory.
-void check_memory(const Config& config, const InputInfo& input, bool sharded) {
-  const int kept = sharded ? 0 : kept_by(config.optimizer), average = config.optimizer.ema_decay > 0 ? 1 : 0;
+// Refuses a job before allocation if the parameters, their average and the optimiser's state, unless other workers or
+// a file have it, exceed the machine's memory.
+void check_memory(const Config& config, const InputInfo& input, bool elsewhere) {
+  const int kept = elsewhere ? 0 : kept_by(config.optimizer), average = config.optimizer.ema_decay > 0 ? 1 : 0;
   const OutlineScope no_values;
   const double one = static_cast<double>(build(config.model, input, 0)->parameters.count()) * sizeof(float);
   const double memory = static_cast<double>(machine_memory());
@@ -81,8 +82,8 @@ void print_notices(const Dataset& data) {
   for (const std::string& notice : data.take_notices()) say(stderr, "{}\n", notice);
 }
 
-TrainingSetup::TrainingSetup(const Config& given, Split split, Device place, int zero)
-    : config(given), device(place), data(open_split(given, split, &config.data)) {
+TrainingSetup::TrainingSetup(const Config& given, Split split, Device place, int zero, Offload state)
+    : config(given), device(place), offload(std::move(state)), data(open_split(given, split, &config.data)) {
   build_all(given, zero);
 }
 
@@ -97,7 +98,7 @@ void TrainingSetup::build_all(const Config& given, int zero) {
     precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
   const bool absent = zero >= 3;
-  if (!absent) check_memory(config, input, zero > 0);
+  if (!absent) check_memory(config, input, zero > 0 || offload.to == Offload::To::file);
   {
     std::optional<OutlineScope> no_values;
     if (absent) no_values.emplace();
@@ -116,8 +117,8 @@ void TrainingSetup::build_all(const Config& given, int zero) {
     if (absent)
       values = std::make_unique<SlicedTensors>(network->parameters, std::vector<std::string>{""}, std::vector<Slice>());
     if (zero > 0)
-      sliced = std::make_unique<SlicedOptimizer>(given.optimizer, network->parameters, std::vector<Slice>());
-    else optimizer = make_optimizer(given.optimizer, network->parameters, &config.optimizer);
+      sliced = std::make_unique<SlicedOptimizer>(given.optimizer, network->parameters, std::vector<Slice>(), offload);
+    else optimizer = make_optimizer(given.optimizer, network->parameters, &config.optimizer, offload);
   });
 }
 

@@ -10,6 +10,7 @@
 #include "elastic/step/model_replicas.h"
 #include "data/loader.h"
 #include "nn/network.h"
+#include "nn/offload.h"
 #include "nn/optimizer.h"
 #include "nn/residence.h"
 #include "nn/sliced_optimizer.h"
@@ -28,12 +29,14 @@ struct TrainingSetup {
   // Opens a split of the data and builds the network. Fills in the default settings of registered kinds in `config`.
   // With ZeRO, from stage 1 on, there is a sliced optimiser that keeps nothing yet; with stage 3 the parameters of the
   // network are absent (nn/residence.h).
-  explicit TrainingSetup(const Config& config, Split split = Split::train, Device device = {}, int zero = 0);
+  explicit TrainingSetup(const Config& config, Split split = Split::train, Device device = {}, int zero = 0,
+                         Offload offload = {});
   // Takes data that are open already.
   TrainingSetup(const Config& config, std::shared_ptr<const Dataset> data, Device device);
 
   Config config;
-  Device device;                              // holds the network and the optimiser
+  Device device;                              // holds the network and, unless it is offloaded, the optimiser's state
+  Offload offload;                            // where the optimiser's state is
   Precision precision = Precision::portable;  // precision of products: the configured one if the device has it
   std::shared_ptr<const Dataset> data;
   std::unique_ptr<Network> network;

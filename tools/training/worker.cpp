@@ -138,11 +138,11 @@ NcclSupport support_of(const FoundNccl& found) {
 // training of its own and returns their gradients. Empty if the job has no updates yet or its first weights cannot be
 // read.
 std::vector<Digest> repeated(const WorkerOptions& command, const messages::JobDescription& job, const Config& config,
-                             const fs::path& directory) {
+                             const fs::path& directory, const Offload& offload) {
   std::vector<Digest> gradients;
   const bool other = !job.build.empty() && job.build != build_id();
   if (job.repeat == 0 || !other || (job.imported && directory.empty())) return gradients;
-  Training training(config, parse_device(command.device));
+  Training training(config, parse_device(command.device), /*zero=*/0, offload);
   if (job.imported) training.setup.load(CheckpointStore(directory / "checkpoints").read(0).state);
   for (const LedgerLine& line : make_first_updates(training, job.repeat)) gradients.push_back(line.gradient);
   return gradients;
@@ -161,8 +161,9 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   std::vector<std::string> overrides = about_job.overrides;
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
   std::optional<Profiler> profiler;  // outlives all threads that it may watch
-  Training training(parse_config(about_job.text, about_job.file, overrides), parse_device(command.device),
-                    about_job.zero);
+  const Device device = parse_device(command.device);
+  Training training(parse_config(about_job.text, about_job.file, overrides), device, about_job.zero,
+                    parse_offload(command.offload, device));
   TrainingSetup& setup = training.setup;
   const Config& config = training.config();
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
@@ -182,6 +183,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
 
   const FoundNccl found = nccl_for(config, setup.device);
   nlohmann::ordered_json environment = describe_environment(command.command_line, setup.device, config.fast());
+  if (command.offload != "none") environment["offload"] = command.offload;
   if (found.nccl) environment["nccl"] = found.nccl->version();
   std::vector<std::string> notices = setup.data->take_notices(), others = validation->take_notices();
   notices.insert(notices.end(), others.begin(), others.end());
@@ -221,7 +223,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                 .numerics_version = kNumericsVersion,
                 .protocol = kProtocolVersion,
                 .nccl = support_of(found),
-                .repeated = repeated(command, about_job, config, (*directory)()),
+                .repeated = repeated(command, about_job, config, (*directory)(), setup.offload),
                 .environment = nlohmann::json(environment)},
       .directory = [directory] { return (*directory)(); },
       .warm_up =
@@ -248,7 +250,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                    .restore = [&](int64_t step) -> std::optional<ScalingState> {
                      const fs::path path = (*directory)();
                      if (step == 0 && !imported) {
-                       setup.load(TrainingSetup(setup.config, Split::train, {}, about_job.zero).state());
+                       setup.load(TrainingSetup(setup.config, Split::train, {}, about_job.zero, setup.offload).state());
                        if (about_job.zero > 0) shards.restored(std::nullopt);
                        return ScalingState{};
                      }
@@ -336,7 +338,7 @@ int join(const WorkerOptions& given) {
   WorkerOptions command = given;
   set_isa(parse_isa(command.isa));
   set_threads(command.threads > 0 ? command.threads : usable_threads());
-  (void)parse_device(command.device);
+  (void)parse_offload(command.offload, parse_device(command.device));
   // Other hosts can reach this one at the address from which its packets to the coordinator leave.
   if (command.listen.empty()) command.listen = listen_towards(job_endpoint(command.endpoint));
   if (command.advertise.empty() && is_wildcard(parse_endpoint(command.listen)))
