@@ -100,7 +100,9 @@ TEST_P(DividedKillPoints, AtEachOfThemTheOthersGoOn) {
         // A stage need not have parameters, or virtual shards to add up.
         const bool may = pp > 1 && (at == "within" || at == "contribute" || at == "sum");
         EXPECT_LE(dead.size(), comes_there ? 1u : 0u);
-        if (!may) EXPECT_EQ(dead.size(), comes_there ? 1u : 0u);
+        if (!may) {
+          EXPECT_EQ(dead.size(), comes_there ? 1u : 0u);
+        }
         if (!dead.empty()) {
           EXPECT_EQ(dead[0].at("at"), at);
           EXPECT_EQ(dead[0].at("step"), 60);
@@ -126,7 +128,9 @@ TEST_F(DivisionFaults, TwoThatDieInOneStepAreSurvivedByTheOthers) {
           const std::string chaos = fmt::format("kill:worker=2,step=60,at={};kill:worker=3,step=60,at={}", at, other);
           EXPECT_EQ(run_through(name, options(division, chaos)), "");
           // A stage without parameters contributes nothing.
-          if (pp == 1 || at != "contribute") EXPECT_EQ(count(name, "kill"), 2u);
+          if (pp == 1 || at != "contribute") {
+            EXPECT_EQ(count(name, "kill"), 2u);
+          }
           if (HasFailure()) return;
         }
 }
@@ -300,7 +304,9 @@ TEST_F(DivisionAudits, AWrongGradientOfSeveralIsMadeAgainAndNobodyIsEvicted) {
           // A stage without parameters has no gradients.
           const bool may = division.pp > 1 && std::string_view(what) == "leaf" && count(name, "flip") == 0;
           EXPECT_EQ(verdicts(name), may ? Words{} : (Words{"all compute it again", "agreed"}));
-          if (!may) EXPECT_EQ(count(name, "flip"), 1u);
+          if (!may) {
+            EXPECT_EQ(count(name, "flip"), 1u);
+          }
           if (HasFailure()) return;
         }
 }

@@ -80,9 +80,9 @@ void add_shared_options(CLI::App& app, RunOptions& o) {
   app.add_option(
       "--arrangement", o.arrangement,
       "how state and work are divided among workers, as dp=2,tp=2,zero=1: zero=1 shards the optimizer's state, "
-      "zero=2 gradients too; up to tp workers compute a gradient together, if the network has so many "
-      "virtual shards; dp such groups are started (elastic/ARRANGEMENT.md). No bit of the result depends on "
-      "it");
+      "zero=2 gradients too, zero=3 parameters too; up to tp workers compute a gradient together, if the network has "
+      "so many virtual shards, and up to pp groups of them one after another, each some of its segments; dp times as "
+      "many are started (elastic/ARRANGEMENT.md). No bit of the result depends on it");
   app.add_option(
          "--copies", job.arrangement.copies,
          "with zero=1 or 2, the number of workers that keep each part of the optimizer's state: while one of them "

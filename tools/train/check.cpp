@@ -14,6 +14,7 @@
 #include "tools/cli/device_options.h"
 #include "tools/train/commands.h"
 #include "tools/training/memory_forecast.h"
+#include "tools/training/parameter_shards.h"
 #include "tools/training/progress.h"
 #include "tools/training/training.h"
 
@@ -161,7 +162,10 @@ int check_run(const CheckOptions& command) {
   check_arrangement(config, arrangement);
   const Offload offload = parse_offload(command.device.offload, device);
   Training training(config, device, arrangement.zero, offload);
-  const TrainingSetup& setup = training.setup;
+  TrainingSetup& setup = training.setup;
+  const ShardedState shards(setup);
+  ParameterShards source(setup, shards);
+  if (setup.values) setup.source = &source;
   const RunConfig& run = setup.config.run;
   const int64_t samples = setup.data->size(), per_epoch = training.loader.steps_per_epoch();
   fmt::print("model        {}: {} parameters\n", setup.config.model.kind, setup.network->parameters.count());
@@ -190,7 +194,7 @@ int check_run(const CheckOptions& command) {
                     .checkpoints = run.checkpoint_every > 0};
   if (setup.sliced) needs.slots = static_cast<int>(setup.sliced->slot_names().size());
   else needs.slots = static_cast<int>(setup.optimizer->state().size() / setup.network->parameters.list.size());
-  needs.other_state = held - parameters - (setup.sliced ? 0 : needs.slots * parameters);
+  needs.other_state = held - (setup.values ? 0 : parameters) - (setup.sliced ? 0 : needs.slots * parameters);
   const int64_t state = parameters * (1 + needs.slots) + needs.other_state;
   fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(static_cast<double>(state)),
              run.checkpoint_every > 0 ? fmt::format("every {} steps", run.checkpoint_every) : "at the end", run.keep);

@@ -26,7 +26,7 @@ struct WorkerLoad {
   int virtual_ranks = 0;
   ReplicaPlace place = {};
   // Bytes at the peak of one rank gradient, besides the state: activations, with pipeline parallelism of several, and
-  // gradients as they are made.
+  // gradients as they are made; with ZeRO-3 also the parameters that are fetched.
   int64_t rank_gradient = 0;
 };
 
