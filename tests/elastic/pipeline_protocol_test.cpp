@@ -14,7 +14,7 @@ Happened expect_schedules_of_pipelines_hold(const RandomJobs& jobs) {
   if (happened.schedules < 100) return happened;
   EXPECT_GT(happened.passed, 40 * happened.schedules);
   EXPECT_GT(happened.given_up, happened.schedules / 2);
-  EXPECT_GT(happened.killed_ahead, happened.schedules / 20);
+  EXPECT_GT(happened.killed_ahead, happened.schedules / 40);
   EXPECT_GT(happened.lost_boundary, happened.schedules / 100);
   EXPECT_GT(happened.digested, 10 * happened.schedules);
   EXPECT_GT(happened.lost_digests, 0);

@@ -144,9 +144,10 @@ class Simulation {
     };
     std::optional<Together> together = {};
     Flip flip = Flip::none;
-    bool damaged = false;  // a bit has flipped
-    bool corrupt = false;  // its state has a flipped bit
-    bool replays = false;  // it is rebuilding its state in a replay
+    bool damaged = false;    // a bit has flipped
+    bool corrupt = false;    // its state has a flipped bit
+    int64_t corrupt_in = 0;  // the generation in which it flipped while the worker computed a rank gradient
+    bool replays = false;    // it is rebuilding its state in a replay
     double gradient_seconds = 0.05;
   };
 
@@ -327,6 +328,7 @@ class Simulation {
   RankGradient compute(Process& p, int64_t step, int vrank, const ScalingState& scaling_state, bool together = false);
   void flip_state(Process& p, int64_t step);
   void spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>& sums);
+  bool hides_damage(const Process& p) const;
   void end_what_lasts(Process& p);
   void judged(const nlohmann::json& found);
   void replay(Process& p);

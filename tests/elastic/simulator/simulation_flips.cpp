@@ -89,6 +89,7 @@ RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const Scal
       gradient = right();
     } while (gradient.gradients.empty());  // empty gradients would be equal
     p.corrupt = true;
+    p.corrupt_in = p.member->position().number();
     damaged(p, "the state", step);
     return gradient;
   }
@@ -121,6 +122,13 @@ void Simulation::spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>
   if (bucket != audited_bucket(audit_, step, buckets) || is_the_last_right(p)) return;
   flip_bits(sums, next_damage(), random_());
   damaged(p, "a sum", step);
+}
+
+// What members have computed together counts no longer after a fence. If others compute the audited rank gradient then,
+// the damage may go into the sums before the state is digested.
+bool Simulation::hides_damage(const Process& p) const {
+  const int64_t now = p.member->position().number();
+  return divided() && p.corrupt_in > 0 && p.corrupt_in != now && !p.member->audit().on_trial();
 }
 
 // A lasting fault is not found if no member is left to compare with, nor if others receive the damaged state.

@@ -213,6 +213,7 @@ void Simulation::advance(Process& p) {
     return;
   }
   if (next != Member::Next::gradients) return;
+  if (p.corrupt && hides_damage(p)) return end_what_lasts(p);
   const std::vector<int> todo = m.gradients().todo();
   if (!todo.empty()) {
     const int64_t step = m.position().step;
@@ -323,6 +324,7 @@ void Simulation::load(Process& p) {
   if (load.restore) {
     p.history = references_.size() - 1;
     p.tiny = reference(p).states.at(static_cast<size_t>(*load.restore));
+    p.corrupt = false;
     load.scaling_state = reference(p).made(*load.restore);
   } else {
     const Digest& given = load.pieces.at(0).digests.at("state and history");
