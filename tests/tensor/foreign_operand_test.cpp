@@ -95,7 +95,7 @@ TEST_P(ForeignOperands, OfGradientsOfBatchNorm) {
   const Tensor x = values("x"), gamma = of_columns("gamma"), beta = of_columns("beta");
   const BatchStatistics s = batch_statistics(x);
   const BatchNormFactors factors = batch_norm_factors(s.mean, s.var, gamma, beta, 1e-5);
-  const BatchNormMasked masked = batch_norm_apply_masked(x, factors, {});
+  const BatchNormMasked masked = batch_norm_apply_masked(x, factors, values("residual"));
   std::vector<Consumer> consumers;
   for (const auto& [name, y, mask] : {std::tuple{"", Tensor(), ReluMask::none},
                                       {" from x", Tensor(), ReluMask::from_x},
