@@ -224,7 +224,7 @@ TEST_F(ArrangedCommand, ImpossibleArrangementsAreRefused) {
     const std::string last = wrong.substr(wrong.rfind(',') + 1);
     EXPECT_NE(told.find(fmt::format("expected {}, got '{}'", expected, last)), std::string::npos) << told;
   };
-  for (const char* wrong : {"zero=7", "zero=-1", "zero=1x", "zero=", "zero", "tp=2,zero=3"})
+  for (const char* wrong : {"zero=7", "zero=-1", "zero=1x", "zero=", "zero", "tp=2,zero=4"})
     expect_error(wrong, fmt::format("zero=0 to zero={}", kMostZero));
   for (const char* wrong : {"tp=0", "zero=1,tp=", "tp=1025"})
     expect_error(wrong, fmt::format("tp=1 to tp={}", kMostParallel));
