@@ -47,7 +47,9 @@ void ExchangeInbox::receive(const Message& m) {
   const int64_t current = catching_up_.counts_from();
   const bool copy = m.generation == kCopyGeneration;
   const int64_t of_copy = copy ? attempt_of(m) : 0;
-  // What a member has fetched belongs to none.
+  // What a member has fetched belongs to none. It counts only while the member listens for it: it may also be of a
+  // history that ended after it was asked for.
+  if (copy && of_copy == 0 && !(exchange_ && exchange_->listens())) return;
   const int64_t attempt = copy && (of_copy != 0 || !position_.active()) ? of_copy : current;
   if (attempt < current) return;
   if (exchange_ && m.step == position_.completed && m.generation == expected && attempt == current) {

@@ -88,6 +88,21 @@ TEST(ExchangeInbox, AFencedMemberTakesWhatItFetchedAndNoOldResults) {
   EXPECT_TRUE(at.inbox.exchange()->complete());
 }
 
+// A fetched result may come after the state was lost: when the steps are repeated, it is no sum of their members.
+TEST(ExchangeInbox, WhatWasFetchedIsNotKeptForALaterExchange) {
+  Inbox at;
+  const Message trailer{.sender = 2,
+                        .generation = kCopyGeneration,
+                        .step = 1,
+                        .payload = messages::Trailer{.facts = std::vector<RankFacts>(4)}};
+  at.inbox.receive(trailer);
+  at.position.loaded = false;
+  at.inbox.receive(trailer);
+  at.inbox.begin(Inbox::trailer_alone());
+  at.inbox.receive(trailer);
+  EXPECT_EQ(at.inbox.early(), 0u);
+}
+
 TEST(ExchangeInbox, AMalformedMessageIsTold) {
   Inbox at;
   at.inbox.begin(Inbox::trailer_alone());

@@ -25,7 +25,8 @@ Happened expect_schedules_of_pipelines_hold(const RandomJobs& jobs) {
   }
   EXPECT_GE(happened.moved, jobs.zero > 0 ? happened.schedules / 2 : 0);
   EXPECT_GE(happened.state_lost, jobs.zero > 0 && jobs.copies == 1 ? happened.schedules / 20 : 0);
-  EXPECT_GE(happened.batch_changes, jobs.adaptive ? happened.schedules / 100 : 0);
+  // The batch follows the number of replicas, which seldom changes if one may have six members.
+  EXPECT_GE(happened.batch_changes, jobs.adaptive ? happened.schedules / 200 : 0);
   return happened;
 }
 
