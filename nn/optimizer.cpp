@@ -17,12 +17,12 @@ namespace {
 // An optimiser of a built-in kind.
 class WholeOptimizer final : public Optimizer {
  public:
-  WholeOptimizer(std::unique_ptr<UpdateRule> rule, const Parameters& parameters)
-      : rule_(std::move(rule)), names_(rule_->slots()), slots_(names_.size()) {
+  WholeOptimizer(std::unique_ptr<UpdateRule> rule, const Parameters& parameters, Offload offload)
+      : rule_(std::move(rule)), offload_(std::move(offload)), names_(rule_->slots()), slots_(names_.size()) {
     for (const Parameter& p : parameters.list) {
       parameters_.push_back(p.name);
       for (std::vector<Tensor>& slot : slots_)
-        slot.push_back(Tensor::zeros(p.var.shape(), p.var.dtype(), p.var.value().device()));
+        slot.push_back(offload_.zeros(p.var.shape(), p.var.dtype(), p.var.value().device()));
     }
   }
 
@@ -31,7 +31,12 @@ class WholeOptimizer final : public Optimizer {
     check(gradients.size() == parameters.list.size(), "[optimizer] {} parameters but {} gradients",
           parameters.list.size(), gradients.size());
     const GatherSums none;
-    UpdatePieces u{.parameters = parameters, .lr = lr, .step = step, .gradient_scale = gradient_scale, .gather = none};
+    UpdatePieces u{.parameters = parameters,
+                   .lr = lr,
+                   .step = step,
+                   .gradient_scale = gradient_scale,
+                   .gather = none,
+                   .offload = offload_};
     for (size_t i = 0; i < gradients.size(); ++i) u.add(i, parameters.list[i].var.mutable_value(), gradients[i]);
     rule_->update(u, slots_);
   }
@@ -45,6 +50,7 @@ class WholeOptimizer final : public Optimizer {
 
  private:
   std::unique_ptr<UpdateRule> rule_;
+  Offload offload_;
   std::vector<std::string> names_;
   std::vector<std::vector<Tensor>> slots_;  // of each name, one tensor per parameter
   std::vector<std::string> parameters_;
@@ -121,14 +127,18 @@ void Optimizer::load(const StateDict& from) {
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Parameters& parameters,
-                                          OptimizerConfig* resolved) {
+                                          OptimizerConfig* resolved, const Offload& offload) {
   check_optimizer(config);
   OptimizerConfig complete = config;
   const OptimizerMaker& kind = *registry().find(config.kind);
   std::unique_ptr<Optimizer> optimizer;
   if (kind.rule) {
-    optimizer = std::make_unique<WholeOptimizer>(kind.rule(config), parameters);
+    optimizer = std::make_unique<WholeOptimizer>(kind.rule(config), parameters, offload);
   } else {
+    check_setting(offload.to == Offload::To::none, "optimizer.kind",
+                  "= '{}' is a kind that the program registers, which decides itself where its state lies; leave out "
+                  "--offload",
+                  config.kind);
     Settings settings(config.own, "optimizer", &complete.own);
     optimizer = kind.make(settings, parameters);
     settings.finish();

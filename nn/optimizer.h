@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/offload.h"
 #include "nn/parameters.h"
 #include "tensor/base/spec.h"
 #include "tensor/state.h"
@@ -55,10 +56,10 @@ class Optimizer {
   void load(const StateDict& state);
 };
 
-// The state starts at zero. Throws what check_optimizer() throws. `resolved`, if not null, receives `config` with the
-// defaults of a registered kind filled in.
+// The state starts at zero. Throws what check_optimizer() throws, and UsageError if the state of a registered kind is
+// to be offloaded. `resolved`, if not null, receives `config` with the defaults of a registered kind filled in.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const Parameters& parameters,
-                                          OptimizerConfig* resolved = nullptr);
+                                          OptimizerConfig* resolved = nullptr, const Offload& offload = {});
 
 // A kind of optimiser that a program adds to the built-in ones. `make` reads its settings (the caller calls their
 // finish()). Its updates must depend only on the arguments of step() and on state(), as workers that join get only

@@ -79,7 +79,7 @@ int64_t Parameters::count() const {
 StateDict Parameters::state() const {
   StateDict state;
   for (const Parameter& p : list) state[p.name] = p.var.value();
-  for (const auto& b : buffers) state[b->name] = b->value;
+  state.merge(buffer_state());
   return state;
 }
 
@@ -113,7 +113,15 @@ StateDict Parameters::whole_state() const {
   return state;
 }
 
+StateDict Parameters::buffer_state() const {
+  StateDict state;
+  for (const auto& b : buffers) state[b->name] = b->value;
+  return state;
+}
+
 void Parameters::load(const StateDict& from) { check_and_copy(state(), from); }
+
+void Parameters::load_buffers(const StateDict& from) { check_and_copy(buffer_state(), from); }
 
 void Parameters::load_whole(const StateDict& from) {
   StateDict whole = whole_state();
@@ -141,6 +149,7 @@ void exempt_from_decay(Parameters& parameters, std::span<const std::string> entr
 
 OutlineScope::OutlineScope() : before_(std::exchange(outline, true)) {}
 OutlineScope::~OutlineScope() { outline = before_; }
+bool OutlineScope::active() { return outline; }
 
 std::string Scope::new_name(const std::string& name, const Shape& shape) const {
   std::string full = prefix_ + name;

@@ -52,6 +52,9 @@ struct Parameters {
   // Returns views of the tensors by name; writing through them changes the network.
   StateDict state() const;
   void load(const StateDict& state);  // copies; names, shapes and dtypes must match exactly
+  // The same of the buffers alone.
+  StateDict buffer_state() const;
+  void load_buffers(const StateDict& state);
   // Returns the same as state(), with cut parameters joined: copies of these, views of the others.
   StateDict whole_state() const;
   void load_whole(const StateDict& state);  // copies, and cuts
@@ -87,6 +90,7 @@ class OutlineScope {
   ~OutlineScope();
   OutlineScope(const OutlineScope&) = delete;
   OutlineScope& operator=(const OutlineScope&) = delete;
+  static bool active();
 
  private:
   bool before_;

@@ -25,17 +25,19 @@ void check_can_slice(const OptimizerConfig& config);
 class SlicedOptimizer {
  public:
   // The state starts at zero. Throws what check_optimizer(), check_can_slice() and check_slices() throw.
-  SlicedOptimizer(const OptimizerConfig& config, const Parameters& parameters, std::vector<Slice> slices);
+  SlicedOptimizer(const OptimizerConfig& config, const Parameters& parameters, std::vector<Slice> slices,
+                  const Offload& offload = {});
 
   // Updates the slices of the parameters in place. `gradients` has a one-dimensional tensor for each slice, in order.
-  // Other arguments are those of Optimizer::step.
+  // Other arguments are those of Optimizer::step. `values`, if any, are the slices, in order, which are then not views
+  // of `parameters`.
   //
   // With has_trust_ratio(), step() calls `gather` once, also if it keeps no slices, and `gather` must return the same
   // sums in all processes (nn/update_rule.h). SegmentLayout::place() (tensor/slice.h) puts sums of slices in place.
   // If `gather` throws, the parameters have not changed, but the moments of LAMB have: restore them before the step is
   // repeated. Without has_trust_ratio(), `gather` may be empty.
   void step(Parameters& parameters, std::span<const Tensor> gradients, double lr, int64_t step, double gradient_scale,
-            const GatherSums& gather);
+            const GatherSums& gather, std::span<const Tensor> values = {});
 
   bool has_trust_ratio() const { return rule_->has_trust_ratio(); }
   std::vector<std::string> slot_names() const { return rule_->slots(); }  // "momentum", or "m" and "v", or none

@@ -17,8 +17,9 @@ std::vector<Tensor> views_of(const Parameters& parameters, std::span<const Slice
   return views;
 }
 
-SlicedTensors::SlicedTensors(const Parameters& parameters, std::vector<std::string> slots, std::vector<Slice> slices)
-    : shapes_(shapes_of(parameters)), names_(std::move(slots)), tensors_(names_.size()) {
+SlicedTensors::SlicedTensors(const Parameters& parameters, std::vector<std::string> slots, std::vector<Slice> slices,
+                             Offload offload)
+    : shapes_(shapes_of(parameters)), names_(std::move(slots)), offload_(std::move(offload)), tensors_(names_.size()) {
   for (const Parameter& p : parameters.list) wholes_.push_back({p.name, p.var.dtype(), p.var.value().device()});
   keep(std::move(slices));
 }
@@ -37,7 +38,7 @@ void SlicedTensors::keep(std::vector<Slice> slices) {
   for (std::vector<Tensor>& slot : tensors_)
     for (size_t i = 0; i < slices_.size(); ++i) {
       const Whole& whole = wholes_[static_cast<size_t>(slices_[i].tensor)];
-      if (!slot[i].defined()) slot[i] = Tensor::zeros({slices_[i].numel()}, whole.dtype, whole.device);
+      if (!slot[i].defined()) slot[i] = offload_.zeros({slices_[i].numel()}, whole.dtype, whole.device);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/offload.h"
 #include "nn/parameters.h"
 #include "tensor/slice.h"
 
@@ -20,16 +21,18 @@ std::vector<Tensor> views_of(const Parameters& parameters, std::span<const Slice
 struct SlotSlice {
   std::string name;  // "<parameter>.<slot>", or "<parameter>" if the slot has no name
   Slice slice;
-  Tensor values;  // one-dimensional, of the parameter's type, on its device
+  Tensor values;  // one-dimensional, of the parameter's type, on its device or offloaded
 };
 
 class SlicedTensors {
  public:
   SlicedTensors() = default;
   // Tensors of zeros, one for each of the named slots of each slice. Throws what check_slices() throws.
-  SlicedTensors(const Parameters& parameters, std::vector<std::string> slots, std::vector<Slice> slices);
+  SlicedTensors(const Parameters& parameters, std::vector<std::string> slots, std::vector<Slice> slices,
+                Offload offload = {});
 
   const std::vector<Slice>& slices() const { return slices_; }
+  const Offload& offload() const { return offload_; }
 
   // Changes which slices are kept. The tensors of a slice that is in both lists remain, not copied; those of others are
   // freed, then those of new ones are allocated, zero. Throws what check_slices() throws, and then changes nothing.
@@ -49,6 +52,7 @@ class SlicedTensors {
   std::vector<Shape> shapes_;
   std::vector<Whole> wholes_;  // the parameters
   std::vector<std::string> names_;
+  Offload offload_;
   std::vector<Slice> slices_;
   std::vector<std::vector<Tensor>> tensors_;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "nn/optimizer.h"
+#include "nn/update_parts.h"
 #include "tensor/base/check.h"
 #include "tensor/numerics.h"
 #include "tensor/ops/global_norm.h"
@@ -75,19 +76,22 @@ class Sgd final : public UpdateRule {
   void update(UpdatePieces& u, std::vector<std::vector<Tensor>>& slots) const override {
     std::vector<Norms> norms;
     if (layerwise_) norms = gathered_norms(u, sums_of(u));
-    std::vector<SgdArgs> constants(u.p.size());
-    for (size_t i = 0; i < u.p.size(); ++i) {
-      SgdArgs& a = constants[i];
-      a.n = u.p[i].numel();
-      a.scale = rounded(u.gradient_scale);
-      a.lr = rounded(u.lr);
-      a.momentum = rounded(config_.momentum);
-      a.weight_decay = rounded(decay_of(config_, u.parameter(i)));
-      a.ratio = layerwise_ ? scaled_by_trust(1.0, trust_ratio(u, norms[u.of[i]], u.parameter(i))) : 1.0f;
-      a.nesterov = config_.nesterov;
-    }
-    std::vector<Tensor> none;
-    sgd(u.g, u.p, slots.empty() ? none : slots[0], constants);
+    update_in_parts(u, slots, SlotUse::change, [&](UpdatePart& part) {
+      std::vector<SgdArgs> constants(part.p.size());
+      for (size_t i = 0; i < constants.size(); ++i) {
+        const Parameter& parameter = u.parameters.list[part.of[i]];
+        SgdArgs& a = constants[i];
+        a.n = part.p[i].numel();
+        a.scale = rounded(u.gradient_scale);
+        a.lr = rounded(u.lr);
+        a.momentum = rounded(config_.momentum);
+        a.weight_decay = rounded(decay_of(config_, parameter));
+        a.ratio = layerwise_ ? scaled_by_trust(1.0, trust_ratio(u, norms[part.of[i]], parameter)) : 1.0f;
+        a.nesterov = config_.nesterov;
+      }
+      std::vector<Tensor> none;
+      sgd(part.g, part.p, part.slots.empty() ? none : part.slots[0], constants);
+    });
   }
 
  private:
@@ -125,9 +129,9 @@ class Moments : public UpdateRule {
   double correction1(int64_t step) const { return 1.0 / (1.0 - power(config_.beta1, step + 1)); }
 
   template <class Args>
-  Args constants_of(const UpdatePieces& u, size_t piece) const {
+  Args constants_of(const UpdatePieces& u, const UpdatePart& part, size_t i) const {
     Args a{};
-    a.n = u.p[piece].numel();
+    a.n = part.p[i].numel();
     a.scale = rounded(u.gradient_scale);
     a.beta1 = rounded(config_.beta1);
     a.one_minus_beta1 = rounded(1.0 - config_.beta1);
@@ -148,16 +152,18 @@ class Adam final : public Moments {
   bool has_trust_ratio() const override { return false; }
 
   void update(UpdatePieces& u, std::vector<std::vector<Tensor>>& slots) const override {
-    std::vector<AdamArgs> constants;
-    for (size_t i = 0; i < u.p.size(); ++i) {
-      AdamArgs a = constants_of<AdamArgs>(u, i);
-      const double decay = decay_of(config_, u.parameter(i));
-      if (decoupled_) a.decay = rounded(1.0 - u.lr * decay);
-      else a.weight_decay = rounded(decay);
-      a.step_size = rounded(u.lr * correction1(u.step));
-      constants.push_back(a);
-    }
-    adam(u.g, u.p, slots[0], slots[1], constants);
+    update_in_parts(u, slots, SlotUse::change, [&](UpdatePart& part) {
+      std::vector<AdamArgs> constants;
+      for (size_t i = 0; i < part.p.size(); ++i) {
+        AdamArgs a = constants_of<AdamArgs>(u, part, i);
+        const double decay = decay_of(config_, u.parameters.list[part.of[i]]);
+        if (decoupled_) a.decay = rounded(1.0 - u.lr * decay);
+        else a.weight_decay = rounded(decay);
+        a.step_size = rounded(u.lr * correction1(u.step));
+        constants.push_back(a);
+      }
+      adam(part.g, part.p, part.slots[0], part.slots[1], constants);
+    });
   }
 
  private:
@@ -171,22 +177,35 @@ class Lamb final : public Moments {
   bool has_trust_ratio() const override { return true; }
 
   void update(UpdatePieces& u, std::vector<std::vector<Tensor>>& slots) const override {
-    std::vector<LambArgs> constants;
-    for (size_t i = 0; i < u.p.size(); ++i) {
-      LambArgs a = constants_of<LambArgs>(u, i);
-      a.weight_decay = rounded(decay_of(config_, u.parameter(i)));
-      a.correction1 = rounded(correction1(u.step));
-      constants.push_back(a);
+    const auto constants_of_part = [&](const UpdatePart& part) {
+      std::vector<LambArgs> constants;
+      for (size_t i = 0; i < part.p.size(); ++i) {
+        LambArgs a = constants_of<LambArgs>(u, part, i);
+        a.weight_decay = rounded(decay_of(config_, u.parameters.list[part.of[i]]));
+        a.correction1 = rounded(correction1(u.step));
+        constants.push_back(a);
+      }
+      return constants;
+    };
+    std::vector<Tensor> squares;
+    update_in_parts(u, slots, SlotUse::change, [&](UpdatePart& part) {
+      squares.push_back(lamb_moments(part.g, part.p, part.slots[0], part.slots[1], constants_of_part(part)));
+    });
+    std::vector<double> sums;
+    for (const Tensor& x : squares) {
+      const Tensor here = x.to(Device{});
+      sums.insert(sums.end(), here.span<double>().begin(), here.span<double>().end());
     }
-    const Tensor squares = lamb_moments(u.g, u.p, slots[0], slots[1], constants).to(Device{});
-    const std::span<const double> sums = squares.span<double>();
-    const std::vector<Norms> norms = gathered_norms(u, {sums.begin(), sums.end()});
-    for (size_t i = 0; i < u.p.size(); ++i) {
-      const Norms& n = norms[u.of[i]];
-      const bool trusted = u.parameter(i).decay && n.p > 0.0 && n.other > 0.0;
-      constants[i].step_size = scaled_by_trust(u.lr, trusted ? n.p / n.other : 1.0);
-    }
-    lamb_apply(u.p, slots[0], slots[1], constants);
+    const std::vector<Norms> norms = gathered_norms(u, std::move(sums));
+    update_in_parts(u, slots, SlotUse::read, [&](UpdatePart& part) {
+      std::vector<LambArgs> constants = constants_of_part(part);
+      for (size_t i = 0; i < constants.size(); ++i) {
+        const Norms& n = norms[part.of[i]];
+        const bool trusted = u.parameters.list[part.of[i]].decay && n.p > 0.0 && n.other > 0.0;
+        constants[i].step_size = scaled_by_trust(u.lr, trusted ? n.p / n.other : 1.0);
+      }
+      lamb_apply(part.p, part.slots[0], part.slots[1], constants);
+    });
   }
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/offload.h"
 #include "nn/parameters.h"
 
 namespace elinvar {
@@ -29,13 +30,13 @@ struct UpdatePieces {
   int64_t step = 0;
   double gradient_scale = 1;
   const GatherSums& gather;  // may be empty if the pieces are all parameters
+  const Offload& offload;    // where the state is
   // The elements of each piece, their gradients, and the index of the parameter.
   std::vector<Tensor> p = {}, g = {};
   std::vector<size_t> of = {};
 
   // Adds a piece of parameters.list[index].
   void add(size_t index, const Tensor& piece, const Tensor& gradient);
-  const Parameter& parameter(size_t piece) const { return parameters.list[of[piece]]; }
 };
 
 class UpdateRule {

@@ -55,6 +55,17 @@ Download::Download(Tensor there, Mark since) {
   if (!there.contiguous()) since = {};
   there_ = there.to_contiguous();
   here_ = page_locked(there_.shape(), there_.dtype(), there_.device());
+  begin(since);
+}
+
+Download::Download(Tensor there, Tensor here) : there_(std::move(there)), here_(std::move(here)) {
+  check(there_.device() != Device{} && here_.device() == Device{} && there_.contiguous() && here_.contiguous() &&
+            there_.shape() == here_.shape() && there_.dtype() == here_.dtype(),
+        "[download] two contiguous tensors of one shape and type expected, the first on a GPU");
+  begin({});
+}
+
+void Download::begin(const Mark& since) {
   on_gpu(there_.device(), [&](auto& stream) {
     copy_ = begin_download(stream, here_.raw(), std::as_const(there_).raw(), bytes_of(there_), since);
   });

@@ -55,11 +55,15 @@ class Download {
   // Until wait() returns, nothing may write to `there`. With a mark, the copy waits for the mark only, while the rest
   // of the graph runs.
   explicit Download(Tensor there, Mark since = {});
+  // Copies to `here`, contiguous and best page-locked, which must not be read or written until wait() returns.
+  Download(Tensor there, Tensor here);
 
   bool ready() { return copy_ == nullptr || copy_->done(); }  // wait() would return at once
   Tensor wait();                                              // the tensor on the CPU; call it once
 
  private:
+  void begin(const Mark& since);
+
   Tensor there_, here_;
   std::unique_ptr<CopyUnderWay> copy_;
 };

@@ -18,6 +18,7 @@ GradientLayout::GradientLayout(int64_t bucket_elements, const std::optional<Shar
   if (!sharding) return;
   shard_multiple_ = sharding->multiple;
   sums_ = sharding->sums;
+  whole_parameters_ = sharding->whole_parameters;
   int64_t elements = 0;
   for (const Shape& shape : sharding->parameters) elements += shape.numel();
   bucket_elements = bucket_elements_ = std::clamp<int64_t>(elements / kLeastShards, 1, bucket_elements);

@@ -15,7 +15,8 @@ namespace elinvar {
 struct ShardOptions {
   int64_t multiple = 1;
   std::vector<Shape> parameters = {};
-  bool sums = false;  // an update needs sums over whole parameters (trust ratios)
+  bool sums = false;             // an update needs sums over whole parameters (trust ratios)
+  bool whole_parameters = true;  // every member has all parameters; false: with ZeRO-3
 };
 
 // The part of the network that a tensor belongs to.
@@ -46,6 +47,7 @@ class GradientLayout {
   // With ZeRO: the buckets of gradients, known from the beginning. Those of batch statistics follow them.
   bool sharded() const { return shard_multiple_.has_value(); }
   bool sums() const { return sums_; }  // an update needs sums over whole parameters
+  bool whole_parameters() const { return whole_parameters_; }
   int shards() const { return shards_.count(); }
   const Buckets& shard_buckets() const { return shards_; }
   const Buckets& whole_buckets() const { return *whole_buckets_; }  // for groups of GPUs, which do not cut tensors
@@ -61,7 +63,7 @@ class GradientLayout {
   std::optional<Buckets> buckets_, whole_buckets_;
   int gradients_ = 0;
   Buckets shards_;
-  bool sums_ = false;
+  bool sums_ = false, whole_parameters_ = true;
   std::optional<TensorParts> parts_;
 };
 

@@ -75,7 +75,7 @@ struct JobDescription {
   std::string directory = {};  // the run directory on the coordinator's host
   std::string chaos = {};
   bool imported = false;  // the run begins with checkpoint 0, not with a new network
-  bool sharded = false;   // the optimizer's state is sharded over the workers (ZeRO)
+  int zero = 0;           // ZeRO's stage
   int tp = 1, pp = 1;     // tensor and pipeline parallelism (elastic/step/arrangement.h)
   // Facts are reported at once, because a fault or a stop is tied to a step; otherwise up to a second later.
   bool facts_at_once = false;
@@ -86,7 +86,7 @@ struct JobDescription {
   int64_t term = 0;
   std::string endpoint = {};
 
-  ELINVAR_FIELDS(text, file, overrides, directory, chaos, imported, sharded, tp, pp, facts_at_once, hold, build, repeat,
+  ELINVAR_FIELDS(text, file, overrides, directory, chaos, imported, zero, tp, pp, facts_at_once, hold, build, repeat,
                  arrival, term, endpoint)
 };
 

@@ -19,6 +19,7 @@ Member::Member(const MemberOptions& options)
       replica_exchange_(position_, replica_, outbox_),
       stage_exchange_(position_, replica_, outbox_),
       shards_(position_, layout_),
+      parameter_fetch_(position_, layout_, shards_, outbox_),
       catching_up_(position_, outbox_),
       audit_(options.audit, options.vranks, position_, outbox_),
       groups_(options.groups, position_, outbox_),
@@ -100,6 +101,7 @@ void Member::finish_reduction() {
   inbox_.prune();
   replica_exchange_.prune();
   stage_exchange_.prune();
+  parameter_fetch_.prune();
 
   agreed_ = std::max(agreed_, result.trailer.agreed);
   // After a death another process may lack the result, unless there is no other process.
@@ -116,6 +118,7 @@ void Member::finish_reduction() {
 std::string Member::missing() const {
   std::string missing = replica_exchange_.missing();
   if (missing.empty()) missing = stage_exchange_.missing();
+  if (missing.empty()) missing = parameter_fetch_.missing();
   if (missing.empty()) missing = reduction_.missing();
   return missing.empty() ? values_.missing() : missing;
 }
@@ -315,6 +318,7 @@ void Member::enter(Generation generation, int64_t first_step) {
   shards_.prune();
   replica_exchange_.prune();
   stage_exchange_.prune();
+  parameter_fetch_.prune();
   if (asked_to_save() && position_.step == position_.completed) transfers_.save(/*attested=*/true);
   transfers_.move();
   outbox_.report(messages::Entered{.end = scaling_.adaptive() ? position_.known_steps() : std::nullopt});
@@ -370,6 +374,8 @@ void Member::receive(const Message& m) {
   const bool from_member = visit(
       m.payload, [&](const messages::Fetch& told) { transfers_.give_result(m, told); },
       [&](const messages::ShardValues& told) { replica_exchange_.receive(m, told); },
+      [&](const messages::WantParameters& told) { parameter_fetch_.receive(m, told); },
+      [&](const messages::ParameterValues& told) { parameter_fetch_.receive(m, told); },
       [&](const messages::BoundaryValue& told) { stage_exchange_.receive(m, told); },
       [&](const messages::GradientDigests& told) { stage_exchange_.receive(m, told); },
       [&](const messages::BucketValues& told) { values_.receive(m, told); },

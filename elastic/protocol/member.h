@@ -20,6 +20,7 @@
 #include "elastic/protocol/member_groups.h"
 #include "elastic/protocol/member_outbox.h"
 #include "elastic/protocol/member_position.h"
+#include "elastic/protocol/parameter_fetch.h"
 #include "elastic/protocol/replica_exchange.h"
 #include "elastic/protocol/scaling_progress.h"
 #include "elastic/protocol/stage_exchange.h"
@@ -68,6 +69,7 @@ class Member {
   const ModelReplica& replica() const { return replica_; }
   ReplicaExchange& replica_exchange() { return replica_exchange_; }
   StageExchange& stage_exchange() { return stage_exchange_; }
+  ParameterFetch& parameter_fetch() { return parameter_fetch_; }
   MemberOutbox& outbox() { return outbox_; }
 
   // --- The loop calls next(), does what it says, and then calls advance().
@@ -139,6 +141,7 @@ class Member {
   ReplicaExchange replica_exchange_;
   StageExchange stage_exchange_;
   OptimizerShards shards_;
+  ParameterFetch parameter_fetch_;
   CatchingUp catching_up_;
   StepAudit audit_;
   MemberGroups groups_;

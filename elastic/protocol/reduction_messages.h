@@ -150,6 +150,24 @@ struct WantValues {
   ELINVAR_FIELDS(buckets, sums, endpoint)
 };
 
+struct WantParameters {
+  static constexpr Kind kKind{
+      "want_parameters", kToMember,
+      "with ZeRO-3: it needs the parameters in these buckets for the step after `step` updates"};
+  std::vector<int> buckets = {};
+
+  ELINVAR_FIELDS(buckets)
+};
+
+struct ParameterValues {
+  static constexpr Kind kKind{"parameters", kToMember,
+                              "with ZeRO-3: the parameters in a bucket after `step` updates, which the other wants"};
+  int bucket = 0;
+  std::vector<Blob> slices = {};
+
+  ELINVAR_FIELDS(bucket, slices)
+};
+
 // The order of the blobs is that of the optimizer's tensors for one slice, and then that of the bucket's slices.
 struct BucketState {
   static constexpr Kind kKind{"shard", kToMember,

@@ -77,7 +77,8 @@ void StateTransfers::completed(int64_t step, std::vector<Tensor> values, message
   for (const auto& [peer, transfer] : transfers_)
     if (transfer.request.copies && transfer.step <= step) {
       give_copy(peer, step, transfer.request.attempt, values, trailer);
-      if (layout_.sharded() && step != position_.steps) value_learners_[peer] = transfer.request.attempt;
+      if (layout_.sharded() && layout_.whole_parameters() && step != position_.steps)
+        value_learners_[peer] = transfer.request.attempt;
     }
   forget_result();
   if (!kept) return;

@@ -40,6 +40,9 @@ void StepGradients::add(int64_t step, int vrank, RankGradient gradient, double s
   if (!counts(vrank)) return;
   if (position_.fenced() && reduction_.keeps_none()) return;
   if (!computed_.is_open()) layout_.learn(gradient);
+  // A stage has no gradients after those of its segments, or only batch statistics.
+  if (replica_.divided() && (!gradient.gradients.empty() || !gradient.batch_statistics.empty()))
+    gradient.gradients.resize(static_cast<size_t>(layout_.gradients()));
   if (by_rank()) {
     computed_.record(vrank, gradient.facts, seconds);
     return pass_on(vrank, std::move(gradient));
@@ -50,8 +53,6 @@ void StepGradients::add(int64_t step, int vrank, RankGradient gradient, double s
 
 // Drops the tensors that other members of the model replica contribute.
 void StepGradients::keep_contributed(RankGradient& gradient) const {
-  if (gradient.gradients.empty()) return;
-  gradient.gradients.resize(static_cast<size_t>(layout_.gradients()));
   int tensor = 0;
   for (std::vector<Tensor>* tensors : {&gradient.gradients, &gradient.batch_statistics})
     for (Tensor& t : *tensors)

@@ -11,23 +11,25 @@ namespace elinvar {
 
 void ValueExchange::begin(int64_t step, bool sends, std::vector<int> keeps) {
   values_ = {.step = step, .number = position_.number(), .keeps = std::move(keeps)};
-  for (int b = 0; b < layout_.shards(); ++b) values_.missing.insert(b);
-  for (const int b : values_.keeps) values_.missing.erase(b);
+  std::set<int> others;
+  for (int b = 0; b < layout_.shards(); ++b) others.insert(b);
+  for (const int b : values_.keeps) others.erase(b);
   // A worker that updates nothing needs no sums.
-  if (layout_.sums() && !values_.keeps.empty()) values_.missing_sums = values_.missing;
+  if (layout_.sums() && !values_.keeps.empty()) values_.missing_sums = others;
+  if (layout_.whole_parameters()) values_.missing = others;
   sums_step_ = step;
   sums_.clear();
   if (!sends) return;
   const std::vector<GenerationMember>& members = position_.generation->members;
   for (const GenerationMember& m : members)
     if (m.peer != position_.self) values_.peers.push_back(m.peer);
-  for (const int b : values_.missing)
+  for (const int b : others)
     for (const int member : shards_.keepers(b)) values_.keepers[b].push_back(members[static_cast<size_t>(member)].peer);
   for (const int b : values_.keeps) {
     const std::vector<int>& keepers = shards_.keepers(b);
     if (keepers[0] != position_.index) continue;
     std::vector<PeerId>& to = values_.to_send[b];
-    for (size_t m = 0; m < members.size(); ++m)
+    for (size_t m = 0; m < members.size() && layout_.whole_parameters(); ++m)
       if (std::find(keepers.begin(), keepers.end(), static_cast<int>(m)) == keepers.end())
         to.push_back(members[m].peer);
   }

@@ -5,15 +5,15 @@
 //   kill:worker=ID,step=N               SIGKILL to a worker while update N is made (the first is 1)
 //   kill:coordinator,step=N             SIGKILL to the coordinator
 //   kill:all,step=N                     SIGKILL to all workers at once
-//   kill:worker=ID,step=N,at=POINT      the worker kills itself at one point of update N, where it comes there. POINT
-//   is
+//   kill:worker=ID,step=N,at=POINT      the worker kills itself at one point of update N, where it comes there. It is
 //                                       one of: "forward", it begins its first rank gradient; "within", it has sent one
 //                                       other member its first values of a rank gradient that they compute together
-//                                       (tensor parallelism); "contribute", "sum" or
-//                                       "value", it has sent one other member the first subtree roots of its rank
-//                                       gradients, the first sum of a bucket that it owns, or, with ZeRO, the first
-//                                       parameters that it has updated; "part", it is about to send its part of the
-//                                       trailer; "trailer", it has sent one other member the trailer or, if it does
+//                                       (tensor parallelism); "boundary", it has sent one member of another stage its
+//                                       first value or gradient between them (pipeline parallelism); "contribute",
+//                                       "sum" or "value", it has sent one other member the first subtree roots of its
+//                                       rank gradients, the first sum of a bucket that it owns, or, with ZeRO, the
+//                                       first parameters that it has updated; "part", it is about to send its part of
+//                                       the trailer; "trailer", it has sent one other member the trailer or, if it does
 //                                       not lead, has received it; "update", it has made its update and, with ZeRO,
 //                                       sent no parameters
 //   stall:worker=ID,step=N,seconds=S    SIGSTOP, and SIGCONT after S seconds
@@ -46,7 +46,7 @@ struct Fault {
   enum class What { kill, stall, drain, join, drop, flip };
   enum class Whom { worker, coordinator, all };
   enum class Flips { gradient, input, reduced, parameter, optimizer };
-  enum class Point { forward, within, contribute, sum, part, trailer, update, value };
+  enum class Point { forward, within, boundary, contribute, sum, part, trailer, update, value };
   What what = What::kill;
   Whom whom = Whom::worker;
   int worker = 0;

@@ -190,6 +190,7 @@ void Session::Impl::begin_step(Lock& lock, bool listens) {
   pipeline.reset();
   undigested.clear();
   if (!replay && member.replica().divided()) member.stage_exchange().begin();
+  if (!member.layout().whole_parameters()) member.parameter_fetch().begin();
 }
 
 void Session::Impl::contribute(Lock& lock) {

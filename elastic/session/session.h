@@ -20,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "comm/transport.h"
@@ -47,8 +48,9 @@ struct ShardAccess {
   std::function<std::vector<SliceRange>(const Slice& slice)> ranges;
   // Returns views of these tensors, if the slice is kept, or their values in the state that was restored.
   std::function<std::vector<StateSlice>(const Slice& slice)> state;
-  std::function<Tensor(const Slice& slice)> parameter;  // a view, one-dimensional
-  std::vector<TensorLayout> layout = {};                // of all tensors of the optimizer
+  // Returns the parameters in a slice, one-dimensional: a view, or of a slice that is not kept what state() returns.
+  std::function<Tensor(const Slice& slice)> parameter;
+  std::vector<TensorLayout> layout = {};  // of all tensors of the optimizer
 };
 
 // The session's access to the state. `view` shares storage with the live state and is called from other threads while
@@ -204,6 +206,12 @@ class Session {
   // StepOver.
   Task* next();
   void give_up();  // the task, after StepOver: call reduce(), and begin again
+  // With ZeRO-3, within tasks: asks for the parameters in buckets that this worker does not keep (ShardAccess), and
+  // waits for them: each request gives one set of slices. Both throw StepOver.
+  void ask_parameters(std::span<const int> buckets);
+  std::vector<Blob> take_parameters(int bucket);
+  void forget_parameters(std::span<const int> buckets);  // those that were asked for are not needed
+  const Buckets& parameter_buckets() const;
   // Waits for the sum of all gradients. Null: begin again with another plan. The result is valid until begin().
   const Reduced* reduce();
   // Sends a summary of the step after its update to the coordinator, which keeps it. Unlike facts it is lost if the

@@ -69,7 +69,10 @@ Session::Task* Session::next() {
     if (s.listening || s.at_work().position().step != s.view.number) return std::vector<int>();
     return s.at_work().gradients().todo();
   };
-  if (!s.replay && s.member.replica().staged() && !s.pipeline && !left().empty()) s.begin_pipeline();
+  // In another generation than that of begin(), others expect digests of all rank gradients.
+  const bool divided = !s.replay && s.member.replica().divided();
+  if (divided && !s.member.stage_exchange().going() && !left().empty()) throw StepOver();
+  if (divided && s.member.replica().staged() && !s.pipeline && !left().empty()) s.begin_pipeline();
   if (s.pipeline)
     if (Task* const pass = s.next_pass()) return pass;
   std::vector<int> todo = left();

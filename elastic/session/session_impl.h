@@ -40,7 +40,8 @@ struct Session::Impl {
   std::vector<messages::StateChunks> state_chunks(std::span<const int> buckets) const;
   void change_shards(Lock& lock);
   void compose_digests(Lock& lock);
-  void give_wanted();  // requires the lock
+  void give_wanted();      // requires the lock
+  void give_parameters();  // requires the lock
 
   // --- session_listener.cpp. Requires the lock, except for listen() and send().
   MemberOptions options_of_member();

@@ -130,7 +130,10 @@ GroupFormer::Tells Session::Impl::about_groups() {
 }
 
 void Session::Impl::flush() {
-  if (sharded()) give_wanted();
+  if (sharded()) {
+    give_wanted();
+    give_parameters();
+  }
   for (Action& action : member.outbox().take()) {
     switch (action.what) {
       case Action::What::connect:

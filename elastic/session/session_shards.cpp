@@ -133,6 +133,38 @@ void Session::Impl::give_wanted() {
     for (const int bucket : wanted.buckets) values.give(wanted, bucket, values_of(bucket));
 }
 
+void Session::Impl::give_parameters() {
+  ParameterFetch& fetch = member.parameter_fetch();
+  for (const ParameterFetch::Wanted& wanted : fetch.take_wanted())
+    for (const int bucket : wanted.buckets) fetch.give(wanted.peer, bucket, values_of(bucket));
+}
+
+const Buckets& Session::parameter_buckets() const { return impl_->member.layout().shard_buckets(); }
+
+void Session::ask_parameters(std::span<const int> buckets) {
+  Impl& s = *impl_;
+  const Lock lock(s.mutex);
+  if (!s.member.parameter_fetch().going()) throw StepOver();
+  s.member.parameter_fetch().ask(buckets);
+  s.flush();
+}
+
+std::vector<Blob> Session::take_parameters(int bucket) {
+  Impl& s = *impl_;
+  const Activity activity("waiting for parameters");
+  Lock lock(s.mutex);
+  ParameterFetch& fetch = s.member.parameter_fetch();
+  std::optional<messages::ParameterValues> values;
+  s.wait_within_work(lock, [&] { return s.member.outcome() || !fetch.going() || (values = fetch.take(bucket)); });
+  if (!values) throw StepOver();
+  return std::move(values->slices);
+}
+
+void Session::forget_parameters(std::span<const int> buckets) {
+  const Lock lock(impl_->mutex);
+  for (const int bucket : buckets) impl_->member.parameter_fetch().forget(bucket);
+}
+
 std::vector<double> Session::gather_sums(const std::vector<double>& mine, int each) {
   Impl& s = *impl_;
   const Activity activity("exchange of sums");

@@ -38,6 +38,7 @@ bool WorkerFaults::dies(Fault::Point at, int id, bool leads, int64_t step) {
 
 std::optional<Fault::Point> WorkerFaults::point_of(const std::string& kind) {
   if (kind == "within") return Fault::Point::within;
+  if (kind == "boundary") return Fault::Point::boundary;
   if (kind == "contribution") return Fault::Point::contribute;
   if (kind == "result") return Fault::Point::sum;
   if (kind == "part") return Fault::Point::part;

@@ -18,7 +18,7 @@ struct Arrangement {
   ELINVAR_FIELDS(zero, copies, tp, pp)
 };
 
-inline constexpr int kMostZero = 2;
+inline constexpr int kMostZero = 3;
 inline constexpr int kMostParallel = 1024;  // workers, also in one dimension
 
 // Reads entries like "dp=2,tp=3,pp=2,zero=1" into an arrangement; "" changes nothing. Returns the number of model

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -79,6 +81,20 @@ File File::create_private(const fs::path& path) { return {path, O_WRONLY | O_CRE
 File File::append(const fs::path& path) { return {path, O_RDWR | O_CREAT | O_APPEND}; }
 File File::modify(const fs::path& path) { return {path, O_RDWR | O_CREAT}; }
 
+File File::temporary(const fs::path& folder) {
+  std::string name = (folder / "elinvar-XXXXXX").string();
+  File file;
+  file.descriptor_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (file.descriptor_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
+    // This file system has no files without a name. A process that is killed here leaves an empty one.
+    file.descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
+    if (file.descriptor_ >= 0 && ::unlink(name.c_str()) != 0) fail_with(errno, "remove", name);
+  }
+  file.path_ = name;
+  if (file.descriptor_ < 0) fail_with(errno, kCreate, name);
+  return file;
+}
+
 File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
@@ -146,6 +162,19 @@ void File::overwrite(int64_t offset, const void* bytes, size_t count) {
 
 void File::truncate(int64_t size) {
   if (::ftruncate(descriptor_, size) != 0) fail_with(errno, "shorten", path_);
+}
+
+void File::reserve(int64_t size) {
+  int error = 0;
+  do error = ::posix_fallocate(descriptor_, 0, size);
+  while (error == EINTR);
+  if (error != 0) fail_with(error, fmt::format("reserve {} bytes for", size), path_);
+}
+
+std::shared_ptr<void> File::map(size_t bytes) {
+  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  if (at == MAP_FAILED) fail_with(errno, fmt::format("map {} bytes of", bytes), path_);
+  return {at, [bytes](void* begin) { ::munmap(begin, bytes); }};
 }
 
 void File::sync() {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,8 @@ class File {
   static File create_private(const std::filesystem::path& path);  // like create(), but only its owner may read it
   static File append(const std::filesystem::path& path);          // to read and to add at the end; created if absent
   static File modify(const std::filesystem::path& path);          // to read and to overwrite; created if absent
+  // To read and to write; has no name, so the system removes it when its last user is gone, however that ends.
+  static File temporary(const std::filesystem::path& folder);
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -33,12 +36,16 @@ class File {
   void write(std::string_view text) { write(text.data(), text.size()); }
   void overwrite(int64_t offset, const void* bytes, size_t count);  // bytes that exist already; not after append()
   void truncate(int64_t size);
+  void reserve(int64_t size);  // makes it `size` bytes long, of zeros where it was shorter, and takes the room on disk
+  // Maps the first bytes, which the file must have, to memory that reads and writes them; that needs no open File.
+  std::shared_ptr<void> map(size_t bytes);
   void sync();  // returns once all written bytes are durable
   // Returns whether this process now holds the file's advisory lock, which is released with the File or by a crash.
   bool try_lock();
   bool try_lock_shared();  // any number of processes may hold it, but none may hold the above
 
  private:
+  File() = default;
   File(std::filesystem::path path, int flags, unsigned mode = 0666);
   bool lock(int kind);
   std::filesystem::path path_;

@@ -41,8 +41,8 @@ TEST(Arrangement, IsReadFromEntriesInAnyOrder) {
 }
 
 TEST(Arrangement, WhatIsWrongIsNamed) {
-  for (const char* wrong : {"zero=3", "zero=-1", "zero=1x", "zero=", "zero", "zero=99999999999"})
-    EXPECT_EQ(fault_of(wrong), std::string("[arrangement] expected zero=0 to zero=2, got '") + wrong + "'");
+  for (const char* wrong : {"zero=4", "zero=-1", "zero=1x", "zero=", "zero", "zero=99999999999"})
+    EXPECT_EQ(fault_of(wrong), std::string("[arrangement] expected zero=0 to zero=3, got '") + wrong + "'");
   for (const char* wrong : {"tp=0", "tp=1025", "tp= 2"})
     EXPECT_EQ(fault_of(wrong), std::string("[arrangement] expected tp=1 to tp=1024, got '") + wrong + "'");
   EXPECT_EQ(fault_of("tp=2,dp=0"), "[arrangement] expected dp=1 to dp=1024, got 'dp=0'");

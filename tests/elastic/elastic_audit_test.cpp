@@ -1,16 +1,13 @@
 // Audits: the decisions alone, and in the simulator, where bits flip in audited data while workers join, leave and die.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tests/support/environment.h"
 #include "comm/packet.h"
 #include "elastic/audit/audit.h"
 #include "elastic/protocol/message.h"
-#include "tensor/stream.h"
-#include "tests/elastic/simulator/elastic_simulator.h"
+#include "tests/elastic/simulator/random_schedules.h"
 
 namespace elinvar {
 namespace {
@@ -253,19 +250,8 @@ TEST(Audit, ADigestCoversAllOfAGradientThatCounts) {
 // --- In the simulator, which checks that every flip is caught before an update uses it, and that every evicted worker
 // had a flip.
 
-struct AuditsHappened {
-  int64_t flips = 0, caught = 0, tried = 0, replays = 0, undecided = 0, refused = 0, exchanged = 0;
-};
-
-// ELINVAR_SCHEDULES sets the number of schedules; ELINVAR_SCHEDULE selects a single one and prints its log.
-AuditsHappened expect_audits_hold(const Schedule& like, int64_t schedules = 500) {
-  CpuStream alone(1);
-  const StreamScope scope(alone);
-  const int64_t only = test::from_environment("ELINVAR_SCHEDULE", -1);
-  const int64_t count = only >= 0 ? only + 1 : test::from_environment("ELINVAR_SCHEDULES", schedules);
-  AuditsHappened happened;
-  int failures = 0;
-  for (int64_t seed = std::max<int64_t>(only, 0); seed < count && failures < 3; ++seed) {
+Happened expect_audits_hold(const Schedule& like, int64_t schedules = 500) {
+  return expect_schedules_hold(schedules, [&](int64_t seed) {
     Schedule schedule = like;
     schedule.seed = static_cast<uint64_t>(seed);
     schedule.vranks = 1 + static_cast<int>(seed % 9);
@@ -275,37 +261,24 @@ AuditsHappened expect_audits_hold(const Schedule& like, int64_t schedules = 500)
     schedule.audit_every = 1 + seed / 11 % 3;
     schedule.shards = std::max(like.tp, 2 + static_cast<int>(seed % 3));
     if (like.faults > 0) schedule.faults = static_cast<int>(seed / 3 % 7);
-    const SimulationResult result = simulate(schedule);
-    happened.flips += result.flips;
-    happened.caught += result.caught;
-    happened.tried += result.tried;
-    happened.exchanged += result.exchanged;
-    happened.replays += result.replays;
-    happened.undecided += result.undecided;
-    happened.refused += result.refused;
-    if (result.violation.empty() && only < 0) continue;
-    failures += !result.violation.empty();
-    std::string log;
-    for (const std::string& line : result.log) log += line + "\n";
-    EXPECT_EQ(result.violation, "") << "schedule " << seed << "\n" << (only >= 0 || failures == 1 ? log : "");
-  }
-  return happened;
+    return schedule;
+  });
 }
 
 TEST(ElasticAudit, EachFlipIsCaughtWhereNothingElseHappens) {
-  const AuditsHappened happened = expect_audits_hold({.faults = 0, .flips = 1});
+  const Happened happened = expect_audits_hold({.faults = 0, .flips = 1});
   EXPECT_GT(happened.flips, 300);
   EXPECT_EQ(happened.caught, happened.flips);
   EXPECT_EQ(happened.undecided, 0);
 }
 
 TEST(ElasticAudit, FlipsAreCaughtInRandomSchedules) {
-  const AuditsHappened happened = expect_audits_hold({.faults = 1, .flips = 3});
+  const Happened happened = expect_audits_hold({.faults = 1, .flips = 3});
   EXPECT_GT(happened.caught, 300);
 }
 
 TEST(ElasticAudit, LastingFaultsAreFoundOrTheRunEnds) {
-  const AuditsHappened happened = expect_audits_hold({.faults = 1, .flips = 3, .lasting_faults = true});
+  const Happened happened = expect_audits_hold({.faults = 1, .flips = 3, .lasting_faults = true});
   EXPECT_GT(happened.caught, 300);
   EXPECT_GT(happened.replays, 50);
   EXPECT_GT(happened.undecided, 0);
@@ -313,28 +286,27 @@ TEST(ElasticAudit, LastingFaultsAreFoundOrTheRunEnds) {
 }
 
 TEST(ElasticAudit, FlipsAreCaughtWithAdaptiveScaling) {
-  const AuditsHappened happened =
-      expect_audits_hold({.faults = 1, .adaptive = true, .flips = 2, .lasting_faults = true});
+  const Happened happened = expect_audits_hold({.faults = 1, .adaptive = true, .flips = 2, .lasting_faults = true});
   EXPECT_GT(happened.caught, 300);
 }
 
 // With ZeRO only the keepers of a bucket use its sum, but all members compare it if it is audited.
 TEST(ElasticAudit, EachFlipIsCaughtWithShardedState) {
-  const AuditsHappened happened = expect_audits_hold({.faults = 0, .flips = 1, .zero = 1});
+  const Happened happened = expect_audits_hold({.faults = 0, .flips = 1, .zero = 1});
   EXPECT_GT(happened.flips, 300);
   EXPECT_EQ(happened.caught, happened.flips);
   EXPECT_EQ(happened.undecided, 0);
 }
 
 TEST(ElasticAudit, FlipsAreCaughtInRandomSchedulesWithShardedState) {
-  const AuditsHappened happened = expect_audits_hold({.faults = 1, .flips = 3, .zero = 1});
+  const Happened happened = expect_audits_hold({.faults = 1, .flips = 3, .zero = 1});
   EXPECT_GT(happened.caught, 300);
 }
 
 // With tensor parallelism a wrong rank gradient accuses none of those that computed it together: any of them may have
 // sent wrong values, or got them. All compute it again alone, and then make the step anew.
-AuditsHappened expect_audits_of_replicas_hold(const Schedule& like) {
-  const AuditsHappened happened = expect_audits_hold(like, /*schedules=*/300);
+Happened expect_audits_of_replicas_hold(const Schedule& like) {
+  const Happened happened = expect_audits_hold(like, /*schedules=*/300);
   EXPECT_GT(happened.exchanged, 10000);
   EXPECT_GT(happened.tried, 100);
   EXPECT_GT(happened.caught, 100) << "wrong sums have one author";
@@ -342,7 +314,7 @@ AuditsHappened expect_audits_of_replicas_hold(const Schedule& like) {
 }
 
 TEST(ElasticAudit, FlipsAmongPairsAccuseNobodyElse) {
-  const AuditsHappened happened = expect_audits_of_replicas_hold({.faults = 0, .flips = 1, .tp = 2});
+  const Happened happened = expect_audits_of_replicas_hold({.faults = 0, .flips = 1, .tp = 2});
   EXPECT_GT(happened.tried, happened.flips * 4 / 5) << "some flips change no gradient";
   EXPECT_LT(happened.caught, happened.flips * 4 / 5);
   EXPECT_EQ(happened.undecided, 0);
@@ -353,19 +325,37 @@ TEST(ElasticAudit, FlipsAmongTriplesAccuseNobodyElseInRandomSchedules) {
 }
 
 TEST(ElasticAudit, LastingFaultsAmongPairsAreFoundOrTheRunEnds) {
-  const AuditsHappened happened =
-      expect_audits_of_replicas_hold({.faults = 1, .flips = 3, .lasting_faults = true, .tp = 2});
+  const Happened happened = expect_audits_of_replicas_hold({.faults = 1, .flips = 3, .lasting_faults = true, .tp = 2});
   EXPECT_GT(happened.replays, 30);
 }
 
 TEST(ElasticAudit, LastingFaultsAmongTriplesAreFoundOrTheRunEnds) {
-  const AuditsHappened happened =
-      expect_audits_of_replicas_hold({.faults = 1, .flips = 3, .lasting_faults = true, .tp = 3});
+  const Happened happened = expect_audits_of_replicas_hold({.faults = 1, .flips = 3, .lasting_faults = true, .tp = 3});
   EXPECT_GT(happened.replays, 30);
 }
 
 TEST(ElasticAudit, FlipsAmongPairsWithoutWholeGradientsAccuseNobodyElse) {
   expect_audits_of_replicas_hold({.faults = 1, .flips = 3, .zero = 2, .tp = 2});
+}
+
+// With pipeline parallelism a wrong input spreads over stages.
+TEST(ElasticAudit, FlipsAmongStagesAccuseNobodyElse) {
+  const Happened happened = expect_audits_of_replicas_hold({.faults = 0, .flips = 1, .tp = 2, .pp = 2});
+  EXPECT_GT(happened.tried, happened.flips * 4 / 5);
+  EXPECT_LT(happened.caught, happened.flips * 4 / 5);
+  EXPECT_EQ(happened.undecided, 0);
+}
+
+TEST(ElasticAudit, FlipsAmongStagesWithATiedSegmentAccuseNobodyElseInRandomSchedules) {
+  const Happened happened = expect_audits_hold({.faults = 1, .flips = 3, .pp = 3, .tied = true}, /*schedules=*/300);
+  EXPECT_GT(happened.tried, 100);
+  EXPECT_GT(happened.caught, 50);
+}
+
+TEST(ElasticAudit, LastingFaultsAmongStagesAreFoundOrTheRunEnds) {
+  const Happened happened =
+      expect_audits_of_replicas_hold({.faults = 1, .flips = 3, .lasting_faults = true, .tp = 2, .pp = 2, .tied = true});
+  EXPECT_GT(happened.replays, 30);
 }
 
 }  // namespace

@@ -66,6 +66,25 @@ TEST(GradientLayout, WithZeroAndTensorParallelismBatchStatisticsComeLast) {
   EXPECT_EQ(layout.buckets()->slices(7)[0].tensor, 5);
 }
 
+// Tensors of two segments, of which the first has a tensor of each of two shards, and batch statistics of both.
+TEST(GradientLayout, WithPipelineParallelismABucketIsOfOneSegment) {
+  const TensorParts parts{.gradients = {{1, -1}, {0, -1}, {0, 1}, {0, 0}, {1, -1}}, .statistics = {1, 0, 1}};
+  RankGradient gradient;
+  for (int t = 0; t < 5; ++t) gradient.gradients.push_back(Tensor::zeros({1}));
+  for (int t = 0; t < 3; ++t) gradient.batch_statistics.push_back(Tensor::zeros({1}));
+  GradientLayout layout(/*bucket_elements=*/8, {}, parts);
+  EXPECT_TRUE(layout.learn(gradient));
+  EXPECT_EQ(tensors_in(*layout.buckets()), (std::vector<std::vector<int>>{{1}, {3}, {2}, {0, 4}, {6}, {5, 7}}));
+  EXPECT_EQ(layout.part(2), (NetworkPart{0, 1}));
+  EXPECT_EQ(layout.part(4), (NetworkPart{1, -1}));
+  EXPECT_EQ(layout.part(5), (NetworkPart{1, -1}));
+  EXPECT_EQ(layout.part(6), (NetworkPart{0, -1}));
+  GradientLayout sharded(8, ShardOptions{.parameters = std::vector<Shape>(5, {1})}, parts);
+  EXPECT_TRUE(sharded.learn(gradient));
+  EXPECT_EQ(sharded.shards(), 5);
+  EXPECT_EQ(tensors_in(*sharded.buckets()), (std::vector<std::vector<int>>{{1}, {3}, {2}, {0}, {4}, {6}, {5}, {7}}));
+}
+
 // Its other members' tensors are missing: the layout is learned from a whole one.
 TEST(GradientLayout, IsNotLearnedFromAPartOfARankGradient) {
   GradientLayout layout(3, {}, parts_of_shards(kShardsOfGradients));

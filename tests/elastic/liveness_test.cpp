@@ -1,4 +1,4 @@
-// Which workers count as gone by the clock. elastic_protocol_test.cpp tests find_hung, find_stuck and Patience.
+// Which workers count as gone by the clock. hang_test.cpp tests find_hung, find_stuck and Patience.
 #include "elastic/protocol/liveness.h"
 
 #include <gtest/gtest.h>

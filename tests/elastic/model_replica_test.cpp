@@ -99,18 +99,63 @@ TEST(ModelReplica, IsNoneWithoutTensorParallelism) {
   EXPECT_TRUE(member.replica.reports() && member.replica.contributes(7) && member.replica.contributes_to(7));
 }
 
+// Two stages: members 0 and 1 have segments 1 and 2, and member 2 has segments 0 and 3, which are computed together.
+TEST(ModelReplica, AMemberContributesTheTensorsOfItsStage) {
+  RankGradient gradient;
+  for (int t = 0; t < 5; ++t) gradient.gradients.push_back(Tensor::zeros({1}));
+  for (int t = 0; t < 2; ++t) gradient.batch_statistics.push_back(Tensor::zeros({1}));
+  GradientLayout layout(8, {},
+                        TensorParts{.gradients = {{3, -1}, {1, 0}, {1, 1}, {2, -1}, {0, 1}}, .statistics = {2, 3}});
+  layout.learn(gradient);
+  const ReplicaLimits limits{
+      .shards = 2, .tp = 2, .pp = 2, .segments = {.seconds = {1, 1, 1, 1}, .homes = {3, 1, 2, 3}}};
+  std::set<int> contributed;
+  for (int m = 0; m < 3; ++m) {
+    MemberParts parts(3, m);
+    form_replicas(*parts.position.generation, limits, 6);
+    const ModelReplica replica(parts.position, layout);
+    EXPECT_TRUE(replica.staged() && replica.divided());
+    EXPECT_EQ(replica.members(), (std::vector<int>{0, 1, 2}));
+    EXPECT_EQ(replica.stages(), (std::vector<std::vector<int>>{{0, 1}, {2}}));
+    EXPECT_EQ(replica.stage(), m < 2 ? (std::vector<int>{0, 1}) : std::vector<int>{2});
+    EXPECT_EQ(replica.runs(), (std::vector<PipelineRun>{{1, {0, 1}}, {0, {1, 3}}, {1, {3, 4}}}));
+    EXPECT_EQ(replica.reporter(), 2) << "it computes the loss";
+    EXPECT_EQ(replica.reports(), m == 2);
+    EXPECT_EQ(replica.tensors_of(0), (std::vector<int>{1, 3, 5}));
+    EXPECT_EQ(replica.tensors_of(1), (std::vector<int>{2, 3, 5}));
+    EXPECT_EQ(replica.tensors_of(2), (std::vector<int>{0, 4, 6}));
+    const std::vector<PipelinePass> passes = replica.passes({2, 5});
+    EXPECT_EQ(passes.size(), m < 2 ? 4u : 8u);
+    EXPECT_EQ(passes.front(), (PipelinePass{2, m < 2 ? 1 : 0, false}));
+    for (const int b : buckets_of(replica, layout)) EXPECT_TRUE(contributed.insert(b).second) << "bucket " << b;
+    EXPECT_EQ(replica.absent_tensors(), 7 - tensors_of(replica, layout).size());
+    EXPECT_EQ(replica.absent_buckets(), m < 2 ? 4 : 4);
+  }
+  EXPECT_EQ(contributed.size(), static_cast<size_t>(layout.bucket_count()));
+}
+
 TEST(ModelReplica, EachBucketIsContributedOnceByEveryReplica) {
   std::mt19937 random(3);
   for (int i = 0; i < 300; ++i) {
     const int shards = 1 + static_cast<int>(random() % 6), most = 1 + static_cast<int>(random() % 6) % shards;
     const int members = 1 + static_cast<int>(random() % 8);
+    ReplicaLimits limits{.shards = shards, .tp = most};
+    for (int segment = 0; segment < 4; ++segment) {
+      limits.segments.seconds.push_back(1);
+      limits.segments.homes.push_back(i % 2 == 0 && segment == 0 ? 3 : segment);
+    }
+    limits.pp = 1 + static_cast<int>(random() % 4) % most_stages(limits.segments);
     RankGradient gradient;
-    std::vector<int> of_tensors;
+    TensorParts of_tensors;
     for (size_t t = 0; t < 1 + random() % 9; ++t) {
-      of_tensors.push_back(static_cast<int>(random() % static_cast<unsigned>(shards + 1)) - 1);
+      of_tensors.gradients.push_back({.segment = static_cast<int>(random() % 4),
+                                      .shard = static_cast<int>(random() % static_cast<unsigned>(shards + 1)) - 1});
       gradient.gradients.push_back(Tensor::zeros({1 + static_cast<int64_t>(random() % 7)}));
     }
-    if (random() % 2 == 0) gradient.batch_statistics.push_back(Tensor::zeros({3}));
+    if (random() % 2 == 0) {
+      gradient.batch_statistics.push_back(Tensor::zeros({3}));
+      of_tensors.statistics.push_back(static_cast<int>(random() % 4));
+    }
     const std::optional<ShardOptions> sharding =
         random() % 2 == 0 ? std::nullopt : std::optional(ShardOptions{.multiple = 2, .parameters = [&] {
                                                                         std::vector<Shape> shapes;
@@ -118,13 +163,13 @@ TEST(ModelReplica, EachBucketIsContributedOnceByEveryReplica) {
                                                                           shapes.push_back(tensor.shape());
                                                                         return shapes;
                                                                       }()});
-    GradientLayout layout(3, sharding, test::parts_of_shards(of_tensors));
+    GradientLayout layout(3, sharding, of_tensors);
     layout.learn(gradient);
     std::map<std::pair<int, int>, int> contributions;  // by replica and bucket
     std::map<int, std::set<int>> owners;               // by bucket, as each member sees them
     for (int m = 0; m < members; ++m) {
       MemberParts parts(members, m);
-      form_replicas(*parts.position.generation, shards, most, 4);
+      form_replicas(*parts.position.generation, limits, 4);
       const ModelReplica replica(parts.position, layout);
       const std::vector<int> buckets = buckets_of(replica, layout);
       for (const int b : buckets) ++contributions[{replica.place().replica, b}];
@@ -134,7 +179,7 @@ TEST(ModelReplica, EachBucketIsContributedOnceByEveryReplica) {
       }
       size_t absent = 0;
       int of_others = 0;
-      for (size_t t = 0; t < of_tensors.size() + gradient.batch_statistics.size(); ++t) {
+      for (size_t t = 0; t < of_tensors.gradients.size() + gradient.batch_statistics.size(); ++t) {
         const auto [first, last] = layout.buckets()->of(static_cast<int>(t));
         const bool needed = std::ranges::any_of(buckets, [&](int b) { return first <= b && b < last; });
         EXPECT_EQ(replica.contributes_to(static_cast<int>(t)), needed);
@@ -142,15 +187,17 @@ TEST(ModelReplica, EachBucketIsContributedOnceByEveryReplica) {
       }
       EXPECT_EQ(replica.absent_tensors(), absent);
       for (int b = 0; b < layout.bucket_count(); ++b) {
-        const int shard = layout.part(layout.buckets()->slices(b)[0].tensor).shard;
-        const Interval own = replica.place().shards;
-        const bool of_own = contains({&own, 1}, shard);
-        EXPECT_TRUE(shard < 0 || replica.contributes(b) == of_own);
-        of_others += shard >= 0 && !of_own;
+        const NetworkPart part = layout.part(layout.buckets()->slices(b)[0].tensor);
+        const ReplicaPlace& place = replica.place();
+        const bool of_stage = place.segments.empty() || contains(place.segments, part.segment);
+        const bool of_own = of_stage && (part.shard < 0 || contains({&place.shards, 1}, part.shard));
+        EXPECT_TRUE(of_own || !replica.contributes(b));
+        EXPECT_TRUE(part.shard < 0 || replica.contributes(b) == of_own);
+        of_others += !of_own;
       }
       EXPECT_EQ(replica.absent_buckets(), of_others);
     }
-    const int replicas = (members + most - 1) / most;
+    const int replicas = (members + limits.members() - 1) / limits.members();
     EXPECT_EQ(contributions.size(), static_cast<size_t>(replicas * layout.bucket_count()));
     for (const auto& [place, times] : contributions) EXPECT_EQ(times, 1) << "bucket " << place.second;
     for (const auto& [bucket, members_of] : owners) EXPECT_EQ(members_of.size(), 1u) << "bucket " << bucket;

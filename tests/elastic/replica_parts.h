@@ -1,6 +1,6 @@
 #pragma once
-// Members of model replicas (tensor parallelism). Their network has two virtual shards, a gradient of each, and one
-// that is not cut, which spans two buckets.
+// Members of model replicas. The network of a ReplicaMember has two virtual shards, a gradient of each,
+// and one that is not cut, which spans two buckets.
 #include <memory>
 
 #include "elastic/step/model_replicas.h"
@@ -10,17 +10,20 @@
 
 namespace elinvar::test {
 
-// Lets the members form replicas of at most `most`, of equal speeds.
-inline void form_replicas(Generation& g, int shards, int most, int vranks) {
+// Lets the members form replicas, of equal speeds.
+inline void form_replicas(Generation& g, const ReplicaLimits& limits, int vranks) {
   const std::vector<double> speeds(g.members.size(), 1);
-  const std::vector<ReplicaPlace> places = deal_replicas({.shards = shards, .tp = most}, speeds);
+  const std::vector<ReplicaPlace> places = deal_replicas(limits, speeds);
   const std::vector<double> of_replicas(static_cast<size_t>(places.back().replica + 1), 1);
   const auto shares = shares_of_members(places, assign(vranks, of_replicas));
   for (size_t m = 0; m < places.size(); ++m) {
     g.members[m].place = places[m];
     g.members[m].share = g.members[m].first_share = shares[m];
   }
-  g.shards = shards;
+  g.shards = limits.shards;
+}
+inline void form_replicas(Generation& g, int shards, int most, int vranks) {
+  form_replicas(g, {.shards = shards, .tp = most}, vranks);
 }
 
 struct ReplicaMember : StepParts {

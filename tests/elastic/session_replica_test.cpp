@@ -107,8 +107,7 @@ struct Pair {
     }
     return true;
   }
-  void start() {
-    EXPECT_TRUE(heard("ready", 2));
+  static Generation generation() {
     Generation g{.number = 1, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
     for (int m = 0; m < 2; ++m)
       g.members.push_back({.id = m + 1,
@@ -118,7 +117,11 @@ struct Pair {
                            .first_share = {{0, 2}},
                            .place = {0, m == 0 ? Interval{0, 2} : Interval{2, 3}}});
     g.shards = kPlayedShards;
-    for (const PeerId peer : {1, 2}) tell(peer, {.generation = 1, .payload = messages::Start{.record = g}});
+    return g;
+  }
+  void start() {
+    EXPECT_TRUE(heard("ready", 2));
+    for (const PeerId peer : {1, 2}) tell(peer, {.generation = 1, .payload = messages::Start{.record = generation()}});
   }
   // Fences, and then begins a generation of the first member alone.
   void go_on_alone() {
@@ -293,6 +296,41 @@ TEST(SessionReplica, AMemberThatIsGoneEndsTheRankGradientOfTheOther) {
   const Reduced* const reduced = session.reduce();
   ASSERT_TRUE(reduced);
   EXPECT_EQ(reduced->gradients[3].span<float>()[1], 6.0f);
+}
+
+// A member may not notice that its generation ended before it computes the next rank gradient. The others of the next
+// generation need its digests of all of them.
+TEST(SessionReplica, RankGradientsBeginAnewInAnotherGeneration) {
+  Pair pair;
+  const std::jthread other([&] { EXPECT_TRUE(pair.sessions[1]->begin()); });
+  std::jthread coordinator([&] {
+    pair.start();
+    EXPECT_TRUE(pair.heard("entered", 2));
+  });
+  Session& session = *pair.sessions[0];
+  ASSERT_TRUE(session.begin());
+  coordinator.join();
+  Session::Task* const task = session.next();
+  ASSERT_TRUE(task);
+  EXPECT_TRUE(task->begin());
+  const RankGradient gradient = Pair::whole(0);
+  task->forward(gradient.facts.count, {});
+  for (const size_t t : {3, 2, 1}) task->gradient(t, gradient.gradients[t]);
+  pair.tell(1, {.generation = 2, .payload = messages::Fence{}});
+  EXPECT_TRUE(pair.heard("fenced", 1));
+  Generation g = Pair::generation();
+  g.number = 2;
+  pair.tell(1, {.generation = 2, .payload = messages::Start{.record = g}});
+  EXPECT_TRUE(pair.heard("entered", 1));
+  task->end({});
+  task->finish(gradient.facts);
+  EXPECT_THROW(session.next(), Session::StepOver);
+  session.give_up();
+  EXPECT_FALSE(session.reduce());
+  ASSERT_TRUE(session.begin());
+  Session::Task* const again = session.next();
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->vrank(), 0);
 }
 
 }  // namespace

@@ -224,11 +224,13 @@ TEST_F(ArrangedCommand, ImpossibleArrangementsAreRefused) {
     const std::string last = wrong.substr(wrong.rfind(',') + 1);
     EXPECT_NE(told.find(fmt::format("expected {}, got '{}'", expected, last)), std::string::npos) << told;
   };
-  for (const char* wrong : {"zero=7", "zero=-1", "zero=1x", "zero=", "zero", "tp=2,zero=3"})
+  for (const char* wrong : {"zero=7", "zero=-1", "zero=1x", "zero=", "zero", "tp=2,zero=4"})
     expect_error(wrong, fmt::format("zero=0 to zero={}", kMostZero));
   for (const char* wrong : {"tp=0", "zero=1,tp=", "tp=1025"})
     expect_error(wrong, fmt::format("tp=1 to tp={}", kMostParallel));
-  for (const char* wrong : {"Zero=1", " zero=1", "pp=2", "zero=1,"}) expect_error(wrong, "dp=N, tp=N or zero=N");
+  for (const char* wrong : {"pp=0", "zero=1,pp=", "pp=1025"})
+    expect_error(wrong, fmt::format("pp=1 to pp={}", kMostParallel));
+  for (const char* wrong : {"Zero=1", " zero=1", "ep=2", "zero=1,"}) expect_error(wrong, "dp=N, tp=N, pp=N or zero=N");
   EXPECT_NE(error({"--arrangement", "tp=2"}).find("model.virtual_shards = 1"), std::string::npos);
   EXPECT_NE(error({"--arrangement", "dp=2,zero=1", "--workers", "3"}).find("has 2 workers, but --workers is 3"),
             std::string::npos);

@@ -1,5 +1,6 @@
 #pragma once
-// Jobs whose networks are in virtual shards, and arrangements that deal these to workers (tensor parallelism).
+// Jobs whose networks are in virtual shards and in segments, and arrangements that deal these to workers (tensor and
+// pipeline parallelism).
 #include <fmt/format.h>
 
 #include <string>
@@ -7,13 +8,13 @@
 
 namespace elinvar::test {
 
-// The options of `train run` for `dp` model replicas of `tp` workers each.
+// The options of `train run` for `dp` model replicas of `pp` stages of `tp` workers each.
 struct Division {
-  int dp = 1, tp = 2, zero = 0, copies = 2;
+  int dp = 1, tp = 2, pp = 1, zero = 0, copies = 2;
 
-  int workers() const { return dp * tp; }
-  std::string text() const { return fmt::format("dp={},tp={},zero={}", dp, tp, zero); }
-  std::string name() const { return fmt::format("dp{}-tp{}-zero{}-{}", dp, tp, zero, copies); }
+  int workers() const { return dp * tp * pp; }
+  std::string text() const { return fmt::format("dp={},tp={},pp={},zero={}", dp, tp, pp, zero); }
+  std::string name() const { return fmt::format("dp{}-tp{}-pp{}-zero{}-{}", dp, tp, pp, zero, copies); }
   std::vector<std::string> options(const std::vector<std::string>& more = {}) const {
     std::vector<std::string> words = {"--arrangement", text(), "--copies", std::to_string(copies)};
     words.insert(words.end(), more.begin(), more.end());
@@ -80,7 +81,7 @@ clip_norm = 1.0
 )";
 inline constexpr const char* kDividedGpt = R"([model]
 kind = "gpt"
-layers = 1
+layers = 2
 heads = 4
 channels = 16
 dropout = 0.1
@@ -138,23 +139,29 @@ p = 0.1
 kind = "linear"
 )";
 
+inline constexpr const char* kDividedResNet = R"([model]
+kind = "resnet20"
+)";
+
 struct DividedNetwork {
   int number;
   const char* name;
   int shards;  // virtual ones
+  int stages;  // at most
   const char *data, *optimizer, *model;
 
   std::string text() const { return fmt::format("{}{}{}{}", kDividedRun, data, optimizer, model); }
 };
 inline constexpr DividedNetwork kDividedNetworks[] = {
-    {0, "gpt", 4, kDividedText, kDividedAdamW, kDividedGpt},
-    {1, "gpt_lamb", 4, kDividedText, kDividedLamb, kDividedGpt},
-    {2, "llama", 3, kDividedText, kDividedAdamW, kDividedLlama},
-    {3, "sequences", 4, kDividedText, kDividedLars, kDividedSequences},
-    {4, "filters", 4, kDividedImages, kDividedSgd, kDividedFilters}};
+    {0, "gpt", 4, 3, kDividedText, kDividedAdamW, kDividedGpt},
+    {1, "gpt_lamb", 4, 3, kDividedText, kDividedLamb, kDividedGpt},
+    {2, "llama", 3, 4, kDividedText, kDividedAdamW, kDividedLlama},
+    {3, "sequences", 4, 7, kDividedText, kDividedLars, kDividedSequences},
+    {4, "filters", 4, 8, kDividedImages, kDividedSgd, kDividedFilters},
+    {5, "resnet", 1, 11, kDividedImages, kDividedSgd, kDividedResNet}};
 
-// A network for TinyJob, with four exchanges between the members of a model replica for each rank gradient, and one
-// more for its digest.
+// A network for TinyJob, with four exchanges between the members of a stage for each rank gradient, and one more for
+// its digest. It has up to eight stages.
 inline constexpr const char* kTinyShards = R"([model]
 virtual_shards = 3
 [[model.layer]]

@@ -1,9 +1,10 @@
-// Faults in jobs whose workers compute each rank gradient together (tensor parallelism): whoever dies or stalls, also
-// in the middle of a rank gradient, the run ends as that of one undisturbed worker, and an audit blames nobody for what
-// several workers have computed.
+// Faults in jobs whose workers compute each rank gradient together (tensor and pipeline parallelism): whoever dies or
+// stalls, also in the middle of a rank gradient, the run ends as that of one undisturbed worker, and an audit blames
+// nobody for what several workers have computed.
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -13,8 +14,7 @@
 #include "elastic/audit/audit.h"
 #include "elastic/session/chaos.h"
 #include "tensor/base/file.h"
-#include "tests/jobs/divided_job.h"
-#include "tests/jobs/tiny_job.h"
+#include "tests/jobs/division_faults.h"
 #include "tests/support/environment.h"
 
 namespace elinvar {
@@ -23,56 +23,41 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using test::Division;
+using test::DivisionFaults;
 using test::Ended;
+using test::every_fault;
+using test::kTinyAdamW;
+using test::kTinyLamb;
 using Words = std::vector<std::string>;
-
-bool every_fault() { return std::getenv("ELINVAR_FULL") != nullptr; }
-
-constexpr const char* kTinyAdamW = "kind = \"adamw\"\nweight_decay = 0.1\nclip_norm = 0.5\nema_decay = 0.9\n";
-constexpr const char* kTinyLamb = "kind = \"lamb\"\nweight_decay = 0.1\nclip_norm = 0.5\n";
-
-class DivisionFaults : public test::TinyJob {
- protected:
-  explicit DivisionFaults(const char* optimizer = kTinyAdamW) : TinyJob("", optimizer, test::kTinyShards) {}
-
-  static Words options(const Division& division, const std::string& chaos, const Words& more = {}) {
-    Words words = division.options(more);
-    if (!chaos.empty()) words.insert(words.end(), {"--chaos", chaos});
-    return words;
-  }
-  size_t count(const std::string& name, const std::string& event) const {
-    size_t n = 0;
-    for (const Json& each : events(name, "event")) n += each["event"] == event;
-    return n;
-  }
-  void expect_undisturbed(const std::string& name, const Ended& ended) const {
-    EXPECT_EQ(ended.code, 0) << ended.err;
-    EXPECT_EQ(ledger(name), undisturbed());
-    EXPECT_EQ(digests(name), digests("whole"));
-    EXPECT_EQ(remaining_children(std::chrono::seconds(10)), "");
-  }
-};
 
 TEST_F(DivisionFaults, WhoDiesIsReplacedByTheOthersAndByNewcomers) {
   const std::string chaos = "kill:worker=2,step=30;join:step=50;kill:worker=1,step=80;join:step=100";
-  for (const Division& division : {Division{.dp = 2}, {.tp = 3, .zero = 1}, {.dp = 2, .zero = 2}}) {
+  for (const Division& division : {Division{.dp = 2},
+                                   {.tp = 1, .pp = 3},
+                                   {.tp = 3, .zero = 1},
+                                   {.dp = 2, .zero = 2},
+                                   {.tp = 2, .pp = 2, .zero = 1},
+                                   {.dp = 2, .tp = 1, .pp = 2, .zero = 2}}) {
     EXPECT_EQ(run_through(division.name(), options(division, chaos)), "") << division.name();
     EXPECT_EQ(count(division.name(), "kill"), 2u);
     EXPECT_EQ(count(division.name(), "state_lost"), 0u);
-    if (!every_fault()) break;
+    if (!every_fault() && division.pp > 1) break;
   }
 }
 
-// The last worker goes on alone, with all shards, until others join it.
+// The last worker goes on alone, with all shards and segments, until others join it.
 TEST_F(DivisionFaults, ReplicasShrinkToOneWorkerAndGrowAgain) {
-  EXPECT_EQ(run_through("run", options({.tp = 3},
-                                       "kill:worker=3,step=20;kill:worker=1,step=40;join:step=60;"
-                                       "join:step=80;join:step=81;kill:worker=2,step=120")),
-            "");
-  EXPECT_EQ(count("run", "kill"), 3u);
-  std::set<size_t> sizes;
-  for (const Json& generation : events("run", "members")) sizes.insert(generation.at("members").size());
-  EXPECT_TRUE(sizes.contains(1) && sizes.contains(2) && sizes.contains(3));
+  for (const Division& division : {Division{.tp = 3}, {.tp = 1, .pp = 3}}) {
+    const std::string name = division.name();
+    EXPECT_EQ(run_through(name, options(division,
+                                        "kill:worker=3,step=20;kill:worker=1,step=40;join:step=60;"
+                                        "join:step=80;join:step=81;kill:worker=2,step=120")),
+              "");
+    EXPECT_EQ(count(name, "kill"), 3u);
+    std::set<size_t> sizes;
+    for (const Json& generation : events(name, "members")) sizes.insert(generation.at("members").size());
+    EXPECT_TRUE(sizes.contains(1) && sizes.contains(2) && sizes.contains(3));
+  }
 }
 
 struct DividedState {
@@ -92,16 +77,16 @@ INSTANTIATE_TEST_SUITE_P(, DividedKillPoints,
                                            DividedState{"zero2_copies", kTinyLamb, 2, 2}),
                          [](const auto& param) { return param.param.name; });
 
-// The leader and another worker, in two replicas of two and in one of three.
+// The leader and another worker, in two replicas of two and in one of three or four, of members and of stages.
 TEST_P(DividedKillPoints, AtEachOfThemTheOthersGoOn) {
   const auto& [kind, optimizer, zero, copies] = GetParam();
-  int number = zero + copies;
-  for (const auto& [dp, tp] : {std::pair{2, 2}, {1, 3}}) {
-    const Division division{.dp = dp, .tp = tp, .zero = zero, .copies = copies};
+  int number = 11 * (zero + copies);
+  for (const auto& [dp, tp, pp] : {std::array{2, 2, 1}, {1, 3, 1}, {1, 1, 3}, {1, 2, 2}, {2, 1, 2}}) {
+    const Division division{.dp = dp, .tp = tp, .pp = pp, .zero = zero, .copies = copies};
     for (int point = 0; point <= static_cast<int>(Fault::Point::value); ++point) {
       const std::string at = name_of(static_cast<Fault::Point>(point));
       for (const int victim : {0, 2}) {
-        if (!every_fault() && ++number % 16 != 0) continue;
+        if (!every_fault() && ++number % 40 != 0) continue;
         const std::string name = fmt::format("{}-{}-{}", division.name(), at, victim);
         SCOPED_TRACE(name);
         const std::string chaos = fmt::format("kill:worker={},step=60,at={};join:step=90", victim, at);
@@ -110,13 +95,19 @@ TEST_P(DividedKillPoints, AtEachOfThemTheOthersGoOn) {
         // Only the first member sends no part of the trailer. With whole states nobody sends parameters, and with one
         // copy of each part of the state only sums of batch statistics are sent, here by the leader.
         const bool comes_there = (at != "part" || victim == 2) && (at != "value" || zero > 0) &&
+                                 (at != "within" || tp > 1) && (at != "boundary" || pp > 1) &&
                                  (at != "sum" || victim == 0 || zero == 0 || copies > 1);
-        EXPECT_EQ(dead.size(), comes_there ? 1u : 0u);
+        // A stage need not have parameters, or virtual shards to add up.
+        const bool may = pp > 1 && (at == "within" || at == "contribute" || at == "sum");
+        EXPECT_LE(dead.size(), comes_there ? 1u : 0u);
+        if (!may) {
+          EXPECT_EQ(dead.size(), comes_there ? 1u : 0u);
+        }
         if (!dead.empty()) {
           EXPECT_EQ(dead[0].at("at"), at);
           EXPECT_EQ(dead[0].at("step"), 60);
         }
-        EXPECT_EQ(count(name, "state_lost"), zero > 0 && copies == 1 && comes_there ? 1u : 0u);
+        EXPECT_EQ(count(name, "state_lost"), zero > 0 && copies == 1 ? dead.size() : 0u);
         if (HasFailure()) return;
       }
     }
@@ -126,17 +117,20 @@ TEST_P(DividedKillPoints, AtEachOfThemTheOthersGoOn) {
 // Two of one replica, or of two; with one copy of each part of the state, the run restores a checkpoint.
 TEST_F(DivisionFaults, TwoThatDieInOneStepAreSurvivedByTheOthers) {
   int number = 0;
-  for (const auto& [dp, tp] : {std::pair{2, 2}, {1, 3}})
+  for (const auto& [dp, tp, pp] : {std::array{2, 2, 1}, {1, 3, 1}, {1, 1, 3}, {2, 1, 2}, {1, 2, 2}})
     for (const auto& [zero, copies] : {std::pair{0, 1}, {1, 1}, {1, 2}, {2, 1}, {2, 2}})
-      for (const char* at : {"within", "contribute", "update"})
-        for (const char* other : {"forward", "within", "part", "trailer"}) {
-          if (!every_fault() && ++number % 35 != 0) continue;
-          const Division division{.dp = dp, .tp = tp, .zero = zero, .copies = copies};
+      for (const std::string at : {pp > 1 ? "boundary" : "within", "contribute", "update"})
+        for (const std::string other : {"forward", pp > 1 ? "boundary" : "within", "part", "trailer"}) {
+          if (!every_fault() && ++number % 85 != 0) continue;
+          const Division division{.dp = dp, .tp = tp, .pp = pp, .zero = zero, .copies = copies};
           const std::string name = fmt::format("{}-{}-{}", division.name(), at, other);
           SCOPED_TRACE(name);
           const std::string chaos = fmt::format("kill:worker=2,step=60,at={};kill:worker=3,step=60,at={}", at, other);
           EXPECT_EQ(run_through(name, options(division, chaos)), "");
-          EXPECT_EQ(count(name, "kill"), 2u);
+          // A stage without parameters contributes nothing.
+          if (pp == 1 || at != "contribute") {
+            EXPECT_EQ(count(name, "kill"), 2u);
+          }
           if (HasFailure()) return;
         }
 }
@@ -145,7 +139,12 @@ TEST_F(DivisionFaults, TwoThatDieInOneStepAreSurvivedByTheOthers) {
 TEST_F(DivisionFaults, LeavingAndJoiningLosesNothing) {
   const std::string chaos =
       "drain:worker=2,step=15;join:step=30;stall:worker=0,step=45,seconds=0.3;drain:worker=1,step=60";
-  for (const Division& division : {Division{.dp = 2}, {.tp = 3, .zero = 1, .copies = 1}, {.dp = 2, .zero = 2}}) {
+  for (const Division& division : {Division{.dp = 2, .tp = 1, .pp = 2},
+                                   {.dp = 2},
+                                   {.tp = 3, .zero = 1, .copies = 1},
+                                   {.dp = 2, .zero = 2},
+                                   {.tp = 2, .pp = 2, .zero = 1, .copies = 1},
+                                   {.tp = 1, .pp = 3, .zero = 2}}) {
     const std::string name = division.name();
     EXPECT_EQ(run_through(name, options(division, chaos)), "");
     EXPECT_GE(count(name, "left"), 1u);  // the run may end before the second
@@ -157,7 +156,12 @@ TEST_F(DivisionFaults, LeavingAndJoiningLosesNothing) {
 TEST_F(DivisionFaults, StallsMessagesThatAreLostAndAllDeathsAreOvercome) {
   const std::string stalls =
       "stall:worker=2,step=30,seconds=0.2;stall:worker=0,step=60,seconds=0.2;drop:worker=2,step=80";
-  for (const Division& division : {Division{.tp = 3, .zero = 2, .copies = 1}, {.dp = 2}, {.tp = 3, .zero = 1}}) {
+  for (const Division& division : {Division{.tp = 1, .pp = 3, .zero = 2, .copies = 1},
+                                   {.tp = 3, .zero = 2, .copies = 1},
+                                   {.dp = 2},
+                                   {.tp = 3, .zero = 1},
+                                   {.dp = 2, .tp = 1, .pp = 2, .zero = 1},
+                                   {.tp = 2, .pp = 2}}) {
     const std::string name = division.name();
     EXPECT_EQ(run_through("stalls-" + name, options(division, stalls)), "") << name;
     EXPECT_EQ(run_through("all-" + name, options(division, "kill:all,step=70;kill:coordinator,step=100")), "") << name;
@@ -170,7 +174,11 @@ TEST_F(DivisionFaults, StallsMessagesThatAreLostAndAllDeathsAreOvercome) {
 
 // Whoever takes over knows the arrangement: after that, workers still compute together.
 TEST_F(DivisionFaults, AWorkerTakesOverFromTheKilledCoordinator) {
-  for (const Division& division : {Division{.tp = 3}, {.dp = 2, .zero = 1, .copies = 1}, {.tp = 3, .zero = 2}}) {
+  for (const Division& division : {Division{.tp = 2, .pp = 2},
+                                   {.tp = 3},
+                                   {.dp = 2, .zero = 1, .copies = 1},
+                                   {.tp = 3, .zero = 2},
+                                   {.dp = 2, .tp = 1, .pp = 2, .zero = 2}}) {
     const std::string name = division.name();
     const pid_t job = start(name, options(division, "kill:coordinator,step=20", {"--steps", "100000000"}));
     EXPECT_EQ(wait(job, name).code, 128 + SIGKILL);
@@ -180,12 +188,16 @@ TEST_F(DivisionFaults, AWorkerTakesOverFromTheKilledCoordinator) {
       now = status(name);
     }
     EXPECT_EQ(now.value("arrangement", Json::object()).value("tp", 1), division.tp);
-    int shards = 0;
+    EXPECT_EQ(now.value("arrangement", Json::object()).value("pp", 1), division.pp);
+    int shards = 0, segments = 0;
     for (const Json& worker : now.value("workers", Json::array())) {
       const Json own = worker.value("virtual_shards", Json{0, 0});
       shards += own.at(1).get<int>() - own.at(0).get<int>();
+      for (const Json& run : worker.value("segments", Json::array()))
+        segments += run.at(1).get<int>() - run.at(0).get<int>();
     }
-    EXPECT_EQ(shards, 3 * division.dp);
+    EXPECT_EQ(shards, 3 * division.dp * division.pp);
+    EXPECT_EQ(segments, division.pp > 1 ? 8 * division.dp * division.tp : 0);
     reach(name, kSteps);
     EXPECT_EQ(wait(spawn({"ctl", folder_ / name, "stop"}, "ctl"), "ctl").code, 0);
     EXPECT_EQ(remaining_children(std::chrono::seconds(30)), "");
@@ -220,15 +232,18 @@ TEST_F(DivisionFaults, RandomSchedulesEndAsTheUndisturbedRun) {
   const int64_t runs = test::from_environment("ELINVAR_CHAOS", every_fault() ? 60 : 2),
                 first = test::from_environment("ELINVAR_CHAOS_SEED", 0);
   for (int64_t seed = first; seed < first + runs; ++seed) {
-    const Division division{.dp = 1 + static_cast<int>(seed / 2 % 2),
-                            .tp = 2 + static_cast<int>((seed + 1) % 2),
+    const int pp = 1 + static_cast<int>(seed / 4 % 3), tp = (pp == 1 ? 2 : 1) + static_cast<int>((seed + 1) % 2);
+    const Division division{.dp = tp * pp > 3 ? 1 : 1 + static_cast<int>(seed / 2 % 2),
+                            .tp = tp,
+                            .pp = pp,
                             .zero = static_cast<int>(seed % 3),
                             .copies = 1 + static_cast<int>(seed / 3 % 2)};
     std::string chaos = fmt::format("random:seed={},rate={}", seed, seed % 3 == 0 ? 0.06 : 0.02);
     if (seed % 4 == 1) chaos += fmt::format(";kill:coordinator,step={}", 1 + seed * 37 % 150);
     if (seed % 5 == 2) chaos += fmt::format(";kill:all,step={}", 1 + seed * 53 % 150);
     if (seed % 6 == 3) chaos += fmt::format(";drop:worker=0,step={}", 1 + seed * 71 % 150);
-    if (seed % 7 == 4) chaos += fmt::format(";kill:worker=0,step={},at=within", 1 + seed * 91 % 150);
+    if (seed % 7 == 4)
+      chaos += fmt::format(";kill:worker=0,step={},at={}", 1 + seed * 91 % 150, tp > 1 ? "within" : "boundary");
     const std::string name = fmt::format("seed{}", seed);
     Words more;
     if (seed % 4 >= 2) more = {"--set", "run.audit_every=2"};
@@ -270,18 +285,28 @@ class DivisionAudits : public DivisionFaults {
 // bucket of its own, and of one that is cut.
 TEST_F(DivisionAudits, AWrongGradientOfSeveralIsMadeAgainAndNobodyIsEvicted) {
   int number = 0;
-  for (const Division& division : {Division{}, {.tp = 3}, {.tp = 2, .zero = 1, .copies = 1}, {.tp = 3, .zero = 2}})
+  for (const Division& division : {Division{},
+                                   {.tp = 3},
+                                   {.tp = 1, .pp = 3},
+                                   {.tp = 2, .zero = 1, .copies = 1},
+                                   {.tp = 1, .pp = 2, .zero = 2},
+                                   {.tp = 3, .zero = 2},
+                                   {.tp = 2, .pp = 2, .zero = 1}})
     for (const char* what : {"leaf", "input"})
       for (const int bit : {27, 3461, 4500})
-        for (int worker = 1; worker <= division.tp; ++worker) {
-          if (!every_fault() && ++number % 20 != 0) continue;
+        for (int worker = 1; worker <= division.workers(); ++worker) {
+          if (!every_fault() && ++number % 30 != 0) continue;
           const std::string name = fmt::format("{}-{}-{}-{}", division.name(), what, bit, worker);
           SCOPED_TRACE(name);
           const int64_t update = update_with(0, 30 + worker);
           const std::string flip = fmt::format("flip:worker={},step={},bit={},what={}", worker, update, bit, what);
           expect_undisturbed(name, audit(name, division, flip));
-          EXPECT_EQ(verdicts(name), (Words{"all compute it again", "agreed"}));
-          EXPECT_EQ(count(name, "flip"), 1u);
+          // A stage without parameters has no gradients.
+          const bool may = division.pp > 1 && std::string_view(what) == "leaf" && count(name, "flip") == 0;
+          EXPECT_EQ(verdicts(name), may ? Words{} : (Words{"all compute it again", "agreed"}));
+          if (!may) {
+            EXPECT_EQ(count(name, "flip"), 1u);
+          }
           if (HasFailure()) return;
         }
 }
@@ -289,29 +314,43 @@ TEST_F(DivisionAudits, AWrongGradientOfSeveralIsMadeAgainAndNobodyIsEvicted) {
 // In the trial all compute alone, and the majority is right.
 TEST_F(DivisionAudits, WhoIsWrongAloneIsFound) {
   const int64_t update = update_with(0, 40);
-  std::string flips;
-  for (int i = 0; i < 150; ++i) flips += fmt::format("{}flip:worker=2,step={},bit=27", i > 0 ? ";" : "", update);
-  for (const int zero : {0, 1, 2}) {
-    const Division division{.tp = 3, .zero = zero};
+  for (const Division& division : {Division{.tp = 3},
+                                   {.tp = 1, .pp = 3, .zero = 1},
+                                   {.tp = 3, .zero = 1},
+                                   {.tp = 3, .zero = 2},
+                                   {.tp = 2, .pp = 2},
+                                   {.tp = 1, .pp = 3, .zero = 2}}) {
+    // Each stage has the input, but not always gradients.
+    const char* const what = division.pp > 1 ? "input" : "leaf";
+    std::string flips;
+    for (int i = 0; i < 150; ++i)
+      flips += fmt::format("{}flip:worker=2,step={},bit=27,what={}", i > 0 ? ";" : "", update, what);
     expect_undisturbed(division.name(), audit(division.name(), division, flips));
     EXPECT_EQ(verdicts(division.name()), (Words{"all compute it again", "guilty[2]"}));
-    if (!every_fault()) break;
+    if (!every_fault() && division.pp > 1) break;
   }
 }
 
 // States differ and are compared first, although the damaged one is in what its worker computes with others. Two
 // workers have no majority: each replays alone, from a checkpoint that both have made.
 TEST_F(DivisionAudits, AWrongStateIsFoundAndItsWorkerEvicted) {
-  for (const auto& [tp, what] : {std::pair{2, "parameter"}, {3, "parameter"}, {2, "optimizer"}, {3, "optimizer"}})
-    for (int worker = 1; worker <= tp; ++worker) {
-      if (!every_fault() && worker != (std::string_view(what) == "parameter" ? 2 : tp - 2)) continue;
-      const std::string name = fmt::format("{}-{}-{}", tp, what, worker);
+  const Division two{}, three{.tp = 3}, stages{.tp = 1, .pp = 2}, four{.tp = 2, .pp = 2};
+  for (const auto& [division, what] : {std::pair{two, "parameter"},
+                                       {three, "parameter"},
+                                       {two, "optimizer"},
+                                       {three, "optimizer"},
+                                       {stages, "parameter"},
+                                       {four, "optimizer"},
+                                       {four, "parameter"}})
+    for (int worker = 1; worker <= division.workers(); ++worker) {
+      if (!every_fault() && worker != (std::string_view(what) == "parameter" ? 2 : division.workers() - 2)) continue;
+      const std::string name = fmt::format("{}-{}-{}", division.name(), what, worker);
       SCOPED_TRACE(name);
       const std::string flip = fmt::format("flip:worker={},step=59,bit=20,what={}", worker, what);
-      expect_undisturbed(name, audit(name, {.tp = tp}, flip));
+      expect_undisturbed(name, audit(name, division, flip));
       const std::string guilty = fmt::format("guilty[{}]", worker);
-      EXPECT_EQ(verdicts(name),
-                tp == 3 ? (Words{"all compute it again", guilty}) : (Words{"all compute it again", "replay", guilty}));
+      EXPECT_EQ(verdicts(name), division.workers() > 2 ? (Words{"all compute it again", guilty})
+                                                       : (Words{"all compute it again", "replay", guilty}));
       if (HasFailure()) return;
     }
 }
@@ -337,12 +376,14 @@ TEST_F(DivisionAudits, AWrongSumIsFoundAndItsWorkerEvicted) {
 
 // One flip in any worker: what the audit compares is found, and only who has damaged something alone is evicted.
 TEST_F(DivisionAudits, RandomFlipsAreFoundWhereTheyAreAudited) {
-  const int64_t runs = test::from_environment("ELINVAR_AUDITS", every_fault() ? 60 : 4),
+  const int64_t runs = test::from_environment("ELINVAR_AUDITS", every_fault() ? 60 : 6),
                 first = test::from_environment("ELINVAR_CHAOS_SEED", 0);
   int64_t hits = 0;
   for (int64_t seed = first; seed < first + runs; ++seed) {
-    const Division division{.dp = 1 + static_cast<int>(seed % 2),
-                            .tp = 2 + static_cast<int>(seed / 2 % 2),
+    const int pp = 1 + static_cast<int>(seed / 4 % 3), tp = (pp == 1 ? 2 : 1) + static_cast<int>(seed / 2 % 2);
+    const Division division{.dp = tp * pp > 3 ? 1 : 1 + static_cast<int>(seed % 2),
+                            .tp = tp,
+                            .pp = pp,
                             .zero = static_cast<int>(seed % 3),
                             .copies = 1 + static_cast<int>(seed / 3 % 2)};
     const int64_t bits = seed * 2654435761 >> 3 & 0xffffff;

@@ -1,6 +1,7 @@
-// Jobs whose workers compute each rank gradient together (tensor parallelism, `--arrangement dp=2,tp=2`): who computes
-// which virtual shards shows neither in a ledger, nor in digests, scores or checkpoints.
-// tensor_parallel_faults_test.cpp has the same with faults.
+// Jobs whose workers compute each rank gradient together (tensor and pipeline parallelism, `--arrangement
+// dp=2,tp=2,pp=2`): who computes which virtual shards and segments shows neither in a ledger, nor in digests, scores or
+// checkpoints. pipeline_test.cpp has what is peculiar to pipelines, tensor_parallel_faults_test.cpp the same with
+// faults.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -13,7 +14,7 @@
 
 #include "data/dataset.h"
 #include "tensor/base/file.h"
-#include "tests/jobs/divided_job.h"
+#include "tests/jobs/divided_runs.h"
 #include "tests/jobs/tiny_job.h"
 #include "tools/config/config.h"
 
@@ -23,54 +24,15 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using test::DividedNetwork;
+using test::DividedRuns;
 using test::Division;
 using test::Ended;
+using test::every_division;
 using Words = std::vector<std::string>;
-
-bool every_division() { return std::getenv("ELINVAR_FULL") != nullptr; }
-
-class DividedRuns : public testing::Test, protected test::TrainRuns {
- protected:
-  Ended train(const Words& words) const { return wait(spawn(words)); }
-  void trained(const std::string& name, Words more) const {
-    more.insert(more.begin(), {"run", folder_ / "job.toml", "--run-dir", folder_ / name, "--threads", "1"});
-    const Ended ended = wait(spawn(more, name), name);
-    EXPECT_EQ(ended.code, 0) << name << ": " << ended.err;
-  }
-  // Returns what must be equal in all divisions: facts, digests and scores.
-  std::string result(const std::string& name) const {
-    std::string text = ledger(name) + digests(name);
-    for (const std::string& line : test::lines_of(read_file(folder_ / name / "metrics.jsonl")))
-      if (line.find("validation_loss") != std::string::npos) text += line + "\n";
-    return text;
-  }
-  std::string trained_result(const std::string& name, const Words& more) const {
-    trained(name, more);
-    return result(name);
-  }
-  // Returns the number of members of each generation.
-  std::vector<size_t> generations(const std::string& name) const {
-    std::vector<size_t> sizes;
-    for (const std::string& line : test::lines_of(read_file(folder_ / name / "events.jsonl")))
-      if (const Json event = Json::parse(line); event.contains("members")) sizes.push_back(event.at("members").size());
-    return sizes;
-  }
-};
 
 class DividedNetworks : public DividedRuns, public ::testing::WithParamInterface<DividedNetwork> {
  protected:
   void SetUp() override { folder_.write("job.toml", GetParam().text()); }
-  void expect_undivided(const Words& settings, const std::vector<Division>& divisions) const {
-    const std::string name = fmt::format("{}", fmt::join(settings, ""));
-    SCOPED_TRACE(name);
-    const std::string alone = trained_result(name + "alone", settings);
-    for (const Division& division : divisions) {
-      const std::string divided = name + division.name();
-      EXPECT_EQ(trained_result(divided, division.complete(settings)), alone) << division.name();
-      EXPECT_EQ(generations(divided).at(0), static_cast<size_t>(division.workers()));
-      if (HasFailure()) return;
-    }
-  }
 };
 INSTANTIATE_TEST_SUITE_P(, DividedNetworks, ::testing::ValuesIn(test::kDividedNetworks),
                          [](const auto& param) { return param.param.name; });
@@ -80,12 +42,13 @@ TEST_P(DividedNetworks, EveryDivisionGivesTheResultOfOneWorker) {
   const auto data = open_dataset(read_config(folder_ / "job.toml").data, Split::train);
   EXPECT_TRUE(data->size() < 60 && data->size() % 6 >= 2 && data->size() % 6 <= 3) << "a batch must be short";
   std::vector<Division> divisions;
-  int number = GetParam().number;
-  for (int tp = every_division() ? 1 : 2; tp <= GetParam().shards; ++tp)
-    for (int dp = 1; dp * tp <= 6; ++dp)
-      for (const auto& [zero, copies] : {std::pair{0, 1}, {1, 1}, {1, 2}, {2, 1}, {2, 2}})
-        if (every_division() || number++ % 7 == 6)
-          divisions.push_back({.dp = dp, .tp = tp, .zero = zero, .copies = copies});
+  int number = 7 * GetParam().number;
+  for (int tp = 1; tp <= GetParam().shards; ++tp)
+    for (int pp = 1; pp <= GetParam().stages; ++pp)
+      for (int dp = 1; dp * tp * pp <= 6; ++dp)
+        for (const auto& [zero, copies] : {std::pair{0, 1}, {1, 1}, {1, 2}, {2, 1}, {2, 2}})
+          if (every_division() || (tp * pp > 1 && number++ % 18 == 0))
+            divisions.push_back({.dp = dp, .tp = tp, .pp = pp, .zero = zero, .copies = copies});
   expect_undivided({}, divisions);
 }
 
@@ -93,10 +56,12 @@ TEST_P(DividedNetworks, ExactNumericsAndRecomputingDoSoToo) {
   const Words exact = {"--numerics", "exact"}, recomputed = {"--set", "run.recompute=true"};
   Words both = exact;
   both.insert(both.end(), recomputed.begin(), recomputed.end());
-  if (!every_division()) return expect_undivided(both, {{.tp = GetParam().shards, .zero = 2}});
+  const int shards = GetParam().shards;
+  if (!every_division()) return expect_undivided(both, {{.tp = shards, .pp = 1 + 4 / (shards + 1), .zero = 2}});
   std::vector<Division> divisions;
-  for (int tp = 2; tp <= GetParam().shards; ++tp)
-    for (int zero = 0; zero <= 2; ++zero) divisions.push_back({.tp = tp, .zero = zero, .copies = 1});
+  for (int tp = 1; tp <= shards; ++tp)
+    for (int pp = tp > 1 ? 1 : 2; pp <= 3; ++pp)
+      for (int zero = 0; zero <= 2; ++zero) divisions.push_back({.tp = tp, .pp = pp, .zero = zero, .copies = 1});
   for (const Words& settings : {exact, recomputed, both}) expect_undivided(settings, divisions);
 }
 
@@ -109,12 +74,15 @@ TEST_F(DividedRuns, AnyCheckpointSuitsAnyDivision) {
     folder_.write("job.toml", network.text());
     const std::string name = network.name;
     const std::string alone = trained_result(name + "alone", settings);
-    const Division parts[] = {{.tp = 2},
+    const auto tp = [&](int most) { return std::min(most, network.shards); };
+    const Division parts[] = {{.tp = tp(2)},
                               {.dp = 2, .tp = 1, .zero = 1, .copies = 1},
-                              {.tp = 3, .zero = 1},
-                              {.tp = network.shards, .zero = 2},
-                              {.dp = 2, .tp = 2},
-                              {.dp = 2, .tp = 3, .zero = 2, .copies = 1},
+                              {.tp = 1, .pp = 3, .zero = 1},
+                              {.tp = tp(4), .zero = 2},
+                              {.dp = 2, .tp = tp(2)},
+                              {.tp = tp(2), .pp = 2, .zero = 2, .copies = 1},
+                              {.dp = 2, .tp = tp(3), .zero = 2, .copies = 1},
+                              {.dp = 2, .tp = 1, .pp = 2},
                               {.tp = 1}};
     for (const Division& part : parts) {
       ASSERT_LT(recorded(name), kLast) << "nothing is left to do";
@@ -178,14 +146,19 @@ TEST_F(DividedGpt, CpuAndGpuFormOneReplica) {
       {"cpu", "cpu", "emulated", {.tp = 3}, {"--steps", "4"}},
       {"gpu", "emulated", "cpu", {.zero = 2, .copies = 1}, {"--steps", "4", "--set", "run.cuda_graphs=true"}},
       {"exact", "cpu", "emulated", {.zero = 1}, {"--steps", "12", "--numerics", "exact"}},
-      {"recomputed", "emulated", "cpu", {.tp = 3}, {"--steps", "12", "--set", "run.recompute=true"}}};
+      {"recomputed", "emulated", "cpu", {.tp = 3}, {"--steps", "12", "--set", "run.recompute=true"}},
+      {"stages", "cpu", "emulated", {.tp = 1, .pp = 2}, {"--steps", "6"}},
+      {"first", "emulated", "cpu", {.tp = 2, .pp = 2, .zero = 2}, {"--steps", "6", "--set", "run.recompute=true"}},
+      {"third", "cpu", "emulated", {.tp = 1, .pp = 3, .zero = 1}, {"--steps", "6", "--numerics", "exact"}}};
   for (const auto& [name, first, second, division, settings] : pairs) {
-    if (!every_division() && name == "exact") break;
+    if (!every_division() && name != "cpu" && name != "gpu" && name != "stages") continue;
     const std::string alone = trained_result(name + "-alone", settings);
     Words words = {"run", folder_ / "job.toml", "--run-dir", folder_ / name, "--threads", "1", "--device", first};
-    words.insert(words.end(), {"--arrangement", fmt::format("tp={},zero={}", division.tp, division.zero)});
-    words.insert(words.end(), {"--copies", std::to_string(division.copies), "--workers",
-                               std::to_string(division.tp - 1), "--min-workers", std::to_string(division.tp)});
+    words.insert(words.end(),
+                 {"--arrangement", fmt::format("tp={},pp={},zero={}", division.tp, division.pp, division.zero)});
+    words.insert(words.end(),
+                 {"--copies", std::to_string(division.copies), "--workers", std::to_string(division.workers() - 1),
+                  "--min-workers", std::to_string(division.workers())});
     words.insert(words.end(), settings.begin(), settings.end());
     const pid_t job = spawn(words, name);
     for (int i = 0; i < 2000 && !fs::exists(folder_ / name / "coordinator.json"); ++i)
@@ -195,7 +168,7 @@ TEST_F(DividedGpt, CpuAndGpuFormOneReplica) {
     EXPECT_EQ(ended.code, 0) << ended.err;
     EXPECT_EQ(other.code, 0) << other.err;
     EXPECT_EQ(result(name), alone) << name;
-    EXPECT_EQ(generations(name), (std::vector<size_t>{static_cast<size_t>(division.tp)}));
+    EXPECT_EQ(generations(name), (std::vector<size_t>{static_cast<size_t>(division.workers())}));
   }
 }
 
@@ -205,15 +178,22 @@ TEST_F(DividedGpt, GpusOfOneKindComputeFastTogether) {
                             "--device",   "emulated", "--steps", "3"};
     const std::string alone = trained_result(precision + "alone", settings);
     EXPECT_EQ(trained_result(precision + "three", Division{.tp = 3, .zero = 2}.complete(settings)), alone);
+    EXPECT_EQ(trained_result(precision + "pipeline", Division{.tp = 1, .pp = 2}.complete(settings)), alone);
     if (!every_division()) break;
     EXPECT_EQ(trained_result(precision + "two", Division{}.complete(settings)), alone);
+    EXPECT_EQ(trained_result(precision + "stages", Division{.pp = 3, .zero = 2}.complete(settings)), alone);
   }
 }
 #endif
 
 TEST_F(DividedGpt, AuditsWithoutFaultsFindNothing) {
   const std::string alone = trained_result("alone", {});
-  for (const Division& division : {Division{}, {.dp = 2, .zero = 1, .copies = 1}, {.tp = 3, .zero = 2}}) {
+  for (const Division& division : {Division{},
+                                   {.dp = 2, .zero = 1, .copies = 1},
+                                   {.tp = 3, .zero = 2},
+                                   {.tp = 1, .pp = 3},
+                                   {.dp = 2, .tp = 1, .pp = 2, .zero = 2},
+                                   {.tp = 2, .pp = 2, .zero = 1}}) {
     const std::string name = division.name();
     EXPECT_EQ(trained_result(name, division.complete({"--set", "run.audit_every=1"})), alone) << name;
     EXPECT_EQ(read_file(folder_ / name / "events.jsonl").find("verdict"), std::string::npos) << name;
@@ -223,7 +203,7 @@ TEST_F(DividedGpt, AuditsWithoutFaultsFindNothing) {
 // What reads a run finds in its checkpoints what it finds in those of one worker, and a division can repeat a run.
 TEST_F(DividedGpt, CheckpointsServeAllCommands) {
   const std::string alone = trained_result("alone", {});
-  const Division division{.tp = 3, .zero = 1};
+  const Division division{.tp = 2, .pp = 2, .zero = 1};
   EXPECT_EQ(trained_result("run", division.complete()), alone);
   const auto said = [&](const Words& words) {
     const Ended ended = train(words);
@@ -242,13 +222,18 @@ TEST_F(DividedGpt, CheckpointsServeAllCommands) {
   EXPECT_EQ(read_file(folder_ / "run.safetensors"), read_file(folder_ / "alone.safetensors"));
 
   EXPECT_EQ(trained_result("again", Division{.dp = 2}.complete({"--replay", folder_ / "alone"})), alone);
+  EXPECT_EQ(trained_result("stages", Division{.tp = 1, .pp = 3}.complete({"--replay", folder_ / "alone"})), alone);
   EXPECT_EQ(trained_result("back", {"--replay", folder_ / "run"}), alone);
-  const Ended verified =
-      wait(spawn_program("repro", {"verify", folder_ / "run", "--from", "0", "--threads", "1"}, "repro"), "repro");
-  EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
+  const auto repro = [&](const Words& words) {
+    const Ended ended = wait(spawn_program("repro", words, "repro"), "repro");
+    EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
+    return ended.out;
+  };
+  repro({"verify", folder_ / "run", "--from", "0", "--threads", "1"});
+  EXPECT_EQ(repro({"diff", folder_ / "run", folder_ / "alone"}).find("equal: steps 1 to 12"), 0u);
 
   std::string expected;
-  for (const Division& each : {Division{.tp = 1}, {.tp = 2, .zero = 2}, {.tp = 4}}) {
+  for (const Division& each : {Division{.tp = 1}, {.tp = 4, .zero = 2}, {.tp = 1, .pp = 3}}) {
     const std::string name = "imported-" + each.name();
     said({"import", folder_ / "run.safetensors", folder_ / "job.toml", folder_ / name, "--set", "run.seed=7"});
     const std::string found = trained_result(name, each.complete({"--resume", "--set", "run.seed=7"}));
@@ -260,7 +245,8 @@ TEST_F(DividedGpt, CheckpointsServeAllCommands) {
 TEST_F(DividedGpt, AReplicaMayHaveNoVirtualRanks) {
   const Words settings = {"--set", "run.virtual_ranks=2", "--set", "run.audit_every=1"};
   const std::string alone = trained_result("alone", settings);
-  for (const Division& division : {Division{.dp = 3}, {.dp = 3, .zero = 2, .copies = 1}})
+  for (const Division& division :
+       {Division{.dp = 3}, {.dp = 3, .zero = 2, .copies = 1}, {.dp = 3, .tp = 1, .pp = 2, .zero = 2}})
     EXPECT_EQ(trained_result(division.name(), division.complete(settings)), alone) << division.name();
 }
 
@@ -345,6 +331,9 @@ TEST_F(AdaptiveInReplicas, ItsLedgerSufficesToRepeatIt) {
   EXPECT_EQ(ledger("alone"), ledger("run"));
   done("again", Division{.tp = 3}.options({"--replay", folder_ / "run", "--chaos", "kill:worker=2,step=50"}));
   EXPECT_EQ(ledger("again"), ledger("run"));
+  done("stages", Division{.tp = 1, .pp = 3, .zero = 2}.options(
+                     {"--replay", folder_ / "run", "--chaos", "kill:worker=2,step=50;join:step=70"}));
+  EXPECT_EQ(ledger("stages"), ledger("run"));
 }
 
 }  // namespace

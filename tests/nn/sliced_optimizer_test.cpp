@@ -83,9 +83,9 @@ StateDict outcome(const Parameters& parameters, const StateDict& state, const St
   return all;
 }
 
-StateDict whole_run(const OptimizerConfig& config, Device device) {
+StateDict whole_run(const OptimizerConfig& config, Device device, const Offload& offload = {}) {
   Parameters parameters = odd_parameters(device), average = odd_parameters(device);
-  const auto optimizer = make_optimizer(config, parameters);
+  const auto optimizer = make_optimizer(config, parameters, nullptr, offload);
   for (int step = 0; step < kStepsOfRun; ++step) {
     const std::vector<Tensor> gradients = odd_gradients(parameters, step);
     optimizer->step(parameters, gradients, 0.05, step, clip_by_global_norm(gradients, kLargestNorm).scale);
@@ -115,11 +115,12 @@ struct Process {
 
 class Processes {
  public:
-  Processes(const OptimizerConfig& config, Device device, const std::vector<std::vector<Slice>>& slices)
+  Processes(const OptimizerConfig& config, Device device, const std::vector<std::vector<Slice>>& slices,
+            const Offload& offload)
       : device_(device) {
     for (const std::vector<Slice>& mine : slices) {
       Parameters parameters = odd_parameters(device);
-      SlicedOptimizer optimizer(config, parameters, mine);
+      SlicedOptimizer optimizer(config, parameters, mine, offload);
       all_.push_back({std::move(parameters), std::move(optimizer), odd_parameters(device)});
     }
   }
@@ -265,11 +266,12 @@ std::vector<OptimizerConfig> all_configs() {
           {.kind = "lamb", .weight_decay = 0.1}};
 }
 
-void expect_bits_of_whole(const OptimizerConfig& config, Device device, size_t processes, uint32_t seed) {
+void expect_bits_of_whole(const OptimizerConfig& config, Device device, size_t processes, uint32_t seed,
+                          const Offload& offload = {}) {
   const std::string where = config.kind + " on " + to_string(device) + ", " + std::to_string(processes) + " processes";
   std::mt19937 random(seed);
   const auto first = assigned(processes, random), second = assigned(processes, random);
-  Processes divided(config, device, first);
+  Processes divided(config, device, first, offload);
   for (int step = 0; step < kStepsOfRun; ++step) {
     if (step == 3) divided.keep(second);
     divided.step(step);
@@ -293,6 +295,29 @@ TEST(SlicedOptimizer, HasTheSameBitsOnGpus) {
     for (const OptimizerConfig& config : all_configs()) {
       expect_same(whole_run(config, device), whole_run(config, {}), config.kind + " on " + to_string(device));
       expect_bits_of_whole(config, device, 2, 5);
+    }
+}
+
+std::vector<Device> all_devices() {
+  std::vector<Device> devices = test::devices_of_the_build();
+  devices.emplace_back();
+  return devices;
+}
+class OffloadedState : public ::testing::TestWithParam<Device> {};
+INSTANTIATE_TEST_SUITE_P(, OffloadedState, ::testing::ValuesIn(all_devices()),
+                         [](const auto& param) { return std::string(name_of(param.param.kind)); });
+
+TEST_P(OffloadedState, HasTheSameBits) {
+  const Device device = GetParam();
+  if (!test::is_here(device)) GTEST_SKIP() << "this machine has no GPU";
+  const test::TemporaryFolder folder;
+  for (const OptimizerConfig& config : all_configs())
+    for (const Offload::To to : {Offload::To::host, Offload::To::file}) {
+      Offload offload{.to = to, .folder = folder.path(), .part = 3 * kRowSegment};
+      if (!offload.elsewhere(device)) continue;
+      if (config.kind == "adamw" || config.kind == "lamb") expect_bits_of_whole(config, device, 2, 5, offload);
+      offload.part = 1;  // a segment
+      expect_same(whole_run(config, device, offload), whole_run(config, {}), config.kind);
     }
 }
 
@@ -413,6 +438,11 @@ TEST(SlicedOptimizer, RegisteredKindsAreWhole) {
             "among workers; leave out --arrangement");
   EXPECT_THROW(SlicedOptimizer({.kind = "of_the_program"}, odd_parameters({}), {}), UsageError);
   EXPECT_NO_THROW(check_can_slice({.kind = "lamb"}));
+  const Offload offload{.to = Offload::To::file, .folder = "/tmp"};
+  EXPECT_EQ(
+      test::message_of<UsageError>([&] { make_optimizer({.kind = "of_the_program"}, {}, nullptr, offload); }),
+      "optimizer.kind = 'of_the_program' is a kind that the program registers, which decides itself where its state "
+      "lies; leave out --offload");
 }
 
 }  // namespace

@@ -46,6 +46,17 @@ TEST(MemoryForecast, ZeroDividesTheOptimizersState) {
   }
 }
 
+TEST(MemoryForecast, StateInAFileIsNoMemory) {
+  MemoryNeeds in_file = needs();
+  in_file.offload.to = Offload::To::file;
+  const MemoryForecast in_memory = forecast_memory(needs(), {}, loads({4})).at(0),
+                       alone = forecast_memory(in_file, {}, loads({4})).at(0);
+  EXPECT_EQ(alone.optimizer, 2 * kP);
+  EXPECT_EQ(alone.offloaded, 2 * kP);
+  EXPECT_EQ(in_memory.offloaded, 0);
+  EXPECT_EQ(in_memory.peak - alone.peak, 2 * kP);
+}
+
 TEST(MemoryForecast, AWorkerWithoutVirtualRanksComputesNothing) {
   const auto workers = forecast_memory(needs(), {.zero = 1, .copies = 1}, loads({2, 0}));
   EXPECT_EQ(workers[0].peak - workers[1].peak, kP + 3 * kP);

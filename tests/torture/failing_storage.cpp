@@ -2,8 +2,8 @@
 // of day jump. The environment sets what fails:
 //
 //   ELINVAR_FAILING   rules separated by ';', each a list of "key=value" separated by ',':
-//     call=A+B+..     the calls, or "any": open, write, sync, rename, link, unlink, mkdir, truncate, map, read, look
-//                     (stat and opendir), lock, thread, spawn
+//     call=A+B+..     the calls, or "any": open, write, sync, rename, link, unlink, mkdir, truncate, reserve, map,
+//                     read, look (stat and opendir), lock, thread, spawn
 //     error=N         errno; 0: nothing fails, calls are only counted
 //     short=1         instead: read and write process a part of the bytes
 //     from=N          the Nth such call is the first to fail (default 1)
@@ -238,6 +238,7 @@ BOTH(MAP_FAILED, void*, mmap, (void* at, size_t size, int protection, int flags,
      (at, size, protection, flags, file, offset), file >= 0 ? fate_of("map", file) : Fate::proceeds)
 
 // These return the error instead of setting errno.
+BOTH(errno, int, posix_fallocate, (int file, long from, long size), (file, from, size), fate_of("reserve", file))
 HOOK(errno, int, pthread_create, (void* thread, const void* attributes, void* (*call)(void*), void* argument),
      (thread, attributes, call, argument), fate("thread", nullptr))
 HOOK(errno, int, posix_spawn,

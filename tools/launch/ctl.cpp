@@ -79,6 +79,8 @@ std::string status_text(const Json& s) {
                           w.at("virtual_shards").at(0).get<int>(), w.at("virtual_shards").at(1).get<int>() - 1,
                           w.at("segments").empty() ? "" : fmt::format("stage {} of ", w.at("stage").get<int>()),
                           w["replica"].get<int>());
+    if (environment.contains("offload"))
+      text += fmt::format("    offloads the optimizer's state: {}\n", environment["offload"].get<std::string>());
     if (w.contains("buckets_kept"))
       text += fmt::format("    keeps the optimizer's state of {} of {} buckets\n", w["buckets_kept"].get<int>(),
                           w.at("buckets").get<int>());

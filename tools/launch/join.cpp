@@ -20,6 +20,7 @@ int join_job(JoinOptions& o) {
   o.worker.device = o.device.device;
   o.worker.threads = o.device.threads;
   o.worker.isa = o.device.isa;
+  o.worker.offload = o.device.offload;
   o.worker.command_line = own_command_line();
   o.worker.start_coordinator = start_coordinator;
   return join(o.worker);
@@ -48,6 +49,7 @@ Command add_join(CLI::App& program) {
   app->add_flag("--profile{auto}", worker.profile, "as of run: the tenth to the fourteenth step, or others");
   app->add_flag("--local", worker.local)->group("");
   options->device.add_to(*app);
+  options->device.add_offload_to(*app);
   return {app, [options] { return join_job(*options); }};
 }
 

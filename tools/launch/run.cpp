@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "nn/offload.h"
 #include "tools/cli/device_options.h"
 #include "tools/cli/number_from.h"
 #include "tensor/base/check.h"
@@ -37,7 +38,7 @@ int start(RunOptions& o) {
   outlive_readers();
   o.device.apply();
   read_arrangement(o);
-  (void)parse_device(o.device.device);  // reports errors before anything starts
+  (void)parse_offload(o.device.offload, parse_device(o.device.device));  // reports errors before anything starts
   if (!o.numerics.empty()) o.job.overrides.push_back("run.numerics=\"" + o.numerics + "\"");
   if (o.steps > 0) {
     o.job.overrides.push_back("run.epochs=0");
@@ -45,6 +46,7 @@ int start(RunOptions& o) {
   }
   o.job.device = o.device.device;
   o.job.isa = o.device.isa;
+  o.job.offload = o.device.offload;
   o.job.threads = o.device.threads;
   o.job.command_line = own_command_line();
   o.job.start_worker = start_worker;
@@ -78,9 +80,9 @@ void add_shared_options(CLI::App& app, RunOptions& o) {
   app.add_option(
       "--arrangement", o.arrangement,
       "how state and work are divided among workers, as dp=2,tp=2,zero=1: zero=1 shards the optimizer's state, "
-      "zero=2 gradients too; up to tp workers compute a gradient together, if the network has so many "
-      "virtual shards; dp such groups are started (elastic/ARRANGEMENT.md). No bit of the result depends on "
-      "it");
+      "zero=2 gradients too, zero=3 parameters too; up to tp workers compute a gradient together, if the network has "
+      "so many virtual shards, and up to pp groups of them one after another, each some of its segments; dp times as "
+      "many are started (elastic/ARRANGEMENT.md). No bit of the result depends on it");
   app.add_option(
          "--copies", job.arrangement.copies,
          "with zero=1 or 2, the number of workers that keep each part of the optimizer's state: while one of them "
@@ -102,6 +104,7 @@ void add_shared_options(CLI::App& app, RunOptions& o) {
   app.add_flag("--profile{auto}", job.profile,
                "trace some steps, and print where their time goes: the tenth to the fourteenth, or --profile=100-104");
   o.device.add_to(app);
+  o.device.add_offload_to(app);
 }
 
 }  // namespace

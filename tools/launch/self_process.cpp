@@ -41,6 +41,7 @@ pid_t start_worker(const WorkerOptions& options) {
   if (options.local) arguments.emplace_back("--local");
   add(arguments, "--device", options.device);
   add(arguments, "--isa", options.isa);
+  add(arguments, "--offload", options.offload);
   if (options.threads > 0) add(arguments, "--threads", std::to_string(options.threads));
   add(arguments, "--listen", options.listen);
   add(arguments, "--advertise", options.advertise);

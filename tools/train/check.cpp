@@ -14,6 +14,7 @@
 #include "tools/cli/device_options.h"
 #include "tools/train/commands.h"
 #include "tools/training/memory_forecast.h"
+#include "tools/training/parameter_shards.h"
 #include "tools/training/progress.h"
 #include "tools/training/training.h"
 
@@ -82,11 +83,12 @@ void print_memory(const std::vector<MemoryForecast>& workers) {
            memory_text(static_cast<double>(workers[next].peak)) == memory_text(static_cast<double>(w.peak)))
       ++next;
     const auto text = [](int64_t bytes) { return memory_text(static_cast<double>(bytes)); };
-    fmt::print("memory       {} on {}: {} of parameters, {} of the optimizer's state, {} for checkpoints, and a step\n",
-               text(w.peak),
-               next - first == 1 ? fmt::format("worker {}", first + 1)
-                                 : fmt::format("each of workers {} to {}", first + 1, next),
-               text(w.parameters), text(w.optimizer), text(w.snapshot));
+    fmt::print(
+        "memory       {} on {}: {} of parameters, {} of the optimizer's state{}, {} for checkpoints, and a step\n",
+        text(w.peak),
+        next - first == 1 ? fmt::format("worker {}", first + 1)
+                          : fmt::format("each of workers {} to {}", first + 1, next),
+        text(w.parameters), text(w.optimizer), w.offloaded > 0 ? " in a file, not counted" : "", text(w.snapshot));
   }
 }
 
@@ -158,8 +160,12 @@ int check_run(const CheckOptions& command) {
   const int dp = read_arrangement(command.arrangement, arrangement);
   const int workers = dp > 0 ? dp * arrangement.replica() : command.workers;
   check_arrangement(config, arrangement);
-  Training training(config, device, arrangement.zero > 0);
-  const TrainingSetup& setup = training.setup;
+  const Offload offload = parse_offload(command.device.offload, device);
+  Training training(config, device, arrangement.zero, offload);
+  TrainingSetup& setup = training.setup;
+  const ShardedState shards(setup);
+  ParameterShards source(setup, shards);
+  if (setup.values) setup.source = &source;
   const RunConfig& run = setup.config.run;
   const int64_t samples = setup.data->size(), per_epoch = training.loader.steps_per_epoch();
   fmt::print("model        {}: {} parameters\n", setup.config.model.kind, setup.network->parameters.count());
@@ -182,22 +188,30 @@ int check_run(const CheckOptions& command) {
   int64_t held = 0;
   for (const auto& [name, tensor] : setup.state()) held += tensor.bytes();
   const int64_t parameters = setup.network->parameters.count() * static_cast<int64_t>(sizeof(float));
-  MemoryNeeds needs{
-      .parameters = shapes_of(setup.network->parameters), .process = process, .checkpoints = run.checkpoint_every > 0};
+  MemoryNeeds needs{.parameters = shapes_of(setup.network->parameters),
+                    .offload = offload,
+                    .process = process,
+                    .checkpoints = run.checkpoint_every > 0};
   if (setup.sliced) needs.slots = static_cast<int>(setup.sliced->slot_names().size());
   else needs.slots = static_cast<int>(setup.optimizer->state().size() / setup.network->parameters.list.size());
-  needs.other_state = held - parameters - (setup.sliced ? 0 : needs.slots * parameters);
+  needs.other_state = held - (setup.values ? 0 : parameters) - (setup.sliced ? 0 : needs.slots * parameters);
   const int64_t state = parameters * (1 + needs.slots) + needs.other_state;
   fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(static_cast<double>(state)),
              run.checkpoint_every > 0 ? fmt::format("every {} steps", run.checkpoint_every) : "at the end", run.keep);
   needs.parts = training.member(arrangement).parts;
-  const std::vector<Measured> measured = measure(training, places, virtual_ranks, held);
+  const bool in_file = offload.to == Offload::To::file;
+  const std::vector<Measured> measured =
+      measure(training, places, virtual_ranks, held - (in_file && setup.optimizer ? needs.slots * parameters : 0));
+  std::vector<WorkerLoad> loads;
+  for (size_t w = 0; w < places.size(); ++w)
+    loads.push_back({.virtual_ranks = virtual_ranks[w], .place = places[w], .rank_gradient = measured[w].bytes});
+  const std::vector<MemoryForecast> forecasts = forecast_memory(needs, arrangement, loads);
   if (device.kind == DeviceKind::cpu) {
-    std::vector<WorkerLoad> loads;
-    for (size_t w = 0; w < places.size(); ++w)
-      loads.push_back({.virtual_ranks = virtual_ranks[w], .place = places[w], .rank_gradient = measured[w].bytes});
-    print_memory(forecast_memory(needs, arrangement, loads));
+    print_memory(forecasts);
     fmt::print("             this machine has {}\n", memory_text(static_cast<double>(machine_memory())));
+  } else if (offload.to != Offload::To::none) {
+    fmt::print("offload      {} of the optimizer's state of worker 1 in {}\n",
+               memory_text(static_cast<double>(forecasts[0].optimizer)), in_file ? "a file" : "the host's memory");
   }
   const bool parts =
       (places[0].shards.size() < config.virtual_shards() && arrangement.tp > 1) || !places[0].segments.empty();
@@ -205,7 +219,9 @@ int check_run(const CheckOptions& command) {
       "time         {:.3g} s for worker 1's first gradient of virtual rank 0 on {} thread{}{}; later ones are "
       "faster\n",
       measured[0].seconds, cpu_stream().threads(), cpu_stream().threads() == 1 ? "" : "s",
-      parts ? ", without the values of other virtual shards" : "");
+      !places[0].segments.empty() ? ", through its segments"
+      : parts                     ? ", without the values of other virtual shards"
+                                  : "");
   if (parts) return 0;
   if (!std::isfinite(measured[0].loss)) fail("the loss of the first gradient is {}", measured[0].loss);
   fmt::print("loss         {:.4g} before training\n", measured[0].loss);
@@ -231,6 +247,7 @@ Command add_check(CLI::App& train) {
       ->check(CLI::Range(1, 1024).description(""))
       ->capture_default_str();
   options->device.add_to(*app);
+  options->device.add_offload_to(*app);
   return {app, [options] {
             options->device.apply();
             return check_run(*options);

@@ -29,6 +29,7 @@ struct WorkerOptions {
   std::string device = "auto";
   int threads = 0;  // CPU threads; 0: all that this process may use
   std::string isa = "auto";
+  std::string offload = "none";  // nn/offload.h
   std::string profile = {};
   // Starts a coordinator in place of one that is gone for good. If empty, this worker waits until another process
   // starts one.
@@ -51,6 +52,7 @@ struct JobOptions {
   std::string device = "auto";
   int threads = 0;  // CPU threads of each started worker; 0: an equal share of what this process may use
   std::string isa = "auto";
+  std::string offload = "none";                              // nn/offload.h
   std::string listen = "tcp://127.0.0.1:0", advertise = {};  // comm/zmq_transport.h
   std::string key = {};                                      // the folder of the job's key; empty: no key
   std::string chaos = {};                                    // fault injection (elastic/session/chaos.h)

@@ -85,7 +85,7 @@ void check_environment(const nlohmann::json& environment) {
   using nlohmann::json;
   for (const char* name : {"isa", "device"}) expect(name, true, &json::is_string, "a text");
   expect("threads", true, &json::is_number_integer, "a number");
-  for (const char* name : {"build_id", "binary", "host"}) expect(name, false, &json::is_string, "a text");
+  for (const char* name : {"build_id", "binary", "host", "offload"}) expect(name, false, &json::is_string, "a text");
   expect("gpu", false, &json::is_object, "an object");
 }
 

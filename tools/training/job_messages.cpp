@@ -215,7 +215,7 @@ void JobProcess::asked(const Message& m, const messages::Ask& ask) {
                       .directory = fs::absolute(path_).string(),
                       .chaos = command_.chaos,
                       .imported = imported(),
-                      .sharded = command_.arrangement.zero > 0,
+                      .zero = command_.arrangement.zero,
                       .tp = command_.arrangement.tp,
                       .pp = command_.arrangement.pp,
                       .facts_at_once = !command_.chaos.empty() || command_.until.has_value(),
@@ -269,6 +269,7 @@ void JobProcess::open_directory() {
                                       {"device", command_.device},
                                       {"threads", command_.threads},
                                       {"isa", command_.isa},
+                                      {"offload", command_.offload},
                                       {"metrics_port", command_.metrics_port.value_or(-1)},
                                       {"metrics_address", command_.metrics_address}}});
   for (const std::string& notice : directory_->start().notices) say(stderr, "{}\n", notice);

@@ -66,10 +66,14 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
   for (size_t w = 0; w < workers.size(); ++w) {
     const WorkerLoad& worker = workers[w];
     const int64_t kept = sharded ? shares.kept[w] : all, owned = sharded ? shares.owned[w] : all / count;
-    MemoryForecast forecast{.parameters = all,
-                            .optimizer = needs.slots * kept,
-                            .snapshot = (all + needs.other_state) / count + needs.slots * owned};
-    const int64_t state = all + forecast.optimizer + needs.other_state + needs.process;
+    const bool whole = arrangement.zero < 3;  // otherwise those of segments in use are part of a rank gradient's bytes
+    MemoryForecast forecast{
+        .parameters = whole ? all : kept,
+        .optimizer = needs.slots * kept,
+        .snapshot = ((whole ? all : 0) + needs.other_state) / count + (needs.slots + (whole ? 0 : 1)) * owned};
+    if (needs.offload.to == Offload::To::file) forecast.offloaded = forecast.optimizer;
+    const int64_t state =
+        forecast.parameters + forecast.optimizer - forecast.offloaded + needs.other_state + needs.process;
     // Sums of earlier rank gradients, of which there are as many as levels of the tree below the last one; and, without
     // ZeRO, the result of the step before, for members that may lack it. Members of a model replica have those that
     // they contribute.

@@ -7,6 +7,7 @@
 #include "elastic/protocol/gradient_layout.h"
 #include "elastic/step/arrangement.h"
 #include "elastic/step/model_replicas.h"
+#include "nn/offload.h"
 #include "tensor/shape.h"
 
 namespace elinvar {
@@ -15,6 +16,7 @@ struct MemoryNeeds {
   std::vector<Shape> parameters;          // float32
   std::optional<TensorParts> parts = {};  // with tensor or pipeline parallelism
   int slots = 0;                          // tensors of the optimiser for each parameter
+  Offload offload = {};                   // where they are
   int64_t other_state = 0;                // bytes that every worker holds besides: buffers, the average of the weights
   int64_t process = 0;                    // bytes of a process that has not built the network: the program itself
   bool checkpoints = true;                // there are checkpoints before the end, for which memory is held
@@ -24,13 +26,14 @@ struct WorkerLoad {
   int virtual_ranks = 0;
   ReplicaPlace place = {};
   // Bytes at the peak of one rank gradient, besides the state: activations, with pipeline parallelism of several, and
-  // gradients as they are made.
+  // gradients as they are made; with ZeRO-3 also the parameters that are fetched.
   int64_t rank_gradient = 0;
 };
 
 // In bytes.
 struct MemoryForecast {
   int64_t parameters = 0, optimizer = 0;  // held between steps
+  int64_t offloaded = 0;                  // of the optimizer, outside the process's memory except for a few parts
   int64_t snapshot = 0;                   // for this worker's part of a checkpoint; not held for the last one
   int64_t peak = 0;                       // of the process, during the last rank gradient of a step
 };

@@ -56,7 +56,8 @@ std::string Observer::look(int64_t step, const Cursor& batch, const Reduced& red
 void Observer::add_histograms(Summary& summary, const Reduced& reduced) const {
   const std::vector<Parameter>& parameters = training_.setup.network->parameters.list;
   for (const Parameter& p : parameters)
-    summary.histogram("parameters/" + p.name, histogram_of(p.var.value().to(Device{}).to_contiguous().span<float>()));
+    if (p.var.value().resident())  // no worker has them all with ZeRO-3
+      summary.histogram("parameters/" + p.name, histogram_of(p.var.value().to(Device{}).to_contiguous().span<float>()));
   for (size_t i = 0; i < reduced.gradients.size(); ++i)  // none with ZeRO, where no worker has them all
     summary.histogram("gradients/" + parameters[i].name,
                       histogram_of(reduced.gradients[i].to(Device{}).to_contiguous().span<float>()));

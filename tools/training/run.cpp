@@ -245,6 +245,7 @@ void JobProcess::start_worker() {
                                               .device = gpus_.next(local_.alive()),
                                               .threads = command_.threads,
                                               .isa = command_.isa,
+                                              .offload = command_.offload,
                                               .profile = profile_ ? profile_->text() : ""});
   local_.add(worker);
   gpus_.given_to(worker);

@@ -11,13 +11,19 @@ namespace elinvar {
 
 void ShardedState::restored(std::optional<CheckpointReader> checkpoint) {
   setup_.sliced->keep({});
+  if (setup_.values) setup_.values->keep({});
   checkpoint_ = std::move(checkpoint);
   begins_ = true;
 }
 
+// Of each slice the parameters come first.
+
 std::vector<SliceRange> ShardedState::ranges(const Slice& slice) const {
   const Parameter& parameter = setup_.network->parameters.list[static_cast<size_t>(slice.tensor)];
   std::vector<SliceRange> ranges;
+  if (setup_.values)
+    ranges.push_back(
+        {.tensor = "model." + parameter.name, .whole = parameter.var.shape(), .begin = slice.begin, .end = slice.end});
   for (const std::string& slot : setup_.sliced->slot_names())
     ranges.push_back({.tensor = "optimizer." + parameter.name + "." + slot,
                       .whole = parameter.var.shape(),
@@ -31,9 +37,10 @@ std::vector<StateSlice> ShardedState::state(const Slice& slice) const {
   const std::vector<Slice>& kept = setup_.sliced->slices();
   const auto found = std::find(kept.begin(), kept.end(), slice);
   std::vector<Tensor> values;
+  const auto at = static_cast<size_t>(found - kept.begin());
+  if (found != kept.end() && setup_.values) values.push_back(setup_.values->tensors()[0][at]);
   if (found != kept.end())
-    for (const std::vector<Tensor>& slot : setup_.sliced->tensors())
-      values.push_back(slot[static_cast<size_t>(found - kept.begin())]);
+    for (const std::vector<Tensor>& slot : setup_.sliced->tensors()) values.push_back(slot[at]);
   const std::vector<SliceRange> ranges = this->ranges(slice);
   for (size_t k = 0; k < ranges.size(); ++k) {
     const SliceRange& range = ranges[k];
@@ -41,7 +48,7 @@ std::vector<StateSlice> ShardedState::state(const Slice& slice) const {
     if (found != kept.end()) value = values[k];
     else if (checkpoint_) value = checkpoint_->read_slice(range.tensor, range.begin, range.end).values;
     else invariant(begins_, "a worker is asked for state that it has");
-    if (!value.defined()) value = Tensor::zeros({slice.numel()});
+    if (!value.defined()) value = setup_.values && k == 0 ? initial(slice) : Tensor::zeros({slice.numel()});
     state.push_back(
         {.tensor = range.tensor, .whole = range.whole, .begin = range.begin, .end = range.end, .values = value});
   }
@@ -53,18 +60,45 @@ void ShardedState::keep(std::vector<Slice> slices) {
   const std::vector<Slice>& before = setup_.sliced->slices();
   for (const Slice& slice : slices)
     if (std::find(before.begin(), before.end(), slice) == before.end()) added.push_back(slice);
+  if (setup_.values) setup_.values->keep(slices);
   setup_.sliced->keep(std::move(slices));
-  if (checkpoint_)
-    for (const Slice& slice : added)
-      for (StateSlice& place : state(slice))
-        copy(checkpoint_->read_slice(place.tensor, place.begin, place.end).values.to(place.values.device()),
-             place.values);
+  if (begins_)
+    for (const Slice& slice : added) {
+      std::vector<StateSlice> places = state(slice);
+      for (StateSlice& place : places)
+        if (checkpoint_)
+          copy(checkpoint_->read_slice(place.tensor, place.begin, place.end).values.to(place.values.device()),
+               place.values);
+      if (setup_.values && !checkpoint_) copy(initial(slice).to(places[0].values.device()), places[0].values);
+    }
   checkpoint_.reset();
   begins_ = false;
 }
 
+bool ShardedState::has(const Slice& slice) const {
+  const std::vector<Slice>& kept = setup_.sliced->slices();
+  return begins_ || std::find(kept.begin(), kept.end(), slice) != kept.end();
+}
+
+Tensor ShardedState::parameter(const Slice& slice) const {
+  if (setup_.values) return state(slice).at(0).values;
+  return view_of(setup_.network->parameters.list[static_cast<size_t>(slice.tensor)].var.value(), slice);
+}
+
+Tensor ShardedState::initial(const Slice& slice) const {
+  const std::lock_guard lock(initial_.mutex);
+  const Parameter& parameter = setup_.network->parameters.list[static_cast<size_t>(slice.tensor)];
+  if (initial_.parameter != slice.tensor) {
+    initial_.values = Tensor::empty(parameter.var.shape());
+    parameter.initialise(initial_.values);
+    initial_.parameter = slice.tensor;
+  }
+  return view_of(initial_.values, slice).clone();
+}
+
 void ShardedState::learned() {
   setup_.sliced->keep({});
+  if (setup_.values) setup_.values->keep({});
   checkpoint_.reset();
   begins_ = false;
 }
@@ -74,11 +108,7 @@ ShardAccess ShardedState::access() {
                      .learned = [this] { learned(); },
                      .ranges = [this](const Slice& slice) { return ranges(slice); },
                      .state = [this](const Slice& slice) { return state(slice); },
-                     .parameter =
-                         [this](const Slice& slice) {
-                           return view_of(
-                               setup_.network->parameters.list[static_cast<size_t>(slice.tensor)].var.value(), slice);
-                         }};
+                     .parameter = [this](const Slice& slice) { return parameter(slice); }};
   const std::vector<Parameter>& parameters = setup_.network->parameters.list;
   for (size_t i = 0; i < parameters.size(); ++i)
     for (const SliceRange& range :

@@ -1,6 +1,8 @@
 #pragma once
-// The optimiser's state of one worker in a job with ZeRO, as its session accesses it: that of the slices that the
-// worker keeps and, while the worker begins with a checkpoint or with a new network, that of all others.
+// The state of one worker in a job with ZeRO, as its session accesses it: the optimiser's tensors, and with ZeRO-3 the
+// parameters, of the slices that the worker keeps and, while the worker begins with a checkpoint or with a new network,
+// of all others.
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -18,8 +20,12 @@ class ShardedState {
   void restored(std::optional<CheckpointReader> checkpoint);
 
   ShardAccess access();
+  // With ZeRO-3: whether the worker has the parameters in a slice, and these, one-dimensional.
+  bool has(const Slice& slice) const;
+  Tensor parameter(const Slice& slice) const;
 
  private:
+  Tensor initial(const Slice& slice) const;
   std::vector<SliceRange> ranges(const Slice& slice) const;
   std::vector<StateSlice> state(const Slice& slice) const;
   void keep(std::vector<Slice> slices);
@@ -28,6 +34,13 @@ class ShardedState {
   TrainingSetup& setup_;
   std::optional<CheckpointReader> checkpoint_;
   bool begins_ = true;  // no update has been made since restored()
+  // The parameter whose initial values were computed last, of which other slices may follow.
+  struct Initial {
+    std::mutex mutex;
+    int parameter = -1;
+    Tensor values;
+  };
+  mutable Initial initial_;
 };
 
 }  // namespace elinvar

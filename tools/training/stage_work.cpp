@@ -58,7 +58,11 @@ void StageWork::forward(Session::Task& task, RankWork& work) {
     from.rng.op = input.random;
   }
   const Activity activity("forward");
-  const SegmentPasses::Options options{.recompute = training_.config().run.recompute, .group = &task.shards()};
+  if (training_.setup.source != nullptr && !residence_)
+    residence_.emplace(network(), *training_.setup.source, task.shards());
+  const SegmentPasses::Options options{.recompute = training_.config().run.recompute,
+                                       .group = &task.shards(),
+                                       .residence = residence_ ? &*residence_ : nullptr};
   const SegmentRange segments{static_cast<size_t>(begin), static_cast<size_t>(end)};
   Run& run = work.runs
                  .emplace(begin, Run{segments, SegmentPasses(network(), segments, from, work.targets,
@@ -138,9 +142,8 @@ RankFacts StageWork::finish(Session::Task& task) {
   under_way_.erase(task.vrank());
   if (work.batch.samples == 0) return {};
   task.end();
-  RankFacts facts{.samples = work.batch.samples};
+  RankFacts facts = Training::facts_of(work.batch);  // the digest for an audit covers those of the batch
   if (work.loss) {
-    facts = Training::facts_of(work.batch);
     facts.loss_sum = work.loss->wait().item();
     facts.correct = correct_of(work.top1->wait());
   }

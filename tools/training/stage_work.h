@@ -50,7 +50,8 @@ class StageWork {
   Training& training_;
   Cursor at_;
   int64_t step_;
-  std::map<int, RankWork> under_way_;  // by virtual rank
+  std::map<int, RankWork> under_way_;   // by virtual rank
+  std::optional<Residence> residence_;  // with ZeRO-3
 };
 
 }  // namespace elinvar

@@ -32,6 +32,7 @@ int take_over(const TakeoverOptions& options) {
   go_on.device = job.at("device").get<std::string>();
   go_on.threads = job.at("threads").get<int>();
   go_on.isa = job.at("isa").get<std::string>();
+  go_on.offload = job.value("offload", go_on.offload);
   if (const int port = job.value("metrics_port", -1); port >= 0) go_on.metrics_port = port;
   go_on.metrics_address = job.value("metrics_address", go_on.metrics_address);
   go_on.command_line = options.command_line;

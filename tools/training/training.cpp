@@ -73,17 +73,18 @@ LoaderOptions loader_options(const Config& config, const Dataset& data, Device d
           .device = device};
 }
 
-// Returns the parts of the network that rank gradients' tensors belong to. Without pipeline parallelism, when segments
-// were not measured, all of them are in one.
-TensorParts tensor_parts(const Network& network, const std::vector<MeasuredSegment>& segments) {
+// Returns the parts of the network that rank gradients' tensors belong to. Unless segments matter, all are in one, and
+// so are batch statistics of segments that were not measured.
+TensorParts tensor_parts(const Network& network, const std::vector<MeasuredSegment>& measured, bool by_segment) {
   TensorParts parts;
   for (const Parameter& p : network.parameters.list)
     parts.gradients.push_back({.segment = 0, .shard = p.cut.shards > 1 ? p.shard : -1});
-  for (size_t i = 0; i < segments.size(); ++i) {
-    for (const size_t p : dynamic_cast<const SegmentedNetwork&>(network).segments()[i].parameters)
-      parts.gradients[p].segment = static_cast<int>(i);
-    parts.statistics.insert(parts.statistics.end(), 2 * segments[i].statistics.size(), static_cast<int>(i));
-  }
+  if (!by_segment) return parts;
+  const std::vector<Segment>& segments = dynamic_cast<const SegmentedNetwork&>(network).segments();
+  for (size_t i = 0; i < segments.size(); ++i)
+    for (const size_t p : segments[i].parameters) parts.gradients[p].segment = static_cast<int>(i);
+  for (size_t i = 0; i < measured.size(); ++i)
+    parts.statistics.insert(parts.statistics.end(), 2 * measured[i].statistics.size(), static_cast<int>(i));
   return parts;
 }
 
@@ -107,8 +108,8 @@ int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
 
 }  // namespace
 
-Training::Training(const Config& given, Device device, bool sharded)
-    : setup(given, Split::train, device, sharded),
+Training::Training(const Config& given, Device device, int zero, const Offload& offload)
+    : setup(given, Split::train, device, zero, offload),
       loader(setup.data, loader_options(setup.config, *setup.data, device)),
       graphs_([](const std::string& notice) { say(stderr, "{}\n", notice); }) {
   const Config& c = config();
@@ -139,8 +140,10 @@ MemberOptions Training::member(const Arrangement& arrangement) const {
   if (setup.sliced)
     member.sharding = ShardOptions{.multiple = kChunkElements,
                                    .parameters = shapes_of(setup.network->parameters),
-                                   .sums = setup.sliced->has_trust_ratio()};
-  if (arrangement.replica() > 1) member.parts = tensor_parts(*setup.network, segments_);
+                                   .sums = setup.sliced->has_trust_ratio(),
+                                   .whole_parameters = !setup.values};
+  if (arrangement.replica() > 1 || setup.values)
+    member.parts = tensor_parts(*setup.network, segments_, /*by_segment=*/arrangement.pp > 1 || setup.values);
   member.audit = {.every = config().run.audit_every, .seed = config().run.seed};
   return member;
 }
@@ -162,6 +165,11 @@ MicroBatchResult Training::forward_backward(const Batch& batch, const Rng& rng, 
   const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
   const Tensor input = batch.input_on(setup.device);
   const bool recompute = config().run.recompute;
+  if (setup.source != nullptr) {
+    Residence residence(dynamic_cast<const SegmentedNetwork&>(*setup.network), *setup.source, sink.shards());
+    return micro_batch_gradient(*setup.network, input, targets, config().loss, rng, recompute, progress, sink.shards(),
+                                &residence);
+  }
   return config().run.cuda_graphs ? graphs_.micro_batch_gradient(*setup.network, input, targets, config().loss, rng,
                                                                  recompute, progress, sink.shards())
                                   : micro_batch_gradient(*setup.network, input, targets, config().loss, rng, recompute,
@@ -218,10 +226,13 @@ void Training::measure_segments(const Arrangement& arrangement) {
   const Rng rng{.seed = config().run.seed, .vrank = static_cast<uint32_t>(vrank)};
   const auto shards = static_cast<int>(config().virtual_shards());
   PartialShards group({0, (shards - 1) / arrangement.tp + 1});
+  ShardGroup& members = arrangement.tp > 1 ? static_cast<ShardGroup&>(group) : local_shards();
+  std::optional<Residence> residence;
+  if (setup.source != nullptr) residence.emplace(*network, *setup.source, members);
   segments_ = elinvar::measure_segments(
       *network, batch.input_on(setup.device), Targets(batch.target, batch.mixed.other, batch.mixed.share),
       config().loss, rng,
-      {.recompute = config().run.recompute, .group = arrangement.tp > 1 ? &group : &local_shards()});
+      {.recompute = config().run.recompute, .group = &members, .residence = residence ? &*residence : nullptr});
   statistics_.clear();
   for (const MeasuredSegment& segment : segments_)
     statistics_.insert(statistics_.end(), segment.statistics.begin(), segment.statistics.end());
@@ -278,7 +289,9 @@ Update Training::update(int64_t step, const Reduced& reduced, const GatherSums& 
   double lr = learning_rate(config().schedule, config().optimizer.lr, steps, scheduled);
   if (adaptive()) lr *= lr_factor(reduced.scaling_state, step, scaling);
   Parameters& parameters = setup.network->parameters;
-  if (setup.sliced) setup.sliced->step(parameters, gradients, lr, step, clipping.scale, gather);
+  if (setup.sliced)
+    setup.sliced->step(parameters, gradients, lr, step, clipping.scale, gather,
+                       setup.values ? setup.values->tensors()[0] : std::vector<Tensor>());
   else setup.optimizer->step(parameters, gradients, lr, step, clipping.scale);
   update_running_statistics(statistics_, reduced.batch_statistics, reduced.leaves);
   return {lr, clipping.norm};

@@ -22,8 +22,8 @@ struct Update {
 class Training {
  public:
   // Opens the data and builds the network. Throws UsageError if settings do not fit the data, the network or the
-  // device. `sharded`: this process keeps a part of the optimiser's state (ZeRO).
-  Training(const Config& config, Device device, bool sharded = false);
+  // device. `zero`: ZeRO's stage.
+  Training(const Config& config, Device device, int zero = 0, const Offload& offload = {});
 
   TrainingSetup setup;
   Loader loader;

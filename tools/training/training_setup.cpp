@@ -1,6 +1,7 @@
 #include "tools/training/training_setup.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "autograd/precision.h"
 #include "elastic/checkpoint/checkpoint.h"
@@ -44,10 +45,23 @@ int kept_by(const OptimizerConfig& o) {
   return o.kind == "sgd" || o.kind == "lars" ? (o.momentum > 0 ? 1 : 0) : 2;
 }
 
-// Refuses a job before allocation if the parameters, their average and the optimiser's state exceed the machine's
-// memory.
-void check_memory(const Config& config, const InputInfo& input, bool sharded) {
-  const int kept = sharded ? 0 : kept_by(config.optimizer), average = config.optimizer.ema_decay > 0 ? 1 : 0;
+// Refuses what needs whole parameters on each worker.
+void check_can_be_absent(const Config& config, const Network& network) {
+  check(dynamic_cast<const SegmentedNetwork*>(&network) != nullptr,
+        "--arrangement zero=3 needs a network that is a list of segments (nn/segments.h), which {} is not",
+        config.model.kind);
+  check(
+      config.optimizer.ema_decay == 0,
+      "--arrangement zero=3 divides the parameters, but their average (optimizer.ema_decay) is whole on every worker; "
+      "zero=2 has both");
+  check(config.tensorboard.text_every == 0,
+        "--arrangement zero=3: no worker has all parameters, to write texts (tensorboard.text_every)");
+}
+
+// Refuses a job before allocation if the parameters, their average and the optimiser's state, unless other workers or
+// a file have it, exceed the machine's memory.
+void check_memory(const Config& config, const InputInfo& input, bool elsewhere) {
+  const int kept = elsewhere ? 0 : kept_by(config.optimizer), average = config.optimizer.ema_decay > 0 ? 1 : 0;
   const OutlineScope no_values;
   const double one = static_cast<double>(build(config.model, input, 0)->parameters.count()) * sizeof(float);
   const double memory = static_cast<double>(machine_memory());
@@ -68,9 +82,9 @@ void print_notices(const Dataset& data) {
   for (const std::string& notice : data.take_notices()) say(stderr, "{}\n", notice);
 }
 
-TrainingSetup::TrainingSetup(const Config& given, Split split, Device place, bool sharded)
-    : config(given), device(place), data(open_split(given, split, &config.data)) {
-  build_all(given, sharded);
+TrainingSetup::TrainingSetup(const Config& given, Split split, Device place, int zero, Offload state)
+    : config(given), device(place), offload(std::move(state)), data(open_split(given, split, &config.data)) {
+  build_all(given, zero);
 }
 
 TrainingSetup::TrainingSetup(const Config& given, std::shared_ptr<const Dataset> opened, Device place)
@@ -78,13 +92,21 @@ TrainingSetup::TrainingSetup(const Config& given, std::shared_ptr<const Dataset>
   build_all(given);
 }
 
-void TrainingSetup::build_all(const Config& given, bool sharded) {
+void TrainingSetup::build_all(const Config& given, int zero) {
   if (config.exact()) precision = Precision::exact;
   if (config.fast() && fast_products(device).missing.empty())
     precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
-  check_memory(config, input, sharded);
-  network = build(given.model, input, given.run.seed, &config.model);
+  const bool absent = zero >= 3;
+  if (!absent) check_memory(config, input, zero > 0 || offload.to == Offload::To::file);
+  {
+    std::optional<OutlineScope> no_values;
+    if (absent) no_values.emplace();
+    network = build(given.model, input, given.run.seed, &config.model);
+  }
+  if (absent) check_can_be_absent(config, *network);
+  for (const std::shared_ptr<Buffer>& buffer : network->parameters.buffers)
+    if (absent) buffer->value = buffer->value.clone();
   with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });
   network->parameters.move_to(device);
   if (config.optimizer.ema_decay > 0) {
@@ -92,14 +114,19 @@ void TrainingSetup::build_all(const Config& given, bool sharded) {
     average->parameters.move_to(device);
   }
   with_places(config.places, [&] {
-    if (sharded) sliced = std::make_unique<SlicedOptimizer>(given.optimizer, network->parameters, std::vector<Slice>());
-    else optimizer = make_optimizer(given.optimizer, network->parameters, &config.optimizer);
+    if (absent)
+      values = std::make_unique<SlicedTensors>(network->parameters, std::vector<std::string>{""}, std::vector<Slice>());
+    if (zero > 0)
+      sliced = std::make_unique<SlicedOptimizer>(given.optimizer, network->parameters, std::vector<Slice>(), offload);
+    else optimizer = make_optimizer(given.optimizer, network->parameters, &config.optimizer, offload);
   });
 }
 
 StateDict TrainingSetup::state() const {
   StateDict all;
-  for (const auto& [name, tensor] : network->parameters.state()) all.emplace(std::string(kModel) + name, tensor);
+  const Parameters& own = network->parameters;
+  for (const auto& [name, tensor] : values ? own.buffer_state() : own.state())
+    all.emplace(std::string(kModel) + name, tensor);
   if (average)
     for (const auto& [name, tensor] : average->parameters.state()) all.emplace(std::string(kAverage) + name, tensor);
   if (optimizer)
@@ -108,7 +135,8 @@ StateDict TrainingSetup::state() const {
 }
 
 void TrainingSetup::load(const StateDict& state) {
-  network->parameters.load(part_of(state, kModel));
+  if (values) network->parameters.load_buffers(part_of(state, kModel));
+  else network->parameters.load(part_of(state, kModel));
   if (average) average->parameters.load(part_of(state, kAverage));
   if (optimizer) optimizer->load(part_of(state, kOptimizer));
 }
@@ -181,7 +209,10 @@ ReplicaLimits replica_limits(const Config& config, const Arrangement& arrangemen
 
 Tensor logits_of(const TrainingSetup& setup, std::span<const Tensor> views, ShardGroup& group) {
   const PrecisionScope products(setup.precision);
-  return predict(setup.best(), views, group).to(DType::f32);
+  std::optional<Residence> residence;
+  if (setup.source != nullptr)
+    residence.emplace(dynamic_cast<const SegmentedNetwork&>(*setup.network), *setup.source, group);
+  return predict(setup.best(), views, group, residence ? &*residence : nullptr).to(DType::f32);
 }
 
 std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const Dataset> split, int share, int shares,

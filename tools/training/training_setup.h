@@ -10,7 +10,9 @@
 #include "elastic/step/model_replicas.h"
 #include "data/loader.h"
 #include "nn/network.h"
+#include "nn/offload.h"
 #include "nn/optimizer.h"
+#include "nn/residence.h"
 #include "nn/sliced_optimizer.h"
 #include "tensor/precision.h"
 #include "tools/config/config.h"
@@ -25,22 +27,28 @@ void print_notices(const Dataset& data);
 
 struct TrainingSetup {
   // Opens a split of the data and builds the network. Fills in the default settings of registered kinds in `config`.
-  // With `sharded` (ZeRO) there is a sliced optimiser that keeps nothing yet.
-  explicit TrainingSetup(const Config& config, Split split = Split::train, Device device = {}, bool sharded = false);
+  // With ZeRO, from stage 1 on, there is a sliced optimiser that keeps nothing yet; with stage 3 the parameters of the
+  // network are absent (nn/residence.h).
+  explicit TrainingSetup(const Config& config, Split split = Split::train, Device device = {}, int zero = 0,
+                         Offload offload = {});
   // Takes data that are open already.
   TrainingSetup(const Config& config, std::shared_ptr<const Dataset> data, Device device);
 
   Config config;
-  Device device;                              // holds the network and the optimiser
+  Device device;                              // holds the network and, unless it is offloaded, the optimiser's state
+  Offload offload;                            // where the optimiser's state is
   Precision precision = Precision::portable;  // precision of products: the configured one if the device has it
   std::shared_ptr<const Dataset> data;
   std::unique_ptr<Network> network;
   std::unique_ptr<Network> average;         // the average of the network's weights; null without optimizer.ema_decay
   std::unique_ptr<Optimizer> optimizer;     // null if sharded
   std::unique_ptr<SlicedOptimizer> sliced;  // null if not
+  // With ZeRO-3: the parameters in the same slices; and where all others come from while they are used, to be set.
+  std::unique_ptr<SlicedTensors> values;
+  ParameterSource* source = nullptr;
 
   // Returns views of the state: "model.<parameter or buffer>", "average.<the same>" and, unless it is sharded,
-  // "optimizer.<parameter>.<name>".
+  // "optimizer.<parameter>.<name>". With ZeRO-3 it has no parameters.
   StateDict state() const;
   void load(const StateDict& state);  // of the optimiser only if it is not sharded
   // Returns the network that validation uses: the average if there is one.
@@ -52,7 +60,7 @@ struct TrainingSetup {
   int64_t rank_samples() const;  // the largest number of samples that a virtual rank has in a step
 
  private:
-  void build_all(const Config& given, bool sharded = false);
+  void build_all(const Config& given, int zero = 0);
 };
 
 // Returns the configuration that a run was started with. A relative path in it is made absolute if it leads somewhere

@@ -31,6 +31,7 @@
 #include "tools/training/profile_report.h"
 #include "tools/training/program.h"
 #include "tools/training/remake.h"
+#include "tools/training/parameter_shards.h"
 #include "tools/training/sharded_state.h"
 
 namespace elinvar {
@@ -137,11 +138,11 @@ NcclSupport support_of(const FoundNccl& found) {
 // training of its own and returns their gradients. Empty if the job has no updates yet or its first weights cannot be
 // read.
 std::vector<Digest> repeated(const WorkerOptions& command, const messages::JobDescription& job, const Config& config,
-                             const fs::path& directory) {
+                             const fs::path& directory, const Offload& offload) {
   std::vector<Digest> gradients;
   const bool other = !job.build.empty() && job.build != build_id();
   if (job.repeat == 0 || !other || (job.imported && directory.empty())) return gradients;
-  Training training(config, parse_device(command.device));
+  Training training(config, parse_device(command.device), /*zero=*/0, offload);
   if (job.imported) training.setup.load(CheckpointStore(directory / "checkpoints").read(0).state);
   for (const LedgerLine& line : make_first_updates(training, job.repeat)) gradients.push_back(line.gradient);
   return gradients;
@@ -160,8 +161,9 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   std::vector<std::string> overrides = about_job.overrides;
   overrides.insert(overrides.end(), command.overrides.begin(), command.overrides.end());
   std::optional<Profiler> profiler;  // outlives all threads that it may watch
-  Training training(parse_config(about_job.text, about_job.file, overrides), parse_device(command.device),
-                    about_job.sharded);
+  const Device device = parse_device(command.device);
+  Training training(parse_config(about_job.text, about_job.file, overrides), device, about_job.zero,
+                    parse_offload(command.offload, device));
   TrainingSetup& setup = training.setup;
   const Config& config = training.config();
   const std::shared_ptr<const Dataset> validation = open_split(config, Split::validation);
@@ -181,11 +183,15 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
 
   const FoundNccl found = nccl_for(config, setup.device);
   nlohmann::ordered_json environment = describe_environment(command.command_line, setup.device, config.fast());
+  if (command.offload != "none") environment["offload"] = command.offload;
   if (found.nccl) environment["nccl"] = found.nccl->version();
   std::vector<std::string> notices = setup.data->take_notices(), others = validation->take_notices();
   notices.insert(notices.end(), others.begin(), others.end());
 
-  const Arrangement arrangement{.tp = about_job.tp, .pp = about_job.pp};
+  const Arrangement arrangement{.zero = about_job.zero, .tp = about_job.tp, .pp = about_job.pp};
+  ShardedState shards(setup);
+  ParameterShards parameters(setup, shards);
+  if (setup.values) setup.source = &parameters;
   if (arrangement.pp > 1) training.measure_segments(arrangement);
   MemberOptions member = training.member(arrangement);
   member.self = self;
@@ -217,7 +223,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                 .numerics_version = kNumericsVersion,
                 .protocol = kProtocolVersion,
                 .nccl = support_of(found),
-                .repeated = repeated(command, about_job, config, (*directory)()),
+                .repeated = repeated(command, about_job, config, (*directory)(), setup.offload),
                 .environment = nlohmann::json(environment)},
       .directory = [directory] { return (*directory)(); },
       .warm_up =
@@ -225,8 +231,8 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
             const Batch batch = training.loader.batch(step % training.loader.steps_per_epoch(), vrank);
             if (about_job.pp > 1) return training.shapes_of_gradient();  // each segment has run
             if (about_job.tp == 1) return training.rank_gradient(batch, step, vrank);
-            const auto shards = static_cast<int>(config.virtual_shards());
-            return training.partial_gradient(batch, step, vrank, {0, (shards - 1) / about_job.tp + 1});
+            const auto cut = static_cast<int>(config.virtual_shards());
+            return training.partial_gradient(batch, step, vrank, {0, (cut - 1) / about_job.tp + 1});
           },
       .look =
           [directory] {
@@ -239,21 +245,25 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
       .group_patience = std::chrono::duration<double>(config.run.group_timeout),
       .take_over = [&](int64_t term) { start_coordinator(command, (*directory)(), term); },
       .watch = {.hold = std::max(about_job.hold, kLeastHold), .arrival = static_cast<int>(about_job.arrival)}};
-  ShardedState shards(setup);
   Session session(options, std::move(owned),
                   {.view = [&] { return setup.state(); },
                    .restore = [&](int64_t step) -> std::optional<ScalingState> {
                      const fs::path path = (*directory)();
                      if (step == 0 && !imported) {
-                       setup.load(TrainingSetup(setup.config, Split::train, {}, about_job.sharded).state());
-                       if (about_job.sharded) shards.restored(std::nullopt);
+                       setup.load(TrainingSetup(setup.config, Split::train, {}, about_job.zero, setup.offload).state());
+                       if (about_job.zero > 0) shards.restored(std::nullopt);
                        return ScalingState{};
                      }
                      if (path.empty()) return std::nullopt;
-                     if (about_job.sharded) {
+                     if (about_job.zero > 0) {
                        CheckpointReader checkpoint = CheckpointStore(path / "checkpoints").open(step);
                        checkpoint.verify_state();
-                       const StateDict whole = checkpoint.read({"model.", "average.", "step", kScalingState});
+                       std::vector<std::string> names = {"average.", "step", kScalingState};
+                       if (!setup.values) names.push_back("model.");
+                       else
+                         for (const auto& [name, tensor] : setup.state()) names.push_back(name);
+                       const std::vector<std::string_view> prefixes(names.begin(), names.end());
+                       const StateDict whole = checkpoint.read(prefixes);
                        setup.load(whole);
                        shards.restored(std::move(checkpoint));
                        return scaling_state_of(whole);
@@ -262,7 +272,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                      setup.load(checkpoint.state);
                      return scaling_state_of(checkpoint.state);
                    },
-                   .shards = about_job.sharded ? std::optional(shards.access()) : std::nullopt});
+                   .shards = about_job.zero > 0 ? std::optional(shards.access()) : std::nullopt});
   if (!command.profile.empty()) {
     const auto save = [&](const nlohmann::ordered_json& trace, int worker) {
       const fs::path seen = (*directory)();
@@ -274,6 +284,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
     };
     profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), setup.device, save);
   }
+  parameters.use(session);
   try {
     // A signal asks the session to leave at the next boundary; the loop notices when it has left.
     const Interrupt leave([&] { session.drain(); });
@@ -327,7 +338,7 @@ int join(const WorkerOptions& given) {
   WorkerOptions command = given;
   set_isa(parse_isa(command.isa));
   set_threads(command.threads > 0 ? command.threads : usable_threads());
-  (void)parse_device(command.device);
+  (void)parse_offload(command.offload, parse_device(command.device));
   // Other hosts can reach this one at the address from which its packets to the coordinator leave.
   if (command.listen.empty()) command.listen = listen_towards(job_endpoint(command.endpoint));
   if (command.advertise.empty() && is_wildcard(parse_endpoint(command.listen)))

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tensor/fields.h"
+
 namespace elinvar {
 
 struct Schedule {
@@ -26,9 +28,13 @@ struct Schedule {
   // ZeRO's stage, and the number of workers that keep each bucket.
   int zero = 0, copies = 2;
   bool sums = false;  // an update needs sums over all parameters
-  // Tensor parallelism: the most members of a model replica, which compute rank gradients together if it is above 1,
-  // and the number of virtual shards, 2 to 4.
+  // Tensor parallelism: the most members of a stage of a model replica, which compute rank gradients together if it is
+  // above 1, and the number of virtual shards, 2 to 4.
   int tp = 1, shards = 4;
+  // Pipeline parallelism: the most stages of a model replica, and whether the network's first segment is computed with
+  // its last one. The network has four segments.
+  int pp = 1;
+  bool tied = false;
   // Percentage of workers that are GPUs able to be in a group; most of them have the same library.
   int gpus = 0;
   std::vector<double> gradient_seconds = {};  // times of the first workers; other workers' times are random
@@ -40,35 +46,50 @@ struct Schedule {
        stops = true, drops = true;
 };
 
-struct SimulationResult {
-  std::string violation;  // the violated invariant, or ""
-  double seconds = 0;     // simulated time
+// What happened in a simulated job, or in several.
+struct SimulationCounts {
   int64_t messages = 0;
-  int generations = 0;
-  int batch_changes = 0;           // changes of the batch that took effect
-  int opened = 0;                  // rank gradients put tensor by tensor
-  int interrupted = 0;             // tensors put after a fence interrupted the rank gradient
-  int killed_beside = 0;           // members killed to cause such an interruption
-  int lost_open = 0;               // messages lost while a rank gradient was open
-  int flips = 0, caught = 0;       // bits that flipped, and workers evicted for them
-  int tried = 0;                   // trials because claims differed
-  int replays = 0, undecided = 0;  // replays of a worker from a checkpoint, and runs that ended undecided
-  int abandoned = 0;               // workers that left without a coordinator although they saw the run directory
-  int stopped = 0;                 // stops by a person
-  int stuck = 0;                   // fences because all members waited in vain
-  int refused = 0;                 // parts not saved because members disagree on the state
+  int64_t generations = 0;
+  int64_t batch_changes = 0;           // changes of the batch that took effect
+  int64_t opened = 0;                  // rank gradients put tensor by tensor
+  int64_t interrupted = 0;             // tensors put after a fence interrupted the rank gradient
+  int64_t killed_beside = 0;           // members killed to cause such an interruption
+  int64_t lost_open = 0;               // messages lost while a rank gradient was open
+  int64_t flips = 0, caught = 0;       // bits that flipped, and workers evicted for them
+  int64_t tried = 0;                   // trials because claims differed
+  int64_t replays = 0, undecided = 0;  // replays of a worker from a checkpoint, and runs that ended undecided
+  int64_t abandoned = 0;               // workers that left without a coordinator although they saw the run directory
+  int64_t stopped = 0;                 // stops by a person
+  int64_t stuck = 0;                   // fences because all members waited in vain
+  int64_t refused = 0;                 // parts not saved because members disagree on the state
+  int64_t in_group = 0;                // reductions that a member made in its group of GPUs
+  int64_t new_groups = 0, shrunk_groups = 0, kept_groups = 0;  // groups that came into use, by origin
+  int64_t not_formed = 0;                                      // failures of a member to be in a group
+  int64_t aborted_groups = 0;                                  // groups that a member dropped in the middle of a step
+  int64_t moved = 0;                   // with ZeRO: buckets whose state went from a member to another
+  int64_t asked = 0;                   // .. requests for values after a fence
+  int64_t state_lost = 0;              // .. restarts from a checkpoint because no member had some bucket
+  int64_t exchanged = 0;               // with tensor parallelism: times that a member got values of all others
+  int64_t lost_within = 0;             // .. values that were lost
+  int64_t given_up = 0;                // with it or pipeline parallelism: times that rank gradients were given up
+  int64_t stale = 0, stale_alone = 0;  // .. rank gradients dropped at their end, computed together, and alone
+  int64_t digested = 0;                // .. rank gradients of which a member learned the digest
+  int64_t lost_digests = 0;            // .. digests that were lost
+  int64_t passed = 0;                  // with pipeline parallelism: inputs of passes that came from other stages
+  int64_t lost_boundary = 0;           // .. such inputs that were lost
+  int64_t killed_ahead = 0;            // .. members killed while another one waited for an input
+  int64_t attached = 0;                // .. data of virtual ranks that a trailer had
+
+  ELINVAR_FIELDS(messages, generations, batch_changes, opened, interrupted, killed_beside, lost_open, flips, caught,
+                 tried, replays, undecided, abandoned, stopped, stuck, refused, in_group, new_groups, shrunk_groups,
+                 kept_groups, not_formed, aborted_groups, moved, asked, state_lost, exchanged, lost_within, given_up,
+                 stale, stale_alone, digested, lost_digests, passed, lost_boundary, killed_ahead, attached)
+};
+
+struct SimulationResult : SimulationCounts {
+  std::string violation;           // the violated invariant, or ""
+  double seconds = 0;              // simulated time
   double hang_lasted = 0;          // seconds until the hanging worker was evicted
-  int in_group = 0;                // reductions that a member made in its group of GPUs
-  int new_groups = 0, shrunk_groups = 0, kept_groups = 0;  // groups that came into use, by origin
-  int not_formed = 0;                                      // failures of a member to be in a group
-  int moved = 0;                   // with ZeRO: buckets whose state went from a member to another
-  int asked = 0;                   // .. requests for values after a fence
-  int state_lost = 0;              // .. restarts from a checkpoint because no member had some bucket
-  int exchanged = 0;               // with tensor parallelism: times that a member got values of all others
-  int given_up = 0;                // .. rank gradients given up in the middle
-  int stale = 0, stale_alone = 0;  // .. those dropped at their end, computed together, and alone
-  int lost_within = 0;             // .. values that were lost
-  int aborted_groups = 0;          // groups that a member dropped in the middle of a step
   std::vector<int> virtual_ranks;  // virtual ranks of each member of the last generation, in the order of their ids
   std::vector<std::string> log;    // events, for debugging
 };

@@ -36,6 +36,10 @@ class Simulation {
   // The target of the next damage, which happens once; `always` damages each audited rank gradient.
   enum class Flip { none, gradient, sum, state, always };
 
+  // The kinds of messages between workers of which the next one is lost: any, a contribution of an open rank gradient,
+  // values of shards, an input of a pass, or digests.
+  enum class Lost { any, open, values, input, digests };
+
   struct Event {
     double time;
     int64_t order;
@@ -100,29 +104,50 @@ class Simulation {
     bool busy = false;  // it is computing, after which the loop goes on by itself
     bool hung = false;  // the computation never ends, though heartbeats go on
     double busy_since = 0, idle_since = 0;
-    bool open = false;        // it is putting a rank gradient tensor by tensor
-    bool loses = false;       // loses the next message to another worker
-    bool loses_open = false;  // loses the next message of an open rank gradient
-    // With tensor parallelism: a rank gradient that it computes with others.
+    bool open = false;  // it is putting a rank gradient tensor by tensor
+    std::set<Lost> loses = {};
+    // With tensor or pipeline parallelism: the rank gradients of a step that it computes with others.
     struct Together {
-      int64_t step;
-      int vrank;
-      StepGradients::Begun begun;
-      bool last;
-      ScalingState scaling_state;
-      Interval own;   // the virtual shards that it computes
-      int round = 0;  // exchanges of values so far
-      bool computed = false, opens = false, passes = false, digested = false;
-      bool misled = false;  // by the wrong values of a damaged worker
-      RankGradient gradient = {};
-      size_t left = 0;  // gradients that were not put yet
+      struct Rank {
+        StepGradients::Begun begun = {};
+        bool samples = false;    // what follows from its samples is in every state that members may have
+        int64_t exchanges = 0;   // of values so far
+        uint64_t forwarded = 0;  // what the last forward pass has given
+        bool computed = false, opens = false, passes = false;
+        bool misled = false;  // by the wrong values of a damaged worker
+        RankGradient gradient = {};
+        size_t left = 0;  // gradients that were not put yet
+      };
+      struct Undigested {
+        int vrank = 0;
+        bool named = false, compared = false;
+        RankFacts facts = {};
+        std::vector<Digest> tensors = {};  // of all, in order; none without samples
+      };
+      int64_t step = 0;
+      bool last = false;
+      ScalingState scaling_state = {};
+      ReplicaPlace place = {};
+      std::map<int, Rank> ranks = {};  // by virtual rank
+      // With several stages: all passes, and then the virtual ranks for which it attaches something to their facts.
+      std::vector<PipelinePass> passes = {};
+      std::vector<int> attached = {};
+      size_t done = 0;  // of both
+      // The pass under way, or the whole rank gradient.
+      int vrank = -1;
+      PipelinePass pass = {};
+      bool ends = true, attaches = false;  // it ends the rank gradient here; it only attaches something
+      int64_t early = 0, all = 0;          // the exchanges before its tensors, and before its end
+      uint64_t value = 0;                  // its input
+      enum class Awaits { nothing, input, values, digests } awaits = Awaits::nothing;
+      std::vector<Undigested> undigested = {};
     };
     std::optional<Together> together = {};
-    bool loses_within = false;  // loses the next values to one of them
     Flip flip = Flip::none;
-    bool damaged = false;  // a bit has flipped
-    bool corrupt = false;  // its state has a flipped bit
-    bool replays = false;  // it is rebuilding its state in a replay
+    bool damaged = false;    // a bit has flipped
+    bool corrupt = false;    // its state has a flipped bit
+    int64_t corrupt_in = 0;  // the generation in which it flipped while the worker computed a rank gradient
+    bool replays = false;    // it is rebuilding its state in a replay
     double gradient_seconds = 0.05;
   };
 
@@ -227,23 +252,44 @@ class Simulation {
   void update(Process& p);
   void load(Process& p);
 
-  // Model replicas (simulation_replicas.cpp).
+  // Model replicas: what a member computes with others of a rank gradient, and the passes of which it consists
+  // (simulation_replicas.cpp, simulation_stages.cpp).
+  bool divided() const { return s_.tp * s_.pp > 1; }
+  int virtual_shards() const { return s_.tp > 1 || (s_.pp > 1 && s_.seed % 2 == 0) ? s_.shards : 1; }
   void cut_gradients();
   RankGradient in_tensors(RankGradient gradient) const;
-  void keep_own(RankGradient& gradient, const Interval& own) const;
-  void begin_together(Process& p, int vrank);
+  bool has(const ReplicaPlace& place, int tensor) const;
+  void keep_own(RankGradient& gradient, const ReplicaPlace& place) const;
+  void check_places(const Generation& g);
+  void begin_together(Process& p);
+  void begin_rank(Process& p, int vrank);
+  Process::Together::Rank& begin_pass(Process& p, int vrank);
   void go_on(Process& p);
   void put_next(Process& p);
-  void exchange(Process& p, const messages::ShardValues& values);
-  bool take_within(Process& p);
+  void exchange(Process& p);
+  bool go_on_together(Process& p);
   void give_up(Process& p);
-  void finish_together(Process& p);
+  void finish_rank(Process& p);
   messages::ShardValues values_of_shards(Process& p);
   void check_values(Process& p, const std::map<int, messages::ShardValues>& others);
   void mislead(Process& p);
-  messages::ShardValues own_gradients(const Process& p) const;
-  Digest digest_of_all(Process& p, const std::map<int, messages::ShardValues>& others);
-  void check_places(const Generation& g);
+  bool is_damaged(const Process& p) const;
+  bool has_samples(const Process& p, int64_t step, int vrank, const ScalingState& scaling_state) const;
+  void computes_its_part(const Process& p, int vrank);
+  // Digests, and data attached to facts (simulation_digests.cpp).
+  bool named(int64_t step, int vrank) const { return divided() && (step + vrank) % 4 == 0; }
+  void share_digests(Process& p, int vrank, const RankGradient& gradient);
+  bool take_digests(Process& p);
+  JsonValue attached(uint64_t state, int64_t step, int vrank) const;
+  void check_facts(const Process& p, int64_t step, const Reduced& reduced);
+  // Passes.
+  void begin_passes(Process& p);
+  bool next_pass(Process& p);
+  void take_input(Process& p);
+  bool is_input_taken(Process& p);
+  void end_pass(Process& p);
+  void kill_ahead(Process& p);
+  uint64_t boundary(const Process& p, int vrank, int segment, bool backward) const;
 
   // Sharded state of the optimizer (simulation_shards.cpp).
   std::optional<CoordinatorOptions::Zero> zero() const;
@@ -282,6 +328,7 @@ class Simulation {
   RankGradient compute(Process& p, int64_t step, int vrank, const ScalingState& scaling_state, bool together = false);
   void flip_state(Process& p, int64_t step);
   void spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>& sums);
+  bool hides_damage(const Process& p) const;
   void end_what_lasts(Process& p);
   void judged(const nlohmann::json& found);
   void replay(Process& p);
@@ -298,6 +345,7 @@ class Simulation {
   void hang(Process& p);
   void partition(double seconds);
   void kill_beside(Process& p);
+  Lost lost();
   void fault();
   bool faulty() const { return now_ < kFaultsEnd; }
   void resume();
@@ -311,9 +359,12 @@ class Simulation {
   AuditOptions audit_;
   std::vector<std::unique_ptr<Reference>> references_;  // the last one follows the ledger
   std::map<int64_t, size_t> histories_;                 // by the number in records
-  // The tensors of gradients, their buckets, and with tensor parallelism the virtual shard of each (GradientLayout).
+  // The tensors of gradients, their buckets, and with model replicas the part of the network of each (GradientLayout).
   std::vector<Shape> shapes_ = {{3}, {2}};
-  std::optional<TensorParts> parts_;  // with tensor parallelism
+  std::optional<TensorParts> parts_;  // with tensor or pipeline parallelism
+  SegmentCosts segments_;             // with pipeline parallelism
+  // By generation, step and virtual rank: the segments and shards of which a member has finished the rank gradient.
+  std::map<std::tuple<int64_t, int64_t, int>, std::set<std::pair<int, int>>> computed_parts_;
   Buckets buckets_;
   SimulationResult result_;
   double now_ = 0;

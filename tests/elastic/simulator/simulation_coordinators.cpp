@@ -34,21 +34,23 @@ void Simulation::start_coordinator() {
     if (records_.contains(records.newest->follows)) records.before = records_.at(records.newest->follows);
   }
   h.coordinator = std::make_unique<Coordinator>(
-      CoordinatorOptions{.term = h.term,
-                         .endpoint = "sim",
-                         .steps = s_.steps,
-                         .initial_workers = s_.initial_workers,
-                         .min_workers = s_.min_workers,
-                         .zero = zero(),
-                         .plan = {.vranks = s_.vranks, .replica = {.shards = s_.tp > 1 ? s_.shards : 1, .tp = s_.tp}},
-                         .scaling = scaling_,
-                         .heartbeat_timeout = 2,
-                         .hang = {.floor = 1},
-                         .stuck = 1.5,
-                         .start_timeout = 3,
-                         .gather_timeout = 2,
-                         .reassign_every = 0.5,
-                         .hold = 10},
+      CoordinatorOptions{
+          .term = h.term,
+          .endpoint = "sim",
+          .steps = s_.steps,
+          .initial_workers = s_.initial_workers,
+          .min_workers = s_.min_workers,
+          .zero = zero(),
+          .plan = {.vranks = s_.vranks,
+                   .replica = {.shards = virtual_shards(), .tp = s_.tp, .pp = s_.pp, .segments = segments_}},
+          .scaling = scaling_,
+          .heartbeat_timeout = 2,
+          .hang = {.floor = 1},
+          .stuck = 1.5,
+          .start_timeout = 3,
+          .gather_timeout = 2,
+          .reassign_every = 0.5,
+          .hold = 10},
       h, saved_step_, records, now_);
   log(fmt::format("coordinator {} of term {} starts at {} records, members alive: {}", h.peer, h.term, records_.size(),
                   records.members_alive));
@@ -115,11 +117,12 @@ bool Simulation::create(const Generation& g) {
   if (records_.contains(g.number)) return false;
   int covered = 0, first = 0;
   for (const GenerationMember& m : g.members) {
-    if (m.place.shards.begin > 0) continue;  // it has the virtual ranks of the member before it
+    // It has the virtual ranks of the member before it.
+    if (m.place.shards.begin > 0 || m.place.stage > 0) continue;
     covered += total(m.share);
     first += total(m.first_share);
   }
-  if (s_.tp > 1) check_places(g);
+  if (divided()) check_places(g);
   if (covered != s_.vranks || first != s_.vranks)
     violate("generation {} assigns {} and {} virtual ranks", g.number, covered, first);
   if (s_.adaptive && !g.scaling) violate("generation {} says nothing of its batch", g.number);

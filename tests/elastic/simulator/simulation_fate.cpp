@@ -45,6 +45,14 @@ void Simulation::partition(double seconds) {
     if (node(from)->far != node(to)->far) at(when + uniform(0, 0.2), [this, from = from, to = to] { lose(from, to); });
 }
 
+Simulation::Lost Simulation::lost() {
+  std::vector<Lost> kinds = {Lost::any, Lost::open};
+  if (s_.tp > 1) kinds.push_back(Lost::values);
+  if (s_.pp > 1) kinds.push_back(Lost::input);
+  if (divided()) kinds.push_back(Lost::digests);
+  return kinds[static_cast<size_t>(pick(static_cast<int>(kinds.size())))];
+}
+
 void Simulation::fault() {
   Node* worker = any_of(workers_);
   Node* coordinator = any_of(heads_);
@@ -96,17 +104,7 @@ void Simulation::fault() {
       break;
     case 13:
       if (!s_.drops || !worker) break;
-      switch (Process& p = *workers_.at(worker->peer); pick(s_.tp > 1 ? 3 : 2)) {
-        case 0:
-          p.loses = true;
-          break;
-        case 1:
-          p.loses_open = true;
-          break;
-        case 2:
-          p.loses_within = true;
-          break;
-      }
+      workers_.at(worker->peer)->loses.insert(lost());
       break;
     case 12:  // only one direction of a connection breaks
       if (s_.cuts && worker && coordinator) {

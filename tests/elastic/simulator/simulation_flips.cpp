@@ -78,7 +78,7 @@ RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const Scal
                                  bool together) {
   const auto right = [&] {
     RankGradient gradient = in_tensors(make_gradient(p.state, step, vrank, s_.vranks, scaling_state));
-    if (together) keep_own(gradient, p.together->own);
+    if (together) keep_own(gradient, p.together->place);
     return gradient;
   };
   RankGradient gradient = right();
@@ -89,9 +89,11 @@ RankGradient Simulation::compute(Process& p, int64_t step, int vrank, const Scal
       gradient = right();
     } while (gradient.gradients.empty());  // empty gradients would be equal
     p.corrupt = true;
+    p.corrupt_in = p.member->position().number();
     damaged(p, "the state", step);
     return gradient;
   }
+  if (std::ranges::none_of(gradient.gradients, &Tensor::defined)) return gradient;  // others have all of them
   const bool always = p.flip == Flip::always && may_last(p) && !(together && audits_itself(p, step));
   if (p.flip == Flip::gradient || always) {
     if (always) flip_bits(gradient.gradients, 1u << 22 | static_cast<uint32_t>(p.peer), 0);
@@ -120,6 +122,13 @@ void Simulation::spoil(Process& p, int64_t step, int bucket, std::vector<Tensor>
   if (bucket != audited_bucket(audit_, step, buckets) || is_the_last_right(p)) return;
   flip_bits(sums, next_damage(), random_());
   damaged(p, "a sum", step);
+}
+
+// What members have computed together counts no longer after a fence. If others compute the audited rank gradient then,
+// the damage may go into the sums before the state is digested.
+bool Simulation::hides_damage(const Process& p) const {
+  const int64_t now = p.member->position().number();
+  return divided() && p.corrupt_in > 0 && p.corrupt_in != now && !p.member->audit().on_trial();
 }
 
 // A lasting fault is not found if no member is left to compare with, nor if others receive the damaged state.

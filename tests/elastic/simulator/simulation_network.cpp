@@ -23,12 +23,16 @@ void Simulation::send(PeerId from, PeerId to, Message message) {
   const auto worker = workers_.find(from);
   if (worker != workers_.end() && workers_.contains(to)) {
     Process& p = *worker->second;
-    const bool of_open = p.loses_open && p.open && message.as<messages::Contribution>();
-    const bool within = p.loses_within && message.as<messages::ShardValues>();
-    if (p.loses || of_open || within) {
-      (within ? p.loses_within : of_open ? p.loses_open : p.loses) = false;
-      result_.lost_open += of_open;
-      result_.lost_within += within;
+    const auto loses = [&](Lost what, bool is_such, int64_t* count) {
+      if (!is_such || p.loses.erase(what) == 0) return false;
+      if (count != nullptr) ++*count;
+      return true;
+    };
+    const bool contribution = message.as<messages::Contribution>() != nullptr;
+    if (loses(Lost::any, true, nullptr) || loses(Lost::open, p.open && contribution, &result_.lost_open) ||
+        loses(Lost::values, message.as<messages::ShardValues>() != nullptr, &result_.lost_within) ||
+        loses(Lost::input, message.as<messages::BoundaryValue>() != nullptr, &result_.lost_boundary) ||
+        loses(Lost::digests, message.as<messages::GradientDigests>() != nullptr, &result_.lost_digests)) {
       log(fmt::format("{} from {} to {} is lost", message.payload.kind().name, from, to));
       return;
     }

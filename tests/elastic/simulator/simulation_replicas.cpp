@@ -1,6 +1,6 @@
-// The simulator: model replicas, whose members compute rank gradients together (tensor parallelism). They exchange
-// values several times within each, before its tensors and between them, and each has the tensors of its own virtual
-// shards and of what is not cut.
+// The simulator: model replicas, whose members compute rank gradients together (tensor and pipeline parallelism). Those
+// of a stage exchange values several times within each, before its tensors and between them, and each has the tensors
+// of its own segments and virtual shards, and of what is not cut. simulation_stages.cpp has the passes of stages.
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -13,25 +13,43 @@ namespace elinvar {
 
 namespace {
 
-// Every rank gradient has 2 to 4 exchanges of values, of which at least one comes before its tensors, and one between
+constexpr int kSegments = 4;
+
+// A whole rank gradient has 2 to 4 exchanges of values, of which at least one comes before its tensors, and one between
 // or after them.
 uint64_t draw_of(int64_t step, int vrank) { return mix(static_cast<uint64_t>(step * 1000 + vrank)); }
-int rounds_of(int64_t step, int vrank) { return 2 + static_cast<int>(draw_of(step, vrank) % 3); }
-int early_rounds_of(int64_t step, int vrank) {
-  return 1 + static_cast<int>(draw_of(step, vrank) / 8 % static_cast<uint64_t>(rounds_of(step, vrank) - 1));
-}
 
-uint64_t value_of(uint64_t state, const ScalingState& scaling_state, int64_t step, int vrank, int round, int shard) {
-  const auto place = static_cast<uint64_t>(((step * 100 + vrank) * 100 + round) * 100 + shard);
-  return mix(state ^ mix(place ^ mix(static_cast<uint64_t>(scaling_state.samples * 1000 + scaling_state.batch))));
+uint64_t value_of(uint64_t state, uint64_t input, const ScalingState& scaling_state, int64_t step, int vrank,
+                  int64_t number, int shard) {
+  const auto place = static_cast<uint64_t>(((step * 100 + vrank) * 100 + number) * 100 + shard);
+  return mix(state ^ input ^
+             mix(place ^ mix(static_cast<uint64_t>(scaling_state.samples * 1000 + scaling_state.batch))));
 }
 
 }  // namespace
 
-// The same elements, in the same order, as tensors that virtual shards have, or that are not cut. One of the latter may
-// span several buckets, as may one of a shard.
+// The same elements, in the same order, as tensors that belong to segments and virtual shards, or that are not cut. A
+// tensor may span several buckets.
 void Simulation::cut_gradients() {
-  if (s_.tp > 1 && s_.shards == 2) {
+  if (s_.pp > 1) {
+    std::vector<int> of_segments = {0, 1, 2, 3};
+    shapes_ = {{1}, {2}, {1}, {1}};
+    segments_.homes = of_segments;
+    if (s_.tied || s_.seed % 3 == 0) {
+      of_segments = {s_.tied ? 3 : 0, 0, 1, 2, 3};
+      shapes_ = {{1}, {1}, {1}, {1}, {1}};
+    }
+    if (s_.tied) segments_.homes[0] = 3;
+    parts_.emplace();
+    for (const int segment : of_segments) {
+      const int tensor = static_cast<int>(parts_->gradients.size());
+      const bool cut = virtual_shards() > 1 && tensor != static_cast<int>(s_.seed % 4);
+      parts_->gradients.push_back({.segment = segment, .shard = cut ? tensor % virtual_shards() : -1});
+      if (tensor < kSegments)
+        segments_.seconds.push_back(1 + static_cast<double>(mix(s_.seed * 4 + static_cast<uint64_t>(tensor)) % 4));
+    }
+    parts_->statistics = {static_cast<int>(s_.seed % kSegments)};
+  } else if (s_.tp > 1 && s_.shards == 2) {
     shapes_ = {{2}, {1}, {2}};
     parts_ = test::parts_of_shards({1, -1, 0});
   } else if (s_.tp > 1 && s_.shards == 3) {
@@ -45,7 +63,7 @@ void Simulation::cut_gradients() {
 }
 
 RankGradient Simulation::in_tensors(RankGradient gradient) const {
-  if (s_.tp == 1 || gradient.gradients.empty()) return gradient;
+  if (!divided() || gradient.gradients.empty()) return gradient;
   std::vector<float> elements;
   for (const Tensor& t : gradient.gradients)
     elements.insert(elements.end(), t.span<float>().begin(), t.span<float>().end());
@@ -58,108 +76,186 @@ RankGradient Simulation::in_tensors(RankGradient gradient) const {
   return gradient;
 }
 
-// Drops the tensors of virtual shards that others compute.
-void Simulation::keep_own(RankGradient& gradient, const Interval& own) const {
-  for (size_t t = 0; t < gradient.gradients.size(); ++t) {
-    const int shard = parts_->gradients[t].shard;
-    if (shard >= 0 && !contains({&own, 1}, shard)) gradient.gradients[t] = Tensor();
-  }
+// Whether a member in this place computes a gradient, or the batch statistic, which follows them.
+bool Simulation::has(const ReplicaPlace& place, int tensor) const {
+  const auto t = static_cast<size_t>(tensor);
+  NetworkPart part;
+  if (t < parts_->gradients.size()) part = parts_->gradients[t];
+  else part.segment = parts_->statistics.empty() ? 0 : parts_->statistics.at(t - parts_->gradients.size());
+  const bool of_stage = place.segments.empty() || contains(place.segments, part.segment);
+  return of_stage && (part.shard < 0 || contains({&place.shards, 1}, part.shard));
 }
 
-// A record can be read again, which checks the places, and members of a replica have the same virtual ranks.
+// Drops the tensors that others compute.
+void Simulation::keep_own(RankGradient& gradient, const ReplicaPlace& place) const {
+  int tensor = 0;
+  for (std::vector<Tensor>* tensors : {&gradient.gradients, &gradient.batch_statistics})
+    for (Tensor& t : *tensors)
+      if (!has(place, tensor++)) t = Tensor();
+}
+
+// A record can be read again, which checks the places; a replica has as many members and stages as it may, which have
+// the same virtual ranks, and each virtual shard of each segment once; and segments that are computed together are in
+// one stage.
 void Simulation::check_places(const Generation& g) {
   const Generation read = generation_from(nlohmann::json::parse(to_json(g).dump()));
-  if (read.shards != s_.shards) violate("generation {} has {} virtual shards", g.number, read.shards);
-  for (size_t m = 1; m < read.members.size(); ++m) {
-    const GenerationMember &before = read.members[m - 1], &now = read.members[m];
-    if (before.place.replica != now.place.replica) continue;
-    if (before.share != now.share || before.first_share != now.first_share)
-      violate("members {} and {} of a replica have other virtual ranks", before.id, now.id);
-  }
+  if (read.shards != virtual_shards()) violate("generation {} has {} virtual shards", g.number, read.shards);
   const auto members = static_cast<int>(read.members.size());
-  if (read.members.back().place.replica + 1 != (members + s_.tp - 1) / s_.tp)
+  const std::vector<int> sizes = replica_sizes({.tp = s_.tp, .pp = s_.pp}, members);
+  if (read.members.back().place.replica + 1 != static_cast<int>(sizes.size()))
     violate("generation {} has {} replicas of {} members", g.number, read.members.back().place.replica + 1, members);
+  size_t next = 0;
+  for (const int size : sizes) {
+    const GenerationMember& first = read.members[next];
+    std::map<std::pair<int, int>, int> stages;  // by segment and shard
+    std::vector<int> stage_sizes(static_cast<size_t>(std::min(s_.pp, size)), 0);
+    for (int i = 0; i < size; ++i, ++next) {
+      const GenerationMember& m = read.members[next];
+      if (m.place != g.members[next].place) violate("member {} has another place in a record than it was given", m.id);
+      if (m.share != first.share || m.first_share != first.first_share)
+        violate("members {} and {} of a replica have other virtual ranks", first.id, m.id);
+      ++stage_sizes.at(static_cast<size_t>(m.place.stage));
+      for (int segment = 0; segment < kSegments; ++segment)
+        for (int shard = m.place.shards.begin; shard < m.place.shards.end; ++shard)
+          if (m.place.segments.empty() || contains(m.place.segments, segment))
+            if (!stages.emplace(std::pair{segment, shard}, m.place.stage).second)
+              violate("segment {} and shard {} are computed twice in generation {}", segment, shard, g.number);
+    }
+    const auto [least, largest] = std::minmax_element(stage_sizes.begin(), stage_sizes.end());
+    if (*least < 1 || *largest > s_.tp || *largest - *least > 1)
+      violate("a stage of generation {} has {} members, another one {}", g.number, *least, *largest);
+    if (stages.size() != static_cast<size_t>(kSegments * virtual_shards()))
+      violate("a replica of generation {} has {} shards of segments", g.number, stages.size());
+    for (size_t segment = 0; segment < segments_.homes.size(); ++segment)
+      if (stages.at({static_cast<int>(segment), 0}) != stages.at({segments_.homes[segment], 0}))
+        violate("segments {} and {} are in different stages", segment, segments_.homes[segment]);
+  }
 }
 
 // --- A rank gradient. go_on() runs up to the next exchange, and again once the values of the others are there.
 
-void Simulation::begin_together(Process& p, int vrank) {
+// The rank gradients of the step begin, or begin anew in another generation.
+void Simulation::begin_together(Process& p) {
   Member& m = *p.member;
   p.together = Process::Together{.step = m.position().step,
-                                 .vrank = vrank,
-                                 .begun = m.gradients().begun(vrank),
                                  .last = m.position().last(),
                                  .scaling_state = m.scaling().current(),
-                                 .own = m.replica().place().shards};
-  m.replica_exchange().begin(vrank);
+                                 .place = m.replica().place()};
+  m.stage_exchange().begin();
+  if (m.replica().staged()) begin_passes(p);
+}
+
+// Begins the next rank gradient, or the passes of all.
+void Simulation::begin_rank(Process& p, int vrank) {
+  if (!p.together) begin_together(p);
+  if (p.member->replica().staged()) {
+    if (go_on_together(p)) advance(p);
+    return;
+  }
+  Process::Together& t = *p.together;
+  begin_pass(p, vrank);
+  const uint64_t draw = draw_of(t.step, vrank);
+  t.all = 2 + static_cast<int64_t>(draw % 3);
+  t.early = 1 + static_cast<int64_t>(draw / 8 % static_cast<uint64_t>(t.all - 1));
   later(p, p.gradient_seconds * uniform(0.2, 0.4), [this](Process& q) { go_on(q); });
+}
+
+Simulation::Process::Together::Rank& Simulation::begin_pass(Process& p, int vrank) {
+  Process::Together& t = *p.together;
+  t.vrank = vrank;
+  t.value = 0;
+  t.ends = true;
+  t.attaches = false;
+  const auto [entry, first] = t.ranks.try_emplace(vrank);
+  if (first) {
+    entry->second.begun = p.member->gradients().begun(vrank);
+    entry->second.samples = !t.last && has_samples(p, t.step, vrank, t.scaling_state);
+  }
+  p.member->replica_exchange().begin(vrank);
+  return entry->second;
 }
 
 void Simulation::go_on(Process& p) {
   Process::Together& t = *p.together;
-  if (t.round < early_rounds_of(t.step, t.vrank)) return exchange(p, values_of_shards(p));
-  put_next(p);
-  if (!p.alive) return;
-  if (t.round < rounds_of(t.step, t.vrank)) return exchange(p, values_of_shards(p));
-  if (t.opens && t.left > 0) return later(p, p.gradient_seconds * uniform(0.05, 0.2), [this](Process& q) { go_on(q); });
-  if (!t.digested && p.member->audit().compares(t.step, t.vrank)) return exchange(p, own_gradients(p));
-  finish_together(p);
+  Process::Together::Rank& rank = t.ranks.at(t.vrank);
+  if (rank.exchanges < t.early) return exchange(p);
+  if (t.ends && !t.attaches) {
+    put_next(p);
+    if (!p.alive) return;
+  }
+  if (rank.exchanges < t.all) return exchange(p);
+  if (t.ends && rank.opens && rank.left > 0)
+    return later(p, p.gradient_seconds * uniform(0.05, 0.2), [this](Process& q) { go_on(q); });
+  end_pass(p);
 }
 
-// Computes the tensors, and then puts one of them at a time if they are wanted early.
+// Computes the tensors, and then puts one of them at a time if they are wanted early. The gradients of other virtual
+// ranks come between those of several runs of segments.
 void Simulation::put_next(Process& p) {
   Process::Together& t = *p.together;
+  Process::Together::Rank& rank = t.ranks.at(t.vrank);
   StepGradients& gradients = p.member->gradients();
   if (p.member->position().fenced()) ++result_.interrupted;
-  if (!t.computed) {
-    t.computed = true;
-    if (!t.last) t.gradient = compute(p, t.step, t.vrank, t.scaling_state, /*together=*/true);
-    t.left = t.gradient.gradients.size();
-    if (t.misled) mislead(p);
-    if (t.left == 0 || gradients.stale(t.vrank, t.begun) || !gradients.opens(t.vrank) || pick(4) == 0) return;
-    t.opens = p.open = true;
-    t.passes = gradients.by_rank();
+  if (!rank.computed) {
+    rank.computed = true;
+    if (rank.samples) {
+      rank.gradient = compute(p, t.step, t.vrank, t.scaling_state, /*together=*/true);
+      if (rank.gradient.gradients.empty()) {  // with a damaged state
+        rank.gradient = in_tensors(make_gradient(state_after(p, t.step), t.step, t.vrank, s_.vranks, t.scaling_state));
+        keep_own(rank.gradient, t.place);
+        rank.misled = true;
+      }
+    }
+    rank.left = rank.gradient.gradients.size();
+    if (rank.misled) mislead(p);
+    if (rank.left == 0 || gradients.stale(t.vrank, rank.begun) || !gradients.opens(t.vrank) || pick(4) == 0) return;
+    if (t.place.segments.size() > 1) return;
+    rank.opens = p.open = true;
+    rank.passes = gradients.by_rank();
     ++result_.opened;
-    gradients.open(t.step, t.vrank, t.gradient.facts.count, t.gradient.batch_statistics);
+    gradients.open(t.step, t.vrank, rank.gradient.facts.count, rank.gradient.batch_statistics);
     if (kills_beside_open_) kill_beside(p);
     return;
   }
-  while (t.opens && t.left > 0) {
-    const Tensor& next = t.gradient.gradients[--t.left];
+  while (rank.opens && rank.left > 0) {
+    const Tensor& next = rank.gradient.gradients[--rank.left];
     if (!next.defined()) continue;
-    if (!gradients.stale(t.vrank, t.begun)) gradients.put(static_cast<int>(t.left), next);
+    if (!gradients.stale(t.vrank, rank.begun)) gradients.put(static_cast<int>(rank.left), next);
     while (pick(2) > 0 && p.member->reduction().work()) {
     }
     return flush(p);
   }
 }
 
-void Simulation::exchange(Process& p, const messages::ShardValues& values) {
+void Simulation::exchange(Process& p) {
   ReplicaExchange& exchange = p.member->replica_exchange();
   if (!exchange.going()) return give_up(p);
-  exchange.send(values);
+  exchange.send(values_of_shards(p));
+  p.together->awaits = Process::Together::Awaits::values;
   if (kills_beside_open_ && pick(2) == 0) kill_beside(p);
 }
 
-// Returns whether the loop goes on, because the rank gradient was given up.
-bool Simulation::take_within(Process& p) {
+// Takes what has come for the rank gradients under way, or begins the next pass. Returns whether the loop goes on with
+// something else, because they are over, or because all passes are computed.
+bool Simulation::go_on_together(Process& p) {
+  using Awaits = Process::Together::Awaits;
   Process::Together& t = *p.together;
-  ReplicaExchange& exchange = p.member->replica_exchange();
-  if (!exchange.going()) {
+  if (!p.member->stage_exchange().going()) {
     give_up(p);
     return true;
   }
-  const std::optional<std::map<int, messages::ShardValues>> others =
-      exchange.take([](int, const auto&) { return true; });
-  if (!others) return false;
-  ++result_.exchanged;
-  if (t.round < rounds_of(t.step, t.vrank)) {
-    check_values(p, *others);
-    ++t.round;
+  if (t.awaits == Awaits::nothing) return next_pass(p);
+  if (t.awaits == Awaits::digests) return !take_digests(p);
+  if (t.awaits == Awaits::input) {
+    if (!is_input_taken(p)) return false;
   } else {
-    t.gradient.digest = digest_of_all(p, *others);
-    t.digested = true;
+    const auto others = p.member->replica_exchange().take([](int, const auto&) { return true; });
+    if (!others) return false;
+    ++result_.exchanged;
+    check_values(p, *others);
+    ++t.ranks.at(t.vrank).exchanges;
   }
+  t.awaits = Awaits::nothing;
   later(p, p.gradient_seconds * uniform(0.05, 0.2), [this](Process& q) { go_on(q); });
   return false;
 }
@@ -167,35 +263,58 @@ bool Simulation::take_within(Process& p) {
 void Simulation::give_up(Process& p) {
   ++result_.given_up;
   p.member->replica_exchange().end();
+  p.member->stage_exchange().end();
   p.together.reset();
   p.open = false;
 }
 
-void Simulation::finish_together(Process& p) {
-  const Process::Together t = std::move(*p.together);
+void Simulation::finish_rank(Process& p) {
+  Process::Together& t = *p.together;
+  const int vrank = t.vrank;
+  Process::Together::Rank& rank = t.ranks.at(vrank);
+  RankGradient gradient = std::move(rank.gradient);
+  rank.left = 0;
   StepGradients& gradients = p.member->gradients();
-  p.member->replica_exchange().end();
-  p.together.reset();
   p.open = false;
-  if (gradients.stale(t.vrank, t.begun)) {
+  if (gradients.stale(vrank, rank.begun)) {
     ++result_.stale;
     return;
   }
-  if (t.passes) gradients.close(t.step, t.vrank, {.facts = t.gradient.facts}, p.gradient_seconds);
-  else gradients.add(t.step, t.vrank, t.gradient, p.gradient_seconds);
-  if (t.digested) gradients.complete(t.step, t.vrank, t.gradient.facts, t.gradient.digest);
+  RankFacts& facts = gradient.facts;
+  const ModelReplica& replica = p.member->replica();
+  if (!replica.staged()) facts.attached = attached(p.state, t.step, vrank);
+  if (replica.staged() && replica.place().stage != replica.runs().back().stage) facts.loss_sum = facts.correct = 0;
+  share_digests(p, vrank, gradient);
+  if (rank.passes) gradients.close(t.step, vrank, {.facts = facts}, p.gradient_seconds);
+  else gradients.add(t.step, vrank, gradient, p.gradient_seconds);
+  computes_its_part(p, vrank);
+}
+
+void Simulation::computes_its_part(const Process& p, int vrank) {
+  const MemberPosition& at = p.member->position();
+  if (at.fenced()) return;
+  auto& parts = computed_parts_[{at.number(), at.completed, vrank}];
+  const ReplicaPlace& place = p.together->place;
+  for (int segment = 0; segment < kSegments; ++segment)
+    for (int shard = place.shards.begin; shard < place.shards.end; ++shard)
+      if ((place.segments.empty() || contains(place.segments, segment)) && !parts.emplace(segment, shard).second)
+        violate("worker {} computes segment {} and shard {} of virtual rank {} again", p.peer, segment, shard, vrank);
 }
 
 // --- Values.
+
+bool Simulation::has_samples(const Process& p, int64_t step, int vrank, const ScalingState& scaling_state) const {
+  return !make_gradient(state_after(p, step), step, vrank, s_.vranks, scaling_state).gradients.empty();
+}
 
 // A bit may flip in what a worker sends, and so in what others compute.
 messages::ShardValues Simulation::values_of_shards(Process& p) {
   const Process::Together& t = *p.together;
   messages::ShardValues told;
-  const bool flips = p.flip == Flip::gradient && computes_audited(p, t.step, t.vrank) && pick(2) == 0;
+  const bool flips = p.flip == Flip::gradient && !t.attaches && computes_audited(p, t.step, t.vrank) && pick(2) == 0;
   if (flips) damaged(p, "a value", t.step);
-  for (int shard = t.own.begin; shard < t.own.end; ++shard) {
-    uint64_t value = value_of(p.state, t.scaling_state, t.step, t.vrank, t.round, shard);
+  for (int shard = t.place.shards.begin; shard < t.place.shards.end; ++shard) {
+    uint64_t value = value_of(p.state, t.value, t.scaling_state, t.step, t.vrank, t.ranks.at(t.vrank).exchanges, shard);
     if (flips) value ^= 1;
     told.values.push_back({shard, shard + 1, {sizeof(value)}, DType::u8});
     told.elements.push_back(blob_of(std::string(reinterpret_cast<const char*>(&value), sizeof(value))));
@@ -206,76 +325,46 @@ messages::ShardValues Simulation::values_of_shards(Process& p) {
 void Simulation::check_values(Process& p, const std::map<int, messages::ShardValues>& others) {
   const Process::Together& t = *p.together;
   const Generation& g = *p.member->position().generation;
+  const int64_t number = t.ranks.at(t.vrank).exchanges;
   bool right = true;
-  std::vector<Interval> shards = {t.own};
+  std::vector<Interval> shards = {t.place.shards};
   for (const auto& [member, told] : others) {
     const GenerationMember& other = g.members.at(static_cast<size_t>(member));
     const Interval own = other.place.shards;
     shards.push_back(own);
-    bool equal = told.vrank == t.vrank && told.number == t.round && static_cast<int>(told.values.size()) == own.size();
+    bool equal = told.vrank == t.vrank && told.number == number && static_cast<int>(told.values.size()) == own.size();
     for (size_t i = 0; equal && i < told.values.size(); ++i) {
       const int shard = own.begin + static_cast<int>(i);
-      const uint64_t expected = value_of(p.state, t.scaling_state, t.step, t.vrank, t.round, shard);
+      const uint64_t expected = value_of(p.state, t.value, t.scaling_state, t.step, t.vrank, number, shard);
       equal = told.values[i].begin == shard && told.values[i].end == shard + 1 &&
               told.elements[i].bytes == sizeof(expected) &&
               std::memcmp(told.elements[i].data, &expected, sizeof(expected)) == 0;
     }
-    if (!equal && !p.damaged && !workers_.at(other.peer)->damaged)
+    if (!equal && !is_damaged(p))
       violate("worker {} got other values of virtual rank {} from worker {}", p.peer, t.vrank, other.peer);
     right = right && equal;
   }
-  if (total(shards) != s_.shards) violate("worker {} has values of {} shards", p.peer, total(shards));
+  if (total(shards) != virtual_shards()) violate("worker {} has values of {} shards", p.peer, total(shards));
   if (!right) mislead(p);
+}
+
+// Whether some worker of this one's replica has been damaged, which may damage what the others compute.
+bool Simulation::is_damaged(const Process& p) const {
+  const MemberPosition& at = p.member->position();
+  return p.damaged || std::ranges::any_of(p.member->replica().members(), [&](int member) {
+           return workers_.at(at.generation->members.at(static_cast<size_t>(member)).peer)->damaged;
+         });
 }
 
 // Wrong values damage all that is computed from them, through no fault of this worker.
 void Simulation::mislead(Process& p) {
-  Process::Together& t = *p.together;
-  t.misled = true;
-  for (size_t i = 0; i < t.left; ++i) {
-    Tensor& tensor = t.gradient.gradients[i];
+  Process::Together::Rank& rank = p.together->ranks.at(p.together->vrank);
+  rank.misled = true;
+  if (rank.computed) rank.gradient.facts.loss_sum += 1;
+  for (size_t i = 0; i < rank.left; ++i) {
+    Tensor& tensor = rank.gradient.gradients[i];
     if (tensor.defined()) tensor = Tensor::full(tensor.shape(), static_cast<double>(p.peer));
   }
-}
-
-// --- Digests of rank gradients that an audit compares. Each member has those of its shards, and its own of what all
-// have.
-
-messages::ShardValues Simulation::own_gradients(const Process& p) const {
-  const RankGradient& gradient = p.together->gradient;
-  const Interval own = p.together->own;
-  std::string bytes;
-  for (size_t i = 0; i < gradient.gradients.size(); ++i)
-    if (const Tensor& tensor = gradient.gradients[i]; parts_->gradients[i].shard >= 0 && tensor.defined())
-      bytes.append(static_cast<const char*>(tensor.raw()), static_cast<size_t>(tensor.bytes()));
-  messages::ShardValues told;
-  told.values.push_back({own.begin, own.end, {static_cast<int64_t>(bytes.size())}, DType::u8});
-  told.elements.push_back(blob_of(std::move(bytes)));
-  return told;
-}
-
-Digest Simulation::digest_of_all(Process& p, const std::map<int, messages::ShardValues>& others) {
-  RankGradient whole = p.together->gradient;
-  for (const auto& [member, told] : others) {
-    const Interval own{told.values.at(0).begin, told.values.at(0).end};
-    const Blob& blob = told.elements.at(0);
-    size_t at = 0;
-    for (size_t i = 0; i < whole.gradients.size(); ++i) {
-      const auto bytes = static_cast<size_t>(shapes_[i].numel()) * sizeof(float);
-      const int shard = parts_->gradients[i].shard;
-      if (shard < 0 || !contains({&own, 1}, shard) || at + bytes > blob.bytes) continue;
-      whole.gradients[i] = Tensor::empty(shapes_[i]);
-      std::memcpy(whole.gradients[i].data<float>(), blob.data + at, bytes);
-      at += bytes;
-    }
-  }
-  for (size_t i = 0; i < whole.gradients.size(); ++i) {
-    if (whole.gradients[i].defined()) continue;
-    const bool damage = std::ranges::any_of(workers_, [](const auto& entry) { return entry.second->damaged; });
-    if (!damage) violate("worker {} does not learn the digest of a gradient", p.peer);
-    whole.gradients[i] = Tensor::full(shapes_[i], 0);
-  }
-  return digest_of(whole);
 }
 
 }  // namespace elinvar

@@ -19,7 +19,7 @@ void Simulation::add_worker() {
       .endpoint = "sim",
       .vranks = s_.vranks,
       .steps = s_.steps,
-      .bucket_elements = s_.zero > 0 || (s_.tp > 1 && s_.seed % 2 == 0) ? 1 : kBucketElements,
+      .bucket_elements = s_.zero > 0 || (divided() && s_.seed % 4 < 2) ? 1 : kBucketElements,
       .sharding = s_.zero > 0 ? std::optional(ShardOptions{.multiple = 1, .parameters = shapes_, .sums = s_.sums})
                               : std::nullopt,
       .parts = parts_,
@@ -189,7 +189,7 @@ void Simulation::advance(Process& p) {
   if (m.position().active() && !p.corrupt && p.state != state_after(p, m.position().step))
     violate("worker {} has another state after step {}", p.peer, m.position().step);
   if (p.updating) return take_values(p);
-  if (p.together && !take_within(p)) return;
+  if (p.together && !go_on_together(p)) return;
   switch (m.reduce()) {
     case Member::Progress::complete:
       flush(p);
@@ -213,17 +213,22 @@ void Simulation::advance(Process& p) {
     return;
   }
   if (next != Member::Next::gradients) return;
+  if (p.corrupt && hides_damage(p)) return end_what_lasts(p);
   const std::vector<int> todo = m.gradients().todo();
   if (!todo.empty()) {
     const int64_t step = m.position().step;
     const bool last = m.position().last();
     const ScalingState scaling_state = m.scaling().current();
-    if (s_.tp > 1 || (!last && s_.zero > 1)) learn_layout(p);
+    if (divided() || (!last && s_.zero > 1)) learn_layout(p);
     const StepGradients::Begun begun = m.gradients().begun(todo[0]);
-    if (begun.together) return begin_together(p, todo[0]);
+    if (begun.together) return begin_rank(p, todo[0]);
+    if (p.together && take_digests(p)) return;
     const bool opens = m.gradients().opens(todo[0]) && pick(4) > 0;
     return later(p, p.gradient_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
-      const RankGradient gradient = last ? RankGradient{} : compute(q, step, v, scaling_state);
+      RankGradient gradient = last ? RankGradient{} : compute(q, step, v, scaling_state);
+      if (named(step, v) && !gradient.gradients.empty())
+        gradient.facts.gradient = digest_in_order(gradient.gradients, gradient.batch_statistics).digest;
+      gradient.facts.attached = attached(q.state, step, v);
       if (q.member->gradients().stale(v, begun)) {
         ++result_.stale_alone;
         return;
@@ -237,6 +242,8 @@ void Simulation::advance(Process& p) {
       put(q, step, v, begun, gradient, gradient.gradients.size());
     });
   }
+  if (p.together && take_digests(p)) return;
+  p.together.reset();
   learn_layout(p);
   std::optional<Digest> state;
   if (m.gradients().digest_due())
@@ -283,6 +290,7 @@ void Simulation::update(Process& p) {
   const Reduced r = p.member->reduction().take_reduced();
   if (p.corrupt) violate("worker {} updates a state that was damaged", p.peer);
   if (!r.contradiction.empty()) violate("states differ: {}", r.contradiction);
+  if (divided()) check_facts(p, p.member->position().step, r);
   const auto plane = planes_.find({r.generation, p.member->position().step});
   result_.in_group += plane != planes_.end() && plane->second;
   StepFacts facts{.state = r.state ? std::optional(Digest{r.state->high, 0}) : std::nullopt};
@@ -316,6 +324,7 @@ void Simulation::load(Process& p) {
   if (load.restore) {
     p.history = references_.size() - 1;
     p.tiny = reference(p).states.at(static_cast<size_t>(*load.restore));
+    p.corrupt = false;
     load.scaling_state = reference(p).made(*load.restore);
   } else {
     const Digest& given = load.pieces.at(0).digests.at("state and history");

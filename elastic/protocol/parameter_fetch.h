@@ -1,0 +1,68 @@
+#pragma once
+// ZeRO-3: parameters that this member does not keep, which it fetches from the members that provide their buckets while
+// it computes rank gradients; and the requests of others. Every request for a bucket gets one answer, from the state
+// before the step, which no member changes until all have computed their rank gradients. A fence or another generation
+// ends the requests of a step.
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "elastic/protocol/optimizer_shards.h"
+
+namespace elinvar {
+
+class ParameterFetch {
+ public:
+  ParameterFetch(const MemberPosition& position, const GradientLayout& layout, const OptimizerShards& shards,
+                 MemberOutbox& outbox)
+      : position_(position), layout_(layout), shards_(shards), outbox_(outbox) {}
+
+  // --- Called by the loop.
+  void begin();        // a step begins
+  bool going() const;  // false: it is over for this member
+  void ask(std::span<const int> buckets);
+  // Returns and removes the answer to the oldest request for a bucket, once it is there.
+  std::optional<messages::ParameterValues> take(int bucket);
+  void forget(int bucket);      // the oldest request for the bucket is void
+  std::string missing() const;  // what the loop waits for, for people; "": nothing
+
+  // --- Requests of other members.
+  struct Wanted {
+    PeerId peer = 0;
+    std::vector<int> buckets = {};
+  };
+  // Returns those that can be answered now, by give(): the parameters are those of the state that they ask for.
+  std::vector<Wanted> take_wanted();
+  void give(PeerId to, int bucket, std::vector<Blob> slices);
+
+  // --- Called by the member.
+  void receive(const Message& message, const messages::WantParameters& want);
+  void receive(const Message& message, const messages::ParameterValues& values);
+  void prune();  // drops requests that no longer count
+
+ private:
+  struct At {
+    int64_t generation = 0, step = 0;
+    bool operator==(const At&) const = default;
+  };
+  struct Request {
+    At at;
+    PeerId peer = 0;
+    std::vector<int> buckets;
+  };
+
+  const MemberPosition& position_;
+  const GradientLayout& layout_;
+  const OptimizerShards& shards_;
+  MemberOutbox& outbox_;
+  std::optional<At> begun_;
+  std::map<int, std::deque<messages::ParameterValues>> arrived_;  // by bucket
+  std::map<int, int> forgotten_;                                  // answers to drop, by bucket
+  int awaited_ = -1;                                              // the bucket that take() did not find
+  std::vector<Request> wanted_;
+};
+
+}  // namespace elinvar
