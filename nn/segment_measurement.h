@@ -26,8 +26,8 @@ struct MeasuredSegment {
 
 // Runs the passes of a micro-batch through one segment after another, each twice, of which the second is measured: the
 // first touches memory. If the first takes long, it is measured itself. A segment that does the same as an earlier one
-// does not run. Gradients of values are taken to be 1. Absent parameters (OutlineScope) are in memory only while their
-// segment runs, with values that mean nothing.
+// does not run. Gradients of values are taken to be 1. Without a residence, absent parameters
+// (OutlineScope) are in memory only while their segment runs, with values that mean nothing.
 std::vector<MeasuredSegment> measure_segments(const SegmentedNetwork& network, const Tensor& input,
                                               const Targets& targets, const LossOptions& loss, const Rng& rng,
                                               const SegmentPasses::Options& options);

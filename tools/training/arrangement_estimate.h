@@ -29,10 +29,10 @@ struct SegmentNeeds {
 
 struct NetworkNeeds {
   std::vector<SegmentNeeds> segments;
-  std::vector<int> homes;  // SegmentCosts::homes
-  int shards = 1;          // virtual shards
-  bool sliceable = true;   // the optimizer can keep its state in slices
-  MemoryNeeds memory;      // with the segment and the virtual shard of each parameter
+  std::vector<int> homes;     // SegmentCosts::homes
+  int shards = 1;             // virtual shards
+  int most_zero = kMostZero;  // the last stage of ZeRO that the configuration allows
+  MemoryNeeds memory;         // with the segment and the virtual shard of each parameter
   // Seconds of one process for all parameters: an update, the sum of two gradients, the digest of one.
   double update = 0, sum = 0, digest = 0;
 };
@@ -41,6 +41,7 @@ struct Cluster {
   int workers = 1;
   double latency = 0, bandwidth = 1;  // of a worker's link: seconds of a message, bytes per second in each direction
   int64_t memory = 0;                 // bytes of a worker; 0: no limit
+  std::vector<int> copies = {1, 2};   // Arrangement::copies to compare
 };
 
 // The parts of a step's time, in seconds.
@@ -57,10 +58,8 @@ struct ArrangementEstimate {
   Arrangement arrangement;
   int dp = 1;
   StepTime time;
-  int64_t peak = 0;    // bytes of the worker that needs most
-  std::string reason;  // why it is not possible; "" if it is
-
-  bool fits() const { return reason.empty(); }
+  int64_t peak = 0;           // bytes of the worker that needs most
+  bool fits = true;           // within the cluster's memory
   std::string text() const;   // as --arrangement and --copies name it
   std::string bound() const;  // the largest part of the time
 };
@@ -71,6 +70,7 @@ std::vector<ArrangementEstimate> estimate_arrangements(const NetworkNeeds& needs
                                                        const Cluster& cluster);
 
 // Returns the bytes at the peak of a rank gradient of a worker in this place, if so many are between their passes.
-int64_t rank_gradient_bytes(const NetworkNeeds& needs, const ReplicaPlace& place, int under_way);
+// With ZeRO-3 parameters come and gradients go segment by segment.
+int64_t rank_gradient_bytes(const NetworkNeeds& needs, const ReplicaPlace& place, int under_way, int zero);
 
 }  // namespace elinvar
