@@ -1,20 +1,20 @@
 #include "nn/segment_measurement.h"
 
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "tensor/allocator.h"
+#include "tensor/stream.h"
 #include "tensor/transfer.h"
 
 namespace elinvar {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr double kLong = 3;  // seconds, in which touching memory does not count
 
@@ -74,26 +74,31 @@ std::string work_of(const SegmentedNetwork& network, size_t i, const Tensor& inp
   return text;
 }
 
+// A thread that works alone has a clock of its own, which other programs disturb less.
+double seconds_now(Device device) {
+  timespec t;
+  const bool alone = device.kind == DeviceKind::cpu && cpu_stream().threads() == 1;
+  clock_gettime(alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
 void await(const Device& device) { Download(Tensor::zeros({1}, DType::f32, device)).wait(); }
 
 // Runs both passes of segment i, and replaces `at` by what it gives.
 MeasuredSegment run_segment(const SegmentedNetwork& network, size_t i, Boundary& at, const Targets& targets,
                             const LossOptions& loss, SegmentPasses::Options options) {
   const auto in_use = [] { return HostAllocator::instance().stats().in_use; };
-  const auto since = [](Clock::time_point began) {
-    return std::chrono::duration<double>(Clock::now() - began).count();
-  };
   CountingShards counting(*options.group);
   options.group = &counting;
   const Device device = at.value.device();
   const int64_t before = in_use();
   HostAllocator::instance().reset_peak();
-  const Clock::time_point began = Clock::now();
+  const double began = seconds_now(device);
   SegmentPasses passes(network, {i, i + 1}, at, targets, loss, options);
   const bool head = i + 1 == network.segments().size();
   Boundary to = head ? Boundary{} : passes.to();
   await(device);
-  const double forward = since(began);
+  const double forward = seconds_now(device) - began;
   const ShardSums forward_sums = std::exchange(counting.sums, {});
   const int64_t held = in_use() - before;
   std::vector<Tensor> gradients;
@@ -103,7 +108,7 @@ MeasuredSegment run_segment(const SegmentedNetwork& network, size_t i, Boundary&
   for (const Tensor& gradient : gradients)
     if (gradient.defined()) of_gradients += gradient.bytes();
   const int64_t peak = HostAllocator::instance().stats().peak_in_use - before;
-  MeasuredSegment measured{.seconds = since(began),
+  MeasuredSegment measured{.seconds = seconds_now(device) - began,
                            .forward = forward,
                            .held = held,
                            .peak = std::max(held, peak - of_gradients),

@@ -1,7 +1,6 @@
 #include "tools/training/network_needs.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 
 #include "autograd/precision.h"
@@ -12,6 +11,7 @@
 #include "tensor/base/check.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/state.h"
+#include "tools/peak/timing.h"
 #include "tools/training/training_setup.h"
 
 namespace elinvar {
@@ -19,14 +19,6 @@ namespace {
 
 constexpr double kEnough = 2;                    // seconds of passes through all segments
 constexpr int64_t kElements = int64_t{1} << 22;  // with which updates, sums and digests are measured
-
-template <class F>
-double seconds_of(F&& f) {
-  f();  // touches memory
-  const auto began = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-}
 
 Batch first_batch(const Config& config, const std::shared_ptr<const Dataset>& data) {
   Loader loader(data, {.seed = config.run.seed,
@@ -112,12 +104,12 @@ void measure_update(const Config& config, int64_t parameters, NetworkNeeds& need
   const Tensor gradient = Tensor::full({kElements / 1024, 1024}, 1e-3);
   Tensor sum = Tensor::zeros({kElements / 1024, 1024});
   const double scale = static_cast<double>(parameters) / static_cast<double>(kElements);
-  needs.update = scale * seconds_of([&] {
+  needs.update = scale * bench::median_seconds(1, 3, [&] {
                    const Clipping clipping = clip_by_global_norm(std::vector{gradient}, config.optimizer.clip_norm);
                    optimizer->step(one, std::vector{gradient}, config.optimizer.lr, 0, clipping.scale);
                  });
-  needs.sum = scale * seconds_of([&] { add_into(sum, gradient); });
-  needs.digest = scale * seconds_of([&] { (void)digest(gradient); });
+  needs.sum = scale * bench::median_seconds(1, 3, [&] { add_into(sum, gradient); });
+  needs.digest = scale * bench::median_seconds(1, 3, [&] { (void)digest(gradient); });
 }
 
 int most_zero(const Config& config) {
