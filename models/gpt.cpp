@@ -86,9 +86,10 @@ class Gpt : public SegmentedNetwork {
     add_segment("embeddings", [this](const Residual& tokens, Context& c) { return embed(Var(tokens).value(), c); });
     for (int64_t i = 0; i < o.layers; ++i) {
       blocks_.emplace_back(scope / "h" / i, o, i);
-      add_segment("h." + std::to_string(i), [this, i](const Residual& x, Context& c) {
+      const auto run = [this, i](const Residual& x, Context& c) {
         return run_block(blocks_[static_cast<size_t>(i)], x, c);
-      });
+      };
+      add_segment("h." + std::to_string(i), run, {}, "block");
     }
     ln_f_ = LayerNorm(scope / "ln_f", o.channels, 1e-5, o.bias);
     head_ = o.tied_head ? wte_

@@ -119,9 +119,10 @@ class Llama : public SegmentedNetwork {
     add_segment("embeddings", [this](const Residual& tokens, Context& c) { return embed_(Var(tokens).value(), c); });
     for (int64_t i = 0; i < o.layers; ++i) {
       blocks_.emplace_back(model / "layers" / i, o, i);
-      add_segment("layers." + std::to_string(i), [this, i](const Residual& x, Context& c) {
+      const auto run = [this, i](const Residual& x, Context& c) {
         return run_block(blocks_[static_cast<size_t>(i)], x, c);
-      });
+      };
+      add_segment("layers." + std::to_string(i), run, {}, "block");
     }
     norm_ = RmsNorm(model / "norm", o.channels, o.norm_eps);
     head_ = o.tied_head

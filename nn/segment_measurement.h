@@ -7,16 +7,27 @@
 
 namespace elinvar {
 
+// Values of all virtual shards that a pass adds up or joins.
+struct ShardSums {
+  int count = 0;
+  int64_t bytes = 0;  // of one shard's values, all together; a join counts as a sum of half the bytes that it gives
+};
+
 struct MeasuredSegment {
-  double seconds = 0;                      // of both passes
-  int64_t held = 0;                        // bytes of the CPU's memory between its two passes
-  int64_t peak = 0;                        // .. and at most, in both, without those of its gradients
+  double seconds = 0;  // of both passes
+  double forward = 0;  // .. and of the forward pass
+  int64_t held = 0;    // bytes of the CPU's memory between its two passes
+  int64_t peak = 0;    // .. and at most, in both, without those of its gradients
+  ShardSums forward_sums, backward_sums;
   Shape value = {};                        // what it gives; none for the head
+  DType dtype = DType::f32;                // .. and its type
   std::vector<Statistic> statistics = {};  // of its batch norms, in the order in which they ran
 };
 
-// Runs the passes of a micro-batch through one segment after another, each twice, of which the second is measured:
-// the first touches memory. Gradients of values are taken to be 1.
+// Runs the passes of a micro-batch through one segment after another, each twice, of which the second is measured: the
+// first touches memory. If the first takes long, it is measured itself. A segment that does the same as an earlier one
+// does not run. Gradients of values are taken to be 1. Without a residence, absent parameters
+// (OutlineScope) are in memory only while their segment runs, with values that mean nothing.
 std::vector<MeasuredSegment> measure_segments(const SegmentedNetwork& network, const Tensor& input,
                                               const Targets& targets, const LossOptions& loss, const Rng& rng,
                                               const SegmentPasses::Options& options);

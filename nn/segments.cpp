@@ -25,8 +25,9 @@ ShardedLogits SegmentedNetwork::sharded_logits(const Tensor& input, Context& con
 }
 
 void SegmentedNetwork::add_segment(std::string name, std::function<Residual(Residual, Context&)> run,
-                                   const std::vector<std::string>& shared) {
-  Segment& segment = segments_.emplace_back(Segment{.name = std::move(name), .run = std::move(run)});
+                                   const std::vector<std::string>& shared, std::string kind) {
+  Segment& segment =
+      segments_.emplace_back(Segment{.name = std::move(name), .run = std::move(run), .kind = std::move(kind)});
   const std::vector<Parameter>& list = parameters.list;
   for (size_t i = 0; i < claimed_; ++i)
     for (const std::string& scope : shared)

@@ -22,6 +22,9 @@ struct Segment {
   // The value of the segment before it, or the input -> its own value. Undefined for the head.
   std::function<Residual(Residual, Context&)> run = {};
   std::vector<size_t> parameters = {};  // those that it reads, as indices in Parameters::list, ascending
+  // Segments of the same kind whose parameters have the same shapes do the same to inputs of the same shape; "":
+  // unknown.
+  std::string kind = {};
 };
 
 class SegmentedNetwork : public Network {
@@ -37,7 +40,7 @@ class SegmentedNetwork : public Network {
   // Called while the network is built, in the order in which the segments run: a segment reads the parameters that were
   // created since the call before, and `shared` ones, given by a part of their names up to a dot or the end.
   void add_segment(std::string name, std::function<Residual(Residual, Context&)> run,
-                   const std::vector<std::string>& shared = {});
+                   const std::vector<std::string>& shared = {}, std::string kind = {});
   void add_head(const std::vector<std::string>& shared = {}) { add_segment("head", {}, shared); }
 
  private:

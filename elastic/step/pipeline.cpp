@@ -1,6 +1,7 @@
 #include "elastic/step/pipeline.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "tensor/base/check.h"
@@ -10,26 +11,33 @@ namespace {
 
 constexpr double kBackward = 2;  // times a forward pass
 
-// Passes of equal segments, simulated on stages of equal speed. The order that results from any times is free of
-// deadlocks: each pass needs only passes that end before it begins.
+using Order = std::vector<std::vector<PipelinePass>>;  // the passes of each stage
+
+// Passes simulated on the stages of a pipeline. The order that results from any times is free of deadlocks: each pass
+// needs only passes that end before it begins.
 class Simulated {
  public:
-  Simulated(std::span<const PipelineRun> runs, int stages, std::span<const int> vranks)
-      : runs_(runs), vranks_(vranks), free_(static_cast<size_t>(stages), 0), order_(static_cast<size_t>(stages)) {
+  // If there is an order to keep, stages compute their passes in that one.
+  Simulated(std::span<const PipelineRun> runs, std::span<const PassSeconds> seconds, int stages,
+            std::span<const int> vranks, const Order* kept = nullptr)
+      : runs_(runs),
+        seconds_(seconds),
+        vranks_(vranks),
+        kept_(kept),
+        free_(static_cast<size_t>(stages), 0),
+        order_(static_cast<size_t>(stages)) {
     for (Passes* passes : {&forward_, &backward_}) passes->assign(runs.size(), {});
+    while (const std::optional<Next> next = first()) {
+      const PassSeconds& run = seconds[next->run];
+      std::vector<double>& ended = (next->backward ? backward_ : forward_)[next->run];
+      const auto stage = static_cast<size_t>(runs[next->run].stage);
+      order_[stage].push_back({vranks[ended.size()], static_cast<int>(next->run), next->backward});
+      ended.push_back(free_[stage] = next->begin + (next->backward ? run.backward : run.forward));
+    }
   }
 
-  std::vector<std::vector<PipelinePass>> run() {
-    while (const std::optional<Next> next = first()) {
-      const PipelineRun& run = runs_[next->run];
-      const double seconds = run.segments.size() * (next->backward ? kBackward : 1);
-      std::vector<double>& ended = (next->backward ? backward_ : forward_)[next->run];
-      const auto stage = static_cast<size_t>(run.stage);
-      order_[stage].push_back({vranks_[ended.size()], static_cast<int>(next->run), next->backward});
-      ended.push_back(free_[stage] = next->begin + seconds);
-    }
-    return std::move(order_);
-  }
+  Order take_order() { return std::move(order_); }
+  double end() const { return *std::max_element(free_.begin(), free_.end()); }
 
  private:
   using Passes = std::vector<std::vector<double>>;  // by run, the ends of the passes of the first virtual ranks
@@ -52,7 +60,7 @@ class Simulated {
     std::optional<Next> first;
     for (size_t r = 0; r < runs_.size(); ++r)
       for (const bool backward : {true, false})
-        if (const std::optional<double> ready = ready_at(r, backward)) {
+        if (const std::optional<double> ready = is_next(r, backward) ? ready_at(r, backward) : std::nullopt) {
           const double begin = std::max(*ready, free_[static_cast<size_t>(runs_[r].stage)]);
           const Next next{r, backward, begin, (backward ? backward_ : forward_)[r].size()};
           if (!first || before(next, *first)) first = next;
@@ -60,14 +68,23 @@ class Simulated {
     return first;
   }
 
+  // Whether the order to keep allows the next pass through a run.
+  bool is_next(size_t r, bool backward) const {
+    if (kept_ == nullptr) return true;
+    const auto stage = static_cast<size_t>(runs_[r].stage);
+    const std::vector<PipelinePass>& kept = (*kept_)[stage];
+    const size_t made = order_[stage].size();
+    return made < kept.size() && kept[made].run == static_cast<int>(r) && kept[made].backward == backward;
+  }
+
   // Returns when the inputs of the next pass through a run are there; null if that is not known yet.
   std::optional<double> ready_at(size_t r, bool backward) const {
     const size_t next = (backward ? backward_ : forward_)[r].size();
     if (next == vranks_.size()) return std::nullopt;
-    const auto end_of = [&](const std::vector<double>& ended) {
-      return next < ended.size() ? std::optional(ended[next]) : std::nullopt;
+    const auto end_of = [&](const std::vector<double>& ended, double sent) {
+      return next < ended.size() ? std::optional(ended[next] + sent) : std::nullopt;
     };
-    if (backward) return r + 1 == runs_.size() ? end_of(forward_[r]) : end_of(backward_[r + 1]);
+    if (backward) return r + 1 == runs_.size() ? end_of(forward_[r], 0) : end_of(backward_[r + 1], seconds_[r].sent);
     // As many as there are runs from here on may be between their passes.
     const size_t most = runs_.size() - r;
     double ended = 0;
@@ -75,15 +92,17 @@ class Simulated {
       if (backward_[r].size() <= next - most) return std::nullopt;
       ended = backward_[r][next - most];
     }
-    const std::optional<double> input = r == 0 ? std::optional(0.0) : end_of(forward_[r - 1]);
+    const std::optional<double> input = r == 0 ? std::optional(0.0) : end_of(forward_[r - 1], seconds_[r - 1].sent);
     return input ? std::optional(std::max(*input, ended)) : std::nullopt;
   }
 
   std::span<const PipelineRun> runs_;
+  std::span<const PassSeconds> seconds_;
   std::span<const int> vranks_;
+  const Order* kept_;
   Passes forward_, backward_;
   std::vector<double> free_;  // when each stage ends its last pass
-  std::vector<std::vector<PipelinePass>> order_;
+  Order order_;
 };
 
 }  // namespace
@@ -98,7 +117,18 @@ std::vector<PipelineRun> runs_of(std::span<const std::vector<Interval>> stages) 
 
 std::vector<std::vector<PipelinePass>> pipeline_order(std::span<const PipelineRun> runs, int stages,
                                                       std::span<const int> vranks) {
-  return Simulated(runs, stages, vranks).run();
+  std::vector<PassSeconds> equal;  // segments
+  for (const PipelineRun& run : runs)
+    equal.push_back({.forward = 1.0 * run.segments.size(), .backward = kBackward * run.segments.size()});
+  return Simulated(runs, equal, stages, vranks).take_order();
+}
+
+double pipeline_seconds(std::span<const PipelineRun> runs, std::span<const PassSeconds> seconds, int stages,
+                        int vranks) {
+  std::vector<int> all(static_cast<size_t>(vranks));
+  std::iota(all.begin(), all.end(), 0);
+  const Order order = pipeline_order(runs, stages, all);
+  return Simulated(runs, seconds, stages, all, &order).end();
 }
 
 }  // namespace elinvar

@@ -32,4 +32,14 @@ std::vector<PipelineRun> runs_of(std::span<const std::vector<Interval>> stages);
 std::vector<std::vector<PipelinePass>> pipeline_order(std::span<const PipelineRun> runs, int stages,
                                                       std::span<const int> vranks);
 
+// The seconds of the passes through a run.
+struct PassSeconds {
+  double forward = 0, backward = 0;
+  double sent = 0;  // from the end of a pass to the beginning of the next run's, while the value or gradient travels
+};
+
+// Returns the seconds in which the stages compute `vranks` rank gradients in that order, with these times of each run.
+double pipeline_seconds(std::span<const PipelineRun> runs, std::span<const PassSeconds> seconds, int stages,
+                        int vranks);
+
 }  // namespace elinvar

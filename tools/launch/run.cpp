@@ -1,6 +1,8 @@
 // `run` trains a configuration, as the coordinator of a job (tools/training/run.cpp); `resume` goes on with a run.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 
 #include "nn/offload.h"
@@ -9,6 +11,7 @@
 #include "tensor/base/check.h"
 #include "tools/cli/standard_streams.h"
 #include "tools/launch/commands.h"
+#include "tools/launch/dry_run.h"
 #include "tools/launch/self_process.h"
 #include "tools/training/training_setup.h"
 
@@ -20,6 +23,9 @@ struct RunOptions {
   DeviceOptions device;
   int64_t steps = 0;
   std::string numerics, arrangement;
+  bool dry = false;
+  DryRunOptions predicted = {.cluster = {.latency = 1e-4, .bandwidth = 2e9}, .device = {}};
+  double memory = 0;  // bytes
   CLI::Option* workers = nullptr;
 };
 
@@ -34,16 +40,49 @@ void read_arrangement(RunOptions& o) {
   o.job.workers = workers;
 }
 
+Config config_of(const JobOptions& job) {
+  return job.text.empty() ? read_config(job.config, job.overrides) : parse_config(job.text, job.config, job.overrides);
+}
+
+// Predictions are for as many threads as each of the workers will have here.
+void prepare_prediction(RunOptions& o) {
+  check(o.job.workers > 0,
+        "--workers 0 leaves open how many workers there will be, for which arrangements are compared");
+  check(parse_device(o.device.device).kind == DeviceKind::cpu,
+        "arrangements are predicted for workers on CPUs: give --device cpu");
+  o.predicted.cluster.workers = o.job.workers;
+  o.predicted.cluster.memory = static_cast<int64_t>(o.memory);
+  o.predicted.device = o.device;
+  int& threads = o.predicted.device.threads;
+  if (threads == 0) threads = std::max(1, usable_threads() / o.job.workers);
+}
+
+// Replaces "auto" by the fastest arrangement that fits. How many workers may die is not its choice.
+void choose_arrangement(RunOptions& o) {
+  prepare_prediction(o);
+  o.predicted.cluster.copies = {o.job.arrangement.copies};
+  const ArrangementEstimate best = elinvar::choose_arrangement(config_of(o.job), o.predicted);
+  o.job.arrangement = best.arrangement;
+}
+
 int start(RunOptions& o) {
   outlive_readers();
-  o.device.apply();
-  read_arrangement(o);
-  (void)parse_offload(o.device.offload, parse_device(o.device.device));  // reports errors before anything starts
   if (!o.numerics.empty()) o.job.overrides.push_back("run.numerics=\"" + o.numerics + "\"");
   if (o.steps > 0) {
     o.job.overrides.push_back("run.epochs=0");
     o.job.overrides.push_back("run.steps=" + std::to_string(o.steps));
   }
+  if (o.dry) {
+    check(o.arrangement.empty() || o.arrangement == "auto",
+          "--dry-run compares all arrangements; train check tells what one of them needs");
+    prepare_prediction(o);
+    return dry_run(config_of(o.job), o.predicted);
+  }
+  check(!o.predicted.json, "--json is for --dry-run");
+  if (o.arrangement == "auto") choose_arrangement(o);
+  else read_arrangement(o);
+  o.device.apply();
+  (void)parse_offload(o.device.offload, parse_device(o.device.device));  // reports errors before anything starts
   o.job.device = o.device.device;
   o.job.isa = o.device.isa;
   o.job.offload = o.device.offload;
@@ -82,12 +121,31 @@ void add_shared_options(CLI::App& app, RunOptions& o) {
       "how state and work are divided among workers, as dp=2,tp=2,zero=1: zero=1 shards the optimizer's state, "
       "zero=2 gradients too, zero=3 parameters too; up to tp workers compute a gradient together, if the network has "
       "so many virtual shards, and up to pp groups of them one after another, each some of its segments; dp times as "
-      "many are started (elastic/ARRANGEMENT.md). No bit of the result depends on it");
+      "many are started (elastic/ARRANGEMENT.md). auto: the one of --workers that --dry-run predicts to be the fastest "
+      "and to fit into --memory. No bit of the result depends on it");
   app.add_option(
          "--copies", job.arrangement.copies,
          "with zero=1 or 2, the number of workers that keep each part of the optimizer's state: while one of them "
          "lives it is not lost (default 2)")
       ->check(CLI::Range(1, 1024).description(""));
+  const auto sizes = CLI::AsNumberWithUnit(
+      std::map<std::string, double>{
+          {"B", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"MiB", 0x1p20}, {"GiB", 0x1p30}},
+      CLI::AsNumberWithUnit::DEFAULT, "BYTES");
+  const auto times = CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}},
+                                           CLI::AsNumberWithUnit::DEFAULT, "SECONDS");
+  app.add_option("--memory", o.memory,
+                 "for predictions: memory of a worker, as 80GB (default: an equal share of this machine's)")
+      ->transform(sizes)
+      ->check(number_from(1, 1e18));
+  app.add_option("--bandwidth", o.predicted.cluster.bandwidth,
+                 "for predictions: bytes that a worker sends in a second (default 2GB)")
+      ->transform(sizes)
+      ->check(number_from(1, 1e18));
+  app.add_option("--latency", o.predicted.cluster.latency,
+                 "for predictions: time that a small message takes (default 100us)")
+      ->transform(times)
+      ->check(number_from(0, 1e6));
   app.add_option("--hold", job.hold,
                  "where all workers are silent, or none has come yet: seconds to wait for one of them before the run "
                  "ends with exit code 3; and, but at least 15, that a worker waits for a coordinator")
@@ -127,6 +185,10 @@ Command add_run(CLI::App& program) {
       ->allow_extra_args(false);
   app->add_option("--replay", job.replay,
                   "a run directory: do that run again, with its batches; each line of the ledger must be equal");
+  app->add_flag("--dry-run", options->dry,
+                "print which arrangements --workers could have, with predicted times and memory, and train nothing; "
+                "exit code 1 if none fits");
+  app->add_flag("--json", options->predicted.json, "with --dry-run: one JSON object");
   add_shared_options(*app, *options);
   return {app, [options] { return start(*options); }};
 }

@@ -1,0 +1,142 @@
+#include "tools/training/arrangement_estimate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace elinvar {
+namespace {
+
+constexpr double kParameters = 64 << 20;  // bytes of parameters
+
+// Equal segments of a second a rank gradient each, a third of it in the forward pass, without a tie between them. Each
+// has a parameter that is cut into the virtual shards, and what is divided among them is a half of all.
+NetworkNeeds network_of(int segments, int shards = 1) {
+  NetworkNeeds needs;
+  needs.shards = shards;
+  TensorParts parts;
+  for (int i = 0; i < segments; ++i) {
+    const Divided third{.common = 0.5 / 3, .shards = 0.5 / 3};
+    needs.segments.push_back({.forward = third,
+                              .backward = {.common = 1.0 / 3, .shards = 1.0 / 3},
+                              .held = {.common = 1e6, .shards = 3e6},
+                              .more = {},
+                              .forward_sums = {},
+                              .backward_sums = {}});
+    needs.homes.push_back(i);
+    for (int s = 0; s < shards; ++s) {
+      needs.memory.parameters.push_back({static_cast<int64_t>(kParameters) / 4 / segments / shards});
+      parts.gradients.push_back({.segment = i, .shard = shards > 1 ? s : -1});
+    }
+  }
+  needs.memory.parts = parts;
+  needs.memory.slots = 2;
+  needs.memory.checkpoints = false;
+  return needs;
+}
+
+Cluster free_links(int workers) { return {.workers = workers, .latency = 0, .bandwidth = 1e30}; }
+
+ArrangementEstimate one_of(const std::vector<ArrangementEstimate>& estimates, const Arrangement& arrangement) {
+  const auto found = std::ranges::find(estimates, arrangement, &ArrangementEstimate::arrangement);
+  EXPECT_NE(found, estimates.end());
+  return found == estimates.end() ? ArrangementEstimate{} : *found;
+}
+
+TEST(ArrangementEstimate, AWorkerAloneComputesAll) {
+  const auto estimates = estimate_arrangements(network_of(4), 8, free_links(1));
+  ASSERT_EQ(estimates.size(), 1u);
+  EXPECT_EQ(estimates[0].text(), "dp=1");
+  EXPECT_NEAR(estimates[0].time.all(), 4 * 8, 1e-9);
+  EXPECT_TRUE(estimates[0].fits);
+}
+
+TEST(ArrangementEstimate, ABalancedPipelineHasABubble) {
+  for (const int m : {1, 4, 16}) {
+    const ArrangementEstimate pipeline = one_of(estimate_arrangements(network_of(4), m, free_links(4)), {.pp = 4});
+    EXPECT_EQ(pipeline.dp, 1);
+    EXPECT_NEAR(pipeline.time.computing, m, 1e-9);
+    EXPECT_NEAR(pipeline.time.all(), m + 3, 1e-9) << m << " rank gradients: (m + p - 1) / m of the time";
+  }
+}
+
+TEST(ArrangementEstimate, TensorParallelismDividesWhatIsCut) {
+  const auto estimates = estimate_arrangements(network_of(4, 8), 8, free_links(4));
+  EXPECT_NEAR(one_of(estimates, {.tp = 4}).time.all(), 8 * 4 * (0.5 + 0.5 / 4), 1e-9);
+  const auto bytes = [](int shards) { return rank_gradient_bytes(network_of(4, 8), {.shards = {0, shards}}, 1, 0); };
+  EXPECT_EQ(bytes(8), static_cast<int64_t>(4e6 + kParameters)) << "in the first segment's backward pass, the last one";
+  EXPECT_EQ(bytes(2), static_cast<int64_t>(1e6 + 3e6 / 4 + kParameters / 4));
+}
+
+TEST(ArrangementEstimate, ValuesWithinReplicasTakeTime) {
+  NetworkNeeds needs = network_of(4, 2);
+  for (SegmentNeeds& segment : needs.segments) segment.forward_sums = segment.backward_sums = {2, 1000};
+  Cluster links{.workers = 2, .latency = 0.01, .bandwidth = 1e6};
+  const StepTime time = one_of(estimate_arrangements(needs, 3, links), {.tp = 2}).time;
+  EXPECT_NEAR(time.within, 3 * 4 * 2 * (2 * 0.01 + 0.001), 1e-9) << "both send all that they have";
+  EXPECT_NEAR(time.computing, 3 * 4 * 0.75, 1e-9);
+}
+
+TEST(ArrangementEstimate, ZeroDividesUpdateAndState) {
+  NetworkNeeds needs = network_of(1);
+  needs.update = 8;
+  const auto estimates = estimate_arrangements(needs, 4, free_links(4));
+  const ArrangementEstimate whole = one_of(estimates, {}), half = one_of(estimates, {.zero = 1, .copies = 2}),
+                            quarter = one_of(estimates, {.zero = 1, .copies = 1});
+  EXPECT_NEAR(whole.time.update, 8, 1e-9);
+  EXPECT_NEAR(half.time.update, 4, 1e-9);
+  EXPECT_NEAR(quarter.time.update, 2, 1e-9);
+  // Of the two state tensors, the sums that a keeper gets, and the result that nobody repeats (ARRANGEMENT.md).
+  EXPECT_NEAR(static_cast<double>(whole.peak - half.peak), kParameters * (2 * 0.5 + 0.5 + 1), 1);
+  EXPECT_NEAR(static_cast<double>(half.peak - quarter.peak), kParameters * (2 * 0.25 + 0.25), 1);
+}
+
+TEST(ArrangementEstimate, ZeroThreeHoldsTheParametersOfTwoSegments) {
+  const auto bytes = [](int zero) { return rank_gradient_bytes(network_of(8), {}, 1, zero); };
+  EXPECT_EQ(bytes(0), static_cast<int64_t>(4e6 + kParameters)) << "all gradients";
+  EXPECT_EQ(bytes(3), static_cast<int64_t>(8 * 4e6 + 3 * kParameters / 8));
+}
+
+TEST(ArrangementEstimate, WhatComesMeanwhileTakesNoTime) {
+  NetworkNeeds needs = network_of(1);
+  Cluster links{.workers = 2, .latency = 0, .bandwidth = kParameters};
+  const auto exchange = [&] { return one_of(estimate_arrangements(needs, 2, links), {}).time.exchange; };
+  EXPECT_NEAR(exchange(), 1.0 - 2.0 / 3, 1e-9) << "half of the gradients there and half back, while a pass runs";
+  links.bandwidth = 2 * kParameters;
+  EXPECT_NEAR(exchange(), 0, 1e-9);
+}
+
+TEST(ArrangementEstimate, ThoseThatDoNotFitComeLast) {
+  Cluster limited = free_links(4);
+  const auto all = estimate_arrangements(network_of(4, 4), 4, limited);
+  limited.memory = std::ranges::min_element(all, {}, &ArrangementEstimate::peak)->peak + 1;
+  const auto estimates = estimate_arrangements(network_of(4, 4), 4, limited);
+  EXPECT_EQ(estimates.size(), all.size());
+  EXPECT_TRUE(estimates.front().fits);
+  EXPECT_FALSE(estimates.back().fits);
+  EXPECT_TRUE(std::ranges::is_partitioned(estimates, [](const auto& e) { return e.fits; }));
+  for (const ArrangementEstimate& e : estimates) EXPECT_EQ(e.fits, e.peak <= limited.memory) << e.text();
+}
+
+TEST(ArrangementEstimate, TheSimplestOfEquallyFastOnesIsFirst) {
+  const auto estimates = estimate_arrangements(network_of(4), 4, free_links(4));
+  EXPECT_EQ(estimates[0].text(), "dp=4") << "with free exchange and updates, state may be divided or not";
+  EXPECT_EQ(estimates[1].text(), "dp=4,zero=1 --copies 2");
+  EXPECT_EQ(estimates[2].text(), "dp=4,zero=1 --copies 1");
+}
+
+TEST(ArrangementEstimate, ComparesWhatIsAllowed) {
+  NetworkNeeds needs = network_of(2);
+  needs.most_zero = 0;
+  for (const ArrangementEstimate& e : estimate_arrangements(needs, 4, free_links(6))) {
+    EXPECT_EQ(e.arrangement.zero, 0);
+    EXPECT_EQ(e.arrangement.tp, 1) << "there is one virtual shard";
+    EXPECT_LE(e.arrangement.pp, 2) << "there are two segments";
+    EXPECT_EQ(e.dp * e.arrangement.replica(), 6);
+  }
+  needs.homes = {1, 1};
+  for (const ArrangementEstimate& e : estimate_arrangements(needs, 4, free_links(6))) EXPECT_EQ(e.arrangement.pp, 1);
+}
+
+}  // namespace
+}  // namespace elinvar

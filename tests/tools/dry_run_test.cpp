@@ -1,0 +1,124 @@
+// `train run --dry-run` and `--arrangement auto` on small jobs, and on one that no machine of the tests could train.
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/jobs/train_command.h"
+#include "tests/places.h"
+
+namespace elinvar {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Ended;
+using test::TrainCommand;
+using Json = nlohmann::json;
+
+// 2 billion parameters, of which AdamW's state takes 16 GB.
+constexpr const char* kLarge = R"([run]
+steps = 8
+batch_size = 64
+virtual_ranks = 64
+
+[data]
+kind = "synthetic_text"
+size = 3000
+context = 64
+
+[optimizer]
+kind = "adamw"
+lr = 0.01
+
+[model]
+kind = "gpt"
+layers = 40
+heads = 16
+channels = 2048
+virtual_shards = 8
+)";
+
+class DryRun : public TrainCommand {
+ protected:
+  Ended dry(const std::string& config, std::vector<std::string> more) const {
+    more.insert(more.begin(), "--dry-run");
+    return run(config, "run", std::move(more));
+  }
+};
+
+TEST_F(DryRun, PrintsArrangementsAndTrainsNothing) {
+  const Ended ended = dry("text.toml", {"--workers", "2", "--memory", "80GB"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_NE(ended.out.find("dp=2,zero=1 --copies 2"), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("bound by"), std::string::npos) << ended.out;
+  EXPECT_EQ(ended.err, "");
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
+TEST_F(DryRun, JsonHasAllOfThem) {
+  const Ended ended = dry("images.toml", {"--workers", "4", "--memory", "1TB", "--json"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const Json json = Json::parse(ended.out);
+  EXPECT_EQ(json.at("workers"), 4);
+  for (const Json& e : json.at("arrangements")) {
+    EXPECT_TRUE(e.at("fits"));
+    EXPECT_EQ(e.at("dp").get<int>() * e.at("tp").get<int>() * e.at("pp").get<int>(), 4);
+    EXPECT_GT(e.at("peak_bytes").get<int64_t>(), 0);
+  }
+}
+
+TEST_F(DryRun, ExitCode1IfNoneFits) {
+  const Ended ended = dry("text.toml", {"--workers", "2", "--memory", "1MB"});
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_NE(ended.out.find("\n0 of "), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("needs the least memory"), std::string::npos) << ended.out;
+}
+
+TEST_F(DryRun, WrongUsageHasExitCode2) {
+  EXPECT_EQ(dry("text.toml", {"--memory", "many"}).code, 2);
+  EXPECT_EQ(dry("text.toml", {"--bandwidth", "-1"}).code, 2);
+  EXPECT_EQ(dry("text.toml", {"--latency", "3GB"}).code, 2);
+  EXPECT_EQ(dry("text.toml", {"--workers", "0"}).code, 2);
+  EXPECT_EQ(dry("text.toml", {"--arrangement", "zero=1"}).code, 2);
+  EXPECT_EQ(run("text.toml", "run", {"--json"}).code, 2);
+}
+
+TEST_F(DryRun, AutoTrainsWithTheFastestThatFits) {
+  const Ended alone = run("text.toml", "alone");
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  const Ended ended = run("text.toml", "run", {"--workers", "2", "--arrangement", "auto", "--memory", "80GB"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.out.find("arrangement dp="), 0u) << ended.out;
+  EXPECT_EQ(ledger("run"), ledger("alone"));
+}
+
+TEST_F(DryRun, AutoNamesTheLeastMemoryIfNoneFits) {
+  const Ended ended = run("text.toml", "run", {"--workers", "2", "--arrangement", "auto", "--memory", "1MB"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_NE(ended.err.find("--arrangement auto: none fits workers of 0.001 GB"), std::string::npos) << ended.err;
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
+TEST_F(DryRun, NeedsTheMemoryOfASegmentAlone) {
+  folder_.write("large.toml", kLarge);
+  const Ended ended = dry("large.toml", {"--workers", "8", "--memory", "80GB", "--threads", "2", "--json"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const Json json = Json::parse(ended.out);
+  EXPECT_GT(json.at("parameters"), 2'000'000'000);
+  const auto fits = [&](int tp, int pp, int zero) {
+    for (const Json& e : json.at("arrangements"))
+      if (e.at("tp") == tp && e.at("pp") == pp && e.at("zero") == zero && e.at("copies") == 2)
+        return e.at("fits").get<bool>();
+    return false;
+  };
+  EXPECT_FALSE(fits(1, 1, 0)) << "gradients of eight virtual ranks, sums, and parts of checkpoints";
+  EXPECT_TRUE(fits(1, 1, 3));
+  EXPECT_TRUE(fits(2, 1, 2));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  rusage children{};
+  getrusage(RUSAGE_CHILDREN, &children);  // the largest of those so far
+  EXPECT_LT(children.ru_maxrss, 3 << 20) << "kB, where the parameters have 8 GB";
+#endif
+}
+
+}  // namespace
+}  // namespace elinvar

@@ -1,0 +1,76 @@
+#pragma once
+// Predicts the time of a step and the memory of a worker in each arrangement that a job could have, from what its
+// network needs (elastic/ARRANGEMENT.md, "Choosing an arrangement"). Pure functions; tools/training/network_needs.h
+// measures.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nn/segment_measurement.h"
+#include "tools/training/memory_forecast.h"
+
+namespace elinvar {
+
+// An amount of which a part is divided among the members of a stage, with the virtual shards.
+struct Divided {
+  double common = 0, shards = 0;  // of what every member does, and of all virtual shards together
+  double of(double portion) const { return common + portion * shards; }
+  double all() const { return common + shards; }
+};
+
+// One segment of a network and one rank gradient.
+struct SegmentNeeds {
+  Divided forward, backward;  // seconds of the passes
+  Divided held;               // bytes between the passes
+  Divided more;               // .. and besides at the peak, without gradients of parameters
+  ShardSums forward_sums, backward_sums;
+  int64_t value = 0;  // bytes of what it gives
+};
+
+struct NetworkNeeds {
+  std::vector<SegmentNeeds> segments;
+  std::vector<int> homes;     // SegmentCosts::homes
+  int shards = 1;             // virtual shards
+  int most_zero = kMostZero;  // the last stage of ZeRO that the configuration allows
+  MemoryNeeds memory;         // with the segment and the virtual shard of each parameter
+  // Seconds of one process for all parameters: an update, the sum of two gradients, the digest of one.
+  double update = 0, sum = 0, digest = 0;
+};
+
+struct Cluster {
+  int workers = 1;
+  double latency = 0, bandwidth = 1;  // of a worker's link: seconds of a message, bytes per second in each direction
+  int64_t memory = 0;                 // bytes of a worker; 0: no limit
+  std::vector<int> copies = {1, 2};   // Arrangement::copies to compare
+};
+
+// The parts of a step's time, in seconds.
+struct StepTime {
+  double computing = 0;  // passes of the busiest stage
+  double within = 0;     // .. and its waits for values of other virtual shards
+  double bubble = 0;     // what is left until all stages have ended
+  double exchange = 0;   // of gradients and parameters, as far as no pass runs meanwhile
+  double update = 0;     // with sums of gradients and digests
+  double all() const { return computing + within + bubble + exchange + update; }
+};
+
+struct ArrangementEstimate {
+  Arrangement arrangement;
+  int dp = 1;
+  StepTime time;
+  int64_t peak = 0;           // bytes of the worker that needs most
+  bool fits = true;           // within the cluster's memory
+  std::string text() const;   // as --arrangement and --copies name it
+  std::string bound() const;  // the largest part of the time
+};
+
+// Returns the estimates of all arrangements of equal model replicas: those that fit first, the fastest first, and of
+// equally fast ones (within a thousandth) the simplest.
+std::vector<ArrangementEstimate> estimate_arrangements(const NetworkNeeds& needs, int virtual_ranks,
+                                                       const Cluster& cluster);
+
+// Returns the bytes at the peak of a rank gradient of a worker in this place, if so many are between their passes.
+// With ZeRO-3 parameters come and gradients go segment by segment.
+int64_t rank_gradient_bytes(const NetworkNeeds& needs, const ReplicaPlace& place, int under_way, int zero);
+
+}  // namespace elinvar

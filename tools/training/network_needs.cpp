@@ -1,0 +1,169 @@
+#include "tools/training/network_needs.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "autograd/precision.h"
+#include "data/loader.h"
+#include "models/build.h"
+#include "nn/clip.h"
+#include "nn/sliced_tensors.h"
+#include "tensor/base/check.h"
+#include "tensor/ops/pointwise.h"
+#include "tensor/state.h"
+#include "tools/peak/timing.h"
+#include "tools/training/training_setup.h"
+
+namespace elinvar {
+namespace {
+
+constexpr double kEnough = 2;                    // seconds of passes through all segments
+constexpr int64_t kElements = int64_t{1} << 22;  // with which updates, sums and digests are measured
+
+Batch first_batch(const Config& config, const std::shared_ptr<const Dataset>& data) {
+  Loader loader(data, {.seed = config.run.seed,
+                       .global_batch = config.adaptive() ? config.run.batch_max : config.run.batch_size,
+                       .virtual_ranks = config.run.virtual_ranks,
+                       .shuffle = config.reader.shuffle,
+                       .augment_epochs = config.reader.augment_epochs,
+                       .mixing = config.reader.mixing,
+                       .threads = 0,
+                       .prefetch = 0});
+  int vrank = 0;
+  while (loader.samples(0, vrank) == 0) ++vrank;
+  return loader.batch(0, vrank);
+}
+
+// The passes of a rank gradient, of which some samples run.
+class Passes {
+ public:
+  Passes(const Config& config, const SegmentedNetwork& network, const Batch& batch)
+      : config_(config), network_(network), batch_(batch) {}
+
+  std::vector<MeasuredSegment> run(int64_t samples, ShardGroup& group) const {
+    const auto first = [&](const Tensor& t) { return t.defined() ? t.slice(0, 0, samples).to_contiguous() : t; };
+    return measure_segments(network_, first(batch_.input),
+                            Targets(first(batch_.target), first(batch_.mixed.other), first(batch_.mixed.share)),
+                            config_.loss, {.seed = config_.run.seed},
+                            {.recompute = config_.run.recompute, .group = &group});
+  }
+
+ private:
+  const Config& config_;
+  const SegmentedNetwork& network_;
+  const Batch& batch_;
+};
+
+double sum_of_seconds(const std::vector<MeasuredSegment>& segments) {
+  double sum = 0;
+  for (const MeasuredSegment& segment : segments) sum += segment.seconds;
+  return sum;
+}
+
+// Returns what all of `shards` virtual shards need, and what one needs, as a common part and that of all shards.
+Divided divided(double all, double one, int shards) {
+  if (shards == 1) return {.common = all};
+  const double cut = std::clamp((all - one) * shards / (shards - 1), 0.0, all);
+  return {.common = all - cut, .shards = cut};
+}
+
+// `scale`: samples of a rank gradient for each that ran.
+SegmentNeeds needs_of(const MeasuredSegment& all, const MeasuredSegment& one, int shards, double scale) {
+  const auto scaled = [&](ShardSums sums) {
+    sums.bytes = static_cast<int64_t>(scale * static_cast<double>(sums.bytes));
+    return sums;
+  };
+  const auto of = [&](auto amount) {
+    return divided(scale * static_cast<double>(amount(all)), scale * static_cast<double>(amount(one)), shards);
+  };
+  return {.forward = of([](const MeasuredSegment& m) { return m.forward; }),
+          .backward = of([](const MeasuredSegment& m) { return m.seconds - m.forward; }),
+          .held = of([](const MeasuredSegment& m) { return m.held; }),
+          .more = of([](const MeasuredSegment& m) { return m.peak - m.held; }),
+          .forward_sums = scaled(all.forward_sums),
+          .backward_sums = scaled(all.backward_sums),
+          .value = static_cast<int64_t>(scale * static_cast<double>(all.value.numel() * size_of(all.dtype)))};
+}
+
+TensorParts parts_of(const SegmentedNetwork& network) {
+  TensorParts parts;
+  for (const Parameter& p : network.parameters.list)
+    parts.gradients.push_back({.segment = 0, .shard = p.cut.shards > 1 ? p.shard : -1});
+  for (size_t i = 0; i < network.segments().size(); ++i)
+    for (const size_t p : network.segments()[i].parameters) parts.gradients[p].segment = static_cast<int>(i);
+  return parts;
+}
+
+// Measures what is done to all parameters on a tensor of its own, whose size does not depend on the network.
+void measure_update(const Config& config, int64_t parameters, NetworkNeeds& needs) {
+  Parameters one;
+  (void)Scope(one, 0).parameter("weight", {kElements / 1024, 1024},
+                                [](Tensor& values, uint64_t) { std::ranges::fill(values.span<float>(), 0.5F); });
+  const auto optimizer = make_optimizer(config.optimizer, one);
+  needs.memory.slots = static_cast<int>(optimizer->state().size());
+  const Tensor gradient = Tensor::full({kElements / 1024, 1024}, 1e-3);
+  Tensor sum = Tensor::zeros({kElements / 1024, 1024});
+  const double scale = static_cast<double>(parameters) / static_cast<double>(kElements);
+  needs.update = scale * bench::median_seconds(1, 3, [&] {
+                   const Clipping clipping = clip_by_global_norm(std::vector{gradient}, config.optimizer.clip_norm);
+                   optimizer->step(one, std::vector{gradient}, config.optimizer.lr, 0, clipping.scale);
+                 });
+  needs.sum = scale * bench::median_seconds(1, 3, [&] { add_into(sum, gradient); });
+  needs.digest = scale * bench::median_seconds(1, 3, [&] { (void)digest(gradient); });
+}
+
+int most_zero(const Config& config) {
+  if (!is_built_in_optimizer(config.optimizer.kind)) return 0;
+  return config.optimizer.ema_decay > 0 || config.tensorboard.text_every > 0 ? 2 : 3;
+}
+
+}  // namespace
+
+MeasuredNetwork measure_network(const Config& config, int64_t process) {
+  MeasuredNetwork result;
+  NetworkNeeds& needs = result.needs;
+  needs.memory.process = process;
+  needs.memory.checkpoints = config.run.checkpoint_every > 0;
+  const std::shared_ptr<const Dataset> data = open_split(config, Split::train);
+  const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
+  std::unique_ptr<Network> built;
+  {
+    const OutlineScope no_values;
+    built = build(config.model, input, config.run.seed);
+  }
+  const auto* const network = dynamic_cast<const SegmentedNetwork*>(built.get());
+  check(network != nullptr,
+        "arrangements are predicted for a network that is a list of segments (nn/segments.h), "
+        "which {} is not",
+        config.model.kind);
+  result.parameters = network->parameters.count();
+  needs.memory.parameters = shapes_of(network->parameters);
+  needs.memory.parts = parts_of(*network);
+  needs.homes = homes_of(*network);
+  needs.shards = static_cast<int>(config.virtual_shards());
+  needs.most_zero = most_zero(config);
+  const int copies = config.optimizer.ema_decay > 0 ? 2 : 1;  // of the state of a network
+  needs.memory.other_state = (copies - 1) * result.parameters * static_cast<int64_t>(sizeof(float));
+  for (const std::shared_ptr<Buffer>& buffer : network->parameters.buffers) {
+    buffer->value = buffer->value.clone();  // elements of an outline's buffer are one
+    needs.memory.other_state += copies * buffer->value.bytes();
+  }
+
+  const PrecisionScope products(config.exact() ? Precision::exact : Precision::portable);
+  const Batch batch = first_batch(config, data);
+  const Passes passes(config, *network, batch);
+  result.samples = batch.samples;
+  result.measured = std::min<int64_t>(batch.samples, batch.is_text() ? 1 : 2);  // batch norms need two
+  std::vector<MeasuredSegment> all = passes.run(result.measured, local_shards());
+  const double each = sum_of_seconds(all) / static_cast<double>(result.measured);
+  const int64_t more = std::min(batch.samples, static_cast<int64_t>(kEnough / std::max(each, 1e-9)));
+  if (more > result.measured) all = passes.run(result.measured = more, local_shards());
+  PartialShards one_shard({0, 1});
+  const std::vector<MeasuredSegment> one = needs.shards > 1 ? passes.run(result.measured, one_shard) : all;
+  const double scale = static_cast<double>(batch.samples) / static_cast<double>(result.measured);
+  for (size_t i = 0; i < all.size(); ++i) needs.segments.push_back(needs_of(all[i], one[i], needs.shards, scale));
+  measure_update(config, result.parameters, needs);
+  return result;
+}
+
+}  // namespace elinvar
