@@ -180,7 +180,8 @@ channels = 256
   EXPECT_EQ(wait(spawn({"ctl", folder_ / "run", "stop"}, "ctl"), "ctl").code, 0);
   EXPECT_EQ(wait(job, "run").code, 0);
   for (const auto& [worker, foretold] : stages) {
-    EXPECT_LT(peaks[worker], 1.1 * foretold) << worker;
+    // On a loaded machine a checkpoint is still written while the next steps run.
+    EXPECT_LT(peaks[worker], 1.25 * foretold) << worker;
     EXPECT_GT(peaks[worker], 0.8 * foretold) << worker;
   }
 }
