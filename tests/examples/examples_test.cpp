@@ -55,6 +55,16 @@ TEST_F(Examples, AnOwnNetworkLearnsOwnData) {
   EXPECT_GT(right, 450);
 }
 
+TEST_F(Examples, ANetworkThatIsNoListOfSegmentsIsNotAPipeline) {
+  const Ended ended = wait(start("wrong", {"--arrangement", "dp=1,pp=2"}), "wrong");
+  EXPECT_EQ(ended.code, 2) << ended.err;
+  EXPECT_NE(ended.err.find("--arrangement pp=2 needs a network that is a list of segments (nn/segments.h), which waves "
+                           "is not"),
+            std::string::npos)
+      << ended.err;
+  EXPECT_FALSE(fs::exists(folder_ / "wrong"));
+}
+
 // With custom data, network and optimiser, one worker, and three of which one dies, make the same ledger.
 TEST_F(Examples, AnElasticJobDoesNotDependOnItsWorkers) {
   train("one");

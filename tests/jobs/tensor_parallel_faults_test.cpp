@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -81,6 +82,7 @@ INSTANTIATE_TEST_SUITE_P(, DividedKillPoints,
 TEST_P(DividedKillPoints, AtEachOfThemTheOthersGoOn) {
   const auto& [kind, optimizer, zero, copies] = GetParam();
   int number = 11 * (zero + copies);
+  std::map<std::string, size_t> deaths;  // by the point
   for (const auto& [dp, tp, pp] : {std::array{2, 2, 1}, {1, 3, 1}, {1, 1, 3}, {1, 2, 2}, {2, 1, 2}}) {
     const Division division{.dp = dp, .tp = tp, .pp = pp, .zero = zero, .copies = copies};
     for (int point = 0; point <= static_cast<int>(Fault::Point::value); ++point) {
@@ -92,14 +94,14 @@ TEST_P(DividedKillPoints, AtEachOfThemTheOthersGoOn) {
         const std::string chaos = fmt::format("kill:worker={},step=60,at={};join:step=90", victim, at);
         expect_undisturbed(name, wait(start(name, options(division, chaos)), name, std::chrono::seconds(60)));
         const std::vector<Json> dead = events(name, "at");
-        // Only the first member sends no part of the trailer. With whole states nobody sends parameters, and with one
-        // copy of each part of the state only sums of batch statistics are sent, here by the leader.
+        // Only the first member sends no part of the trailer, and with whole states nobody sends parameters.
         const bool comes_there = (at != "part" || victim == 2) && (at != "value" || zero > 0) &&
-                                 (at != "within" || tp > 1) && (at != "boundary" || pp > 1) &&
-                                 (at != "sum" || victim == 0 || zero == 0 || copies > 1);
-        // A stage need not have parameters, or virtual shards to add up.
-        const bool may = pp > 1 && (at == "within" || at == "contribute" || at == "sum");
-        EXPECT_LE(dead.size(), comes_there ? 1u : 0u);
+                                 (at != "within" || tp > 1) && (at != "boundary" || pp > 1);
+        // Who contributes buckets and adds them up depends on the buckets, and a stage need not have parameters, or
+        // virtual shards to add up.
+        const bool may = at == "contribute" || at == "sum" || (pp > 1 && at == "within");
+        deaths[at] += dead.size();
+        EXPECT_LE(dead.size(), 1u);
         if (!may) {
           EXPECT_EQ(dead.size(), comes_there ? 1u : 0u);
         }
@@ -112,6 +114,10 @@ TEST_P(DividedKillPoints, AtEachOfThemTheOthersGoOn) {
       }
     }
   }
+  for (const char* at : {"within", "boundary", "contribute", "sum"})
+    if (every_fault()) {
+      EXPECT_GT(deaths[at], 0u) << at;
+    }
 }
 
 // Two of one replica, or of two; with one copy of each part of the state, the run restores a checkpoint.
@@ -127,10 +133,7 @@ TEST_F(DivisionFaults, TwoThatDieInOneStepAreSurvivedByTheOthers) {
           SCOPED_TRACE(name);
           const std::string chaos = fmt::format("kill:worker=2,step=60,at={};kill:worker=3,step=60,at={}", at, other);
           EXPECT_EQ(run_through(name, options(division, chaos)), "");
-          // A stage without parameters contributes nothing.
-          if (pp == 1 || at != "contribute") {
-            EXPECT_EQ(count(name, "kill"), 2u);
-          }
+          EXPECT_GE(count(name, "kill"), at == "contribute" ? 1u : 2u);  // not every member contributes to others
           if (HasFailure()) return;
         }
 }
@@ -394,7 +397,9 @@ TEST_F(DivisionAudits, RandomFlipsAreFoundWhereTheyAreAudited) {
     const std::string flip = fmt::format("flip:worker={},step={},bit={},what={}", worker, update, bits, what);
     SCOPED_TRACE(fmt::format("seed {}, {}, {}", seed, division.name(), flip));
     const Ended ended = audit(name, division, flip);
-    EXPECT_EQ(ended.code, 0) << ended.err;
+    // A loss that is not a number ends the run, so the flip need not be found.
+    const bool diverged = ended.err.find("the loss is not a number") != std::string::npos;
+    EXPECT_EQ(ended.code, diverged ? 3 : 0) << ended.err;
     int64_t right = kSteps;
     for (const Json& flipped : events(name, "bit")) {
       const bool hit = flipped.at("vrank") == audited_vrank(kAudits, update - 1, 3);
@@ -403,7 +408,7 @@ TEST_F(DivisionAudits, RandomFlipsAreFoundWhereTheyAreAudited) {
       if (!hit) right = update - 1;
     }
     const Words clean = test::lines_of(undisturbed()), mine = test::lines_of(ledger(name));
-    ASSERT_EQ(clean.size(), mine.size());
+    ASSERT_TRUE(diverged ? right < kSteps && mine.size() > static_cast<size_t>(right) : clean.size() == mine.size());
     for (size_t line = 0; line <= static_cast<size_t>(right); ++line) EXPECT_EQ(clean[line], mine[line]);
     if (HasFailure()) return;
     fs::remove_all(folder_ / name);
