@@ -34,6 +34,7 @@ class WholePasses final : public Passes {
     pass.loss = loss_.value();
     pass.top1 = std::move(scored.top1);
     pass.statistics = std::move(context.statistics);
+    pass.segments = std::move(context.segments);
   }
   void backward(const std::function<void(size_t)>& ready) override {
     std::unordered_map<const Var::Node*, size_t> places;
@@ -127,6 +128,7 @@ void GradientDelivery::forward(ForwardPass pass, const Mark& since) {
   result_.count = count_of(task_.target.own, task_.options.ignore_index);
   result_.statistics = std::move(pass.statistics);
   result_.batch_statistics = std::move(pass.batch_statistics);
+  result_.segments = std::move(pass.segments);
   result_.statistics_since = since;
   if (progress_.forward) progress_.forward(result_);
 }

@@ -27,6 +27,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& wo
       liveness_(job_, now) {
   scaling_.take_over(records);
   if (!records.newest) return;
+  if (records.members_alive) job_.sharded = job_.sharded || records.newest->sharding;
   job_.number = records.newest->number;
   job_.next_id = records.newest->next_id;
   if (!records.members_alive) return;
@@ -51,6 +52,8 @@ void Coordinator::receive(const Message& m, Seconds now) {
     if (alive->answer) job_.send(worker.peer, messages::Heard{});
     worker.work = alive->work;
     worker.resident = alive->resident;
+    // Stages are dealt anew only with another arrangement: speeds of segments change too little to follow them.
+    if (job_.segments.seconds.empty()) job_.segments.seconds = alive->segment_seconds;
     if (!alive->told.steps.empty()) return facts(m, alive->told, now);
   }
   progress(worker, m, now);
@@ -234,7 +237,13 @@ void Coordinator::conclude_fence(Seconds now) {
   serve_learners();
 }
 
-void Coordinator::propose(Seconds now) { fence_if(planner_.propose(now), now); }
+void Coordinator::propose(Seconds now) {
+  const int zero = job_.zero();
+  const FenceReason reason = planner_.propose(now);
+  if (form_of(zero) != form_of(job_.zero()))
+    for (const PeerId peer : admission_.turn_away_unwelcomed()) transfers_.forget(peer);
+  fence_if(reason, now);
+}
 
 // A trailer showed that all members held the proposal, and a member has reported it.
 void Coordinator::switched(Seconds now) {
@@ -337,6 +346,30 @@ std::string Coordinator::drain(int id, Seconds now) {
   return fmt::format("there is no worker {}", id);
 }
 
+// Whether the network allows the arrangement; what its state allows, the caller knows.
+std::string Coordinator::arrange(const Arrangement& arrangement, Seconds now) {
+  if (arrangement.tp > job_.options.virtual_shards)
+    return fmt::format("tp={} needs at least as many virtual shards, but model.virtual_shards = {}", arrangement.tp,
+                       job_.options.virtual_shards);
+  for (const auto& [peer, w] : job_.workers)
+    if (arrangement.zero > 0 && w.about.shards == 0)
+      return fmt::format("zero={} needs an optimizer whose state can be divided", arrangement.zero);
+  if (arrangement.pp > 1) {
+    const std::vector<int>& homes = job_.segments.homes;
+    if (homes.empty()) return fmt::format("pp={} needs a network that is a list of segments", arrangement.pp);
+    if (job_.segments.seconds.size() != homes.size())
+      return "no worker has told yet how long each segment of the network takes: try again in some seconds";
+    if (const int most = most_stages(job_.segments); arrangement.pp > most)
+      return fmt::format("pp={} needs at least as many segments, but the network has {} that can be divided",
+                         arrangement.pp, most);
+  }
+  job_.wanted = arrangement;
+  if (arrangement == job_.arrangement) job_.wanted.reset();
+  job_.world.event("arrange", {{"arrangement", to_string(arrangement)}});
+  propose(now);
+  return "";
+}
+
 void Coordinator::ask_checkpoint(Seconds now) {
   planner_.ask_checkpoint();
   propose(now);
@@ -380,11 +413,10 @@ Json Coordinator::status(Seconds now) const {
   else if (job_.phase == Phase::holding)
     json["holding"] = {{"reason", fmt::format("fewer than {} workers", job_.options.min_workers)}};
   if (current) json["data_plane"] = groups_.data_plane();
-  if (job_.options.zero)
-    json["arrangement"] = {{"zero", job_.options.zero->stage}, {"copies", job_.options.zero->copies}};
-  if (const ReplicaLimits& replica = job_.options.plan.replica; replica.together()) {
-    json["arrangement"]["tp"] = replica.tp;
-    json["arrangement"]["pp"] = replica.pp;
+  if (job_.sharded) json["arrangement"] = {{"zero", job_.arrangement.zero}, {"copies", job_.arrangement.copies}};
+  if (job_.arrangement.replica() > 1) {
+    json["arrangement"]["tp"] = job_.arrangement.tp;
+    json["arrangement"]["pp"] = job_.arrangement.pp;
   }
   const std::map<int, int> kept = current ? buckets_kept(*current, job_.workers) : std::map<int, int>();
   for (const auto& [peer, w] : job_.workers) {
@@ -404,7 +436,7 @@ Json Coordinator::status(Seconds now) const {
       worker["segments"] = Json::array();
       for (const Interval& run : place.segments) worker["segments"].push_back({run.begin, run.end});
     }
-    if (job_.options.zero) {
+    if (job_.sharded) {
       worker["buckets"] = w.about.shards;
       worker["buckets_kept"] = kept.contains(w.id) ? kept.at(w.id) : 0;
     }

@@ -143,7 +143,13 @@ Json to_json(const Generation& g) {
     json["sharding"] = {{"zero", g.sharding->zero},
                         {"keepers", to_json(g.sharding->keepers)},
                         {"holders", to_json(g.sharding->holders)},
-                        {"whole", g.sharding->whole}};
+                        {"whole", g.sharding->whole},
+                        {"zero_before", g.sharding->zero_before}};
+  if (g.arrangement)
+    json["arrangement"] = {{"zero", g.arrangement->zero},
+                           {"copies", g.arrangement->copies},
+                           {"tp", g.arrangement->tp},
+                           {"pp", g.arrangement->pp}};
   if (g.shards > 0) json["shards"] = g.shards;
   for (const GenerationMember& m : g.members) {
     Json member = {{"id", m.id},
@@ -187,6 +193,14 @@ Generation generation_from(const Json& json) {
                             .keepers = deal_from(sharding.at("keepers")),
                             .holders = deal_from(sharding.at("holders")),
                             .whole = sharding.at("whole").get<bool>()};
+      g.sharding->zero_before = sharding.value("zero_before", g.sharding->zero);
+    }
+    if (json.contains("arrangement")) {
+      const Json& arrangement = json["arrangement"];
+      g.arrangement = Arrangement{.zero = arrangement.at("zero").get<int>(),
+                                  .copies = arrangement.at("copies").get<int>(),
+                                  .tp = arrangement.at("tp").get<int>(),
+                                  .pp = arrangement.at("pp").get<int>()};
     }
     g.shards = json.value("shards", 0);
     for (const Json& m : json.at("members")) {

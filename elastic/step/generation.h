@@ -8,6 +8,7 @@
 
 #include "comm/peer.h"
 #include "comm/nccl.h"
+#include "elastic/step/arrangement.h"
 #include "elastic/step/model_replicas.h"
 #include "elastic/step/scaling_state.h"
 #include "elastic/step/sharding.h"
@@ -62,6 +63,8 @@ struct Generation {
   // The generation from whose group the new one is made; all members were in it. Null: a new group.
   std::optional<int64_t> group_from = {};
   std::optional<Sharding> sharding = {};  // null: every member has the whole state of the optimizer
+  // The arrangement for which places and keepers were dealt; null in records of versions that could not change it.
+  std::optional<Arrangement> arrangement = {};
   // With tensor or pipeline parallelism, the number of the network's virtual shards, which the members of a stage
   // share; else 0. Members of a replica have the same virtual ranks.
   int shards = 0;

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "elastic/step/arrangement.h"
 #include "elastic/step/assignment.h"
 
 namespace elinvar {
@@ -40,6 +41,9 @@ struct ReplicaLimits {
   int members() const { return tp * pp; }
   bool together() const { return members() > 1; }
 };
+
+// Returns what a model replica may be in this arrangement of a network with so many virtual shards.
+ReplicaLimits limits_of(const Arrangement& arrangement, int shards, SegmentCosts segments = {});
 
 // Returns how many stages the segments allow.
 int most_stages(const SegmentCosts& segments);

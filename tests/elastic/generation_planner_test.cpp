@@ -233,7 +233,7 @@ TEST(GenerationPlanner, AStopWaitsForATrial) {
   }
 }
 
-const CoordinatorOptions kZero{.steps = 100, .zero = CoordinatorOptions::Zero{.copies = 2}, .plan = {.vranks = 8}};
+const CoordinatorOptions kZero{.steps = 100, .arrangement = {.zero = 1, .copies = 2}, .plan = {.vranks = 8}};
 
 // Members 1, 2 and 3 of generation 1, which keep five buckets of the optimizer's state.
 struct ShardedPlanner : Planner {

@@ -115,7 +115,7 @@ TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
   Network network;
   network.connections[kCoordinator] = "tcp://127.0.0.1:2";
   Session session(options_of_a_worker(), std::make_unique<PlayedTransport>(network),
-                  {.view = [] { return StateDict(); }, .restore = [](int64_t) { return ScalingState(); }});
+                  {.view = [] { return StateDict(); }, .restore = [](int64_t, int) { return ScalingState(); }});
   EXPECT_EQ(network.next("hello").kind, "hello");
   for (int i = 0; i < 2; ++i) {
     network.arrive({.what = Arrival::What::lost, .peer = kCoordinator, .reason = "cut"});
@@ -210,7 +210,7 @@ TEST(Session, AReplayWithoutItsCheckpointLeavesTheState) {
                        [&] {
                          return StateDict{{"model.weight", weight}};
                        },
-                   .restore = [&](int64_t step) -> std::optional<ScalingState> {
+                   .restore = [&](int64_t step, int) -> std::optional<ScalingState> {
                      if (damaged) fail("checkpoint {} cannot be used", step);
                      weight.data<float>()[0] = static_cast<float>(step);
                      return ScalingState();
@@ -247,7 +247,7 @@ struct LoneWorker {
                                                         [this] {
                                                           return StateDict{{"model.weight", weight}};
                                                         },
-                                                    .restore = [](int64_t) { return ScalingState(); }});
+                                                    .restore = [](int64_t, int) { return ScalingState(); }});
     tell({.payload = messages::Welcome{.restore = 0}});
     const int vranks = options.member.vranks;
     Generation first{.number = 1, .first_step = 0, .members = {}, .reason = "start"};

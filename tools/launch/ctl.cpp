@@ -10,6 +10,7 @@
 
 #include "comm/zmq_transport.h"
 #include "elastic/protocol/message.h"
+#include "elastic/step/arrangement.h"
 #include "tensor/base/check.h"
 #include "tools/launch/commands.h"
 #include "tools/training/job_endpoint.h"
@@ -22,8 +23,8 @@ using Json = nlohmann::json;
 
 struct CtlOptions {
   std::string job;    // a run directory or an endpoint
-  std::string what;   // status, scale, drain, checkpoint, stop
-  std::string which;  // number of workers, or a worker by number or name
+  std::string what;   // status, scale, drain, arrange, checkpoint, stop
+  std::string which;  // number of workers, a worker by number or name, or entries of an arrangement
   bool json = false;
   bool watch = false;  // repeat the status until the job is over
   std::string key;
@@ -145,6 +146,8 @@ class RunningJob {
 std::string what_follows(const CtlOptions& command) {
   if (command.what == "drain") return fmt::format("worker {} will leave after this step", command.which);
   if (command.what == "scale") return fmt::format("the job will have {} workers; ctl status shows them", command.which);
+  if (command.what == "arrange")
+    return fmt::format("the job will have the arrangement {}; ctl status shows when", command.which);
   if (command.what == "checkpoint") return "a checkpoint is requested; ctl status shows the event when it is saved";
   return "the job is asked to stop; it ends with a checkpoint once its workers have agreed on a step";
 }
@@ -165,6 +168,11 @@ int ctl(const CtlOptions& command) {
   check(command.what != "drain" || !command.which.empty(), "drain WORKER expected: the number or the name of a worker");
   const bool digits = !command.which.empty() && command.which.find_first_not_of("0123456789") == std::string::npos;
   check(command.what != "scale" || digits, "scale N expected: the number of workers, got '{}'", command.which);
+  if (command.what == "arrange") {
+    check(!command.which.empty(), "arrange ENTRIES expected, for example tp=2,zero=1");
+    Arrangement arrangement;
+    (void)read_arrangement(command.which, arrangement);
+  }
   RunningJob job(command);
   std::string reason;
   const std::optional<Json> answer = job.ask(command, reason);
@@ -182,10 +190,13 @@ Command add_ctl(CLI::App& program) {
   const auto options = std::make_shared<CtlOptions>();
   CLI::App* app = program.add_subcommand("ctl", "ask a running job for its status, or for a change");
   app->add_option("job", options->job, "its run directory or endpoint")->required();
-  app->add_option("what", options->what, "status, scale, drain, checkpoint or stop")
+  app->add_option("what", options->what, "status, scale, drain, arrange, checkpoint or stop")
       ->required()
-      ->check(CLI::IsMember({"status", "scale", "drain", "checkpoint", "stop"}).description(""));
-  app->add_option("which", options->which, "scale: so many workers; drain: the worker's number or name");
+      ->check(CLI::IsMember({"status", "scale", "drain", "arrange", "checkpoint", "stop"}).description(""));
+  app->add_option("which", options->which,
+                  "scale: so many workers; drain: the worker's number or name; arrange: how state and work are divided "
+                  "from now on, "
+                  "entries as of train run --arrangement; those that are not named stay (elastic/ARRANGEMENT.md)");
   app->add_flag("--watch", options->watch, "status: every second, until the job is over");
   app->add_flag("--json", options->json, "the answer as JSON");
   app->add_option("--key", options->key, "folder of the job's key");
