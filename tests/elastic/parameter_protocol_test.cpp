@@ -34,9 +34,7 @@ Happened expect_schedules_of_fetches_hold(RandomJobs jobs) {
   return happened;
 }
 
-TEST(ParameterProtocol, RandomSchedulesEndAsTheUndisturbedRun) {
-  expect_schedules_of_fetches_hold({.schedules = 300});
-}
+TEST(ParameterProtocol, RandomSchedulesEndAsTheUndisturbedRun) { expect_schedules_of_fetches_hold({.schedules = 300}); }
 
 TEST(ParameterProtocol, RandomSchedulesWithOneCopyAndATiedSegmentEndAsTheUndisturbedRun) {
   expect_schedules_of_fetches_hold({.copies = 1, .tied = true, .schedules = 300});

@@ -17,8 +17,7 @@ class ParameterFaults : public test::DivisionFaults, public testing::WithParamIn
   ParameterFaults() : DivisionFaults(GetParam().text) {}
 };
 // The average of weights is whole on every worker.
-INSTANTIATE_TEST_SUITE_P(,
-                         ParameterFaults,
+INSTANTIATE_TEST_SUITE_P(, ParameterFaults,
                          testing::Values(ParameterOptimizer{"adamw",
                                                             "kind = \"adamw\"\nweight_decay = 0.1\nclip_norm = 0.5\n"},
                                          ParameterOptimizer{"lamb", test::kTinyLamb}),
@@ -31,7 +30,9 @@ TEST_P(ParameterFaults, RandomSchedulesEndAsTheUndisturbedRun) {
   for (int64_t seed = first; seed < first + runs; ++seed) {
     const int pp = 1 + static_cast<int>(seed / 4 % 3), tp = 1 + static_cast<int>((seed + 1) % 2);
     const int replicas = 1 + static_cast<int>(seed / 2 % 2);
-    const Division division{.dp = tp * pp > 3 ? 1 : tp * pp == 1 ? 1 + replicas : replicas,
+    const Division division{.dp = tp * pp > 3    ? 1
+                                  : tp * pp == 1 ? 1 + replicas
+                                                 : replicas,
                             .tp = tp,
                             .pp = pp,
                             .zero = 3,

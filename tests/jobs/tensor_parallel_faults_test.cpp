@@ -70,15 +70,13 @@ class DividedKillPoints : public DivisionFaults, public ::testing::WithParamInte
  protected:
   DividedKillPoints() : DivisionFaults(GetParam().optimizer) {}
 };
-INSTANTIATE_TEST_SUITE_P(, DividedKillPoints,
-                         ::testing::Values(DividedState{"whole", kTinyAdamW, 0, 1},
-                                           DividedState{"zero1", kTinyLamb, 1, 1},
-                                           DividedState{"zero1_copies", kTinyAdamW, 1, 2},
-                                           DividedState{"zero2", kTinyAdamW, 2, 1},
-                                           DividedState{"zero2_copies", kTinyLamb, 2, 2},
-                                           DividedState{"zero3", kTinyLamb, 3, 1},
-                                           DividedState{"zero3_copies", kTinyLamb, 3, 2}),
-                         [](const auto& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    , DividedKillPoints,
+    ::testing::Values(DividedState{"whole", kTinyAdamW, 0, 1}, DividedState{"zero1", kTinyLamb, 1, 1},
+                      DividedState{"zero1_copies", kTinyAdamW, 1, 2}, DividedState{"zero2", kTinyAdamW, 2, 1},
+                      DividedState{"zero2_copies", kTinyLamb, 2, 2}, DividedState{"zero3", kTinyLamb, 3, 1},
+                      DividedState{"zero3_copies", kTinyLamb, 3, 2}),
+    [](const auto& param) { return param.param.name; });
 
 // The leader and another worker, in two replicas of two and in one of three or four, of members and of stages.
 TEST_P(DividedKillPoints, AtEachOfThemTheOthersGoOn) {

@@ -88,8 +88,8 @@ struct SimulationCounts {
   ELINVAR_FIELDS(messages, generations, batch_changes, opened, interrupted, killed_beside, lost_open, flips, caught,
                  tried, replays, undecided, abandoned, stopped, stuck, refused, in_group, new_groups, shrunk_groups,
                  kept_groups, not_formed, aborted_groups, moved, asked, state_lost, exchanged, lost_within, given_up,
-                 stale, stale_alone, digested, lost_digests, passed, lost_boundary, killed_ahead, attached,
-                 fetched, fetches_over, repeated, lost_parameters, killed_providers)
+                 stale, stale_alone, digested, lost_digests, passed, lost_boundary, killed_ahead, attached, fetched,
+                 fetches_over, repeated, lost_parameters, killed_providers)
 };
 
 struct SimulationResult : SimulationCounts {

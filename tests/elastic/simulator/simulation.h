@@ -154,13 +154,13 @@ class Simulation {
         int users = 0;  // the segment in use, and the next one
         bool there = false;
       };
-      std::map<int, Holding> holdings = {};   // by bucket
-      std::optional<Interval> shards = {};    // the virtual shards that this worker computes; null: all
-      std::vector<int> order = {};            // segments
-      size_t entered = 0, forward = 0;        // the number of entered segments, and of those of a forward pass
-      bool stays = false;                     // the last one of the order is the next one to be entered
+      std::map<int, Holding> holdings = {};  // by bucket
+      std::optional<Interval> shards = {};   // the virtual shards that this worker computes; null: all
+      std::vector<int> order = {};           // segments
+      size_t entered = 0, forward = 0;       // the number of entered segments, and of those of a forward pass
+      bool stays = false;                    // the last one of the order is the next one to be entered
       std::optional<int> in_use = {}, next = {};
-      bool awaits = false;                    // the parameters of a segment that is being entered
+      bool awaits = false;  // the parameters of a segment that is being entered
       size_t due = 0;
       std::function<void(Process&)> then = {};  // called once `due` segments have been entered
 

@@ -111,8 +111,7 @@ size_t Simulation::segments_before(const Process& p) const {
   if (!t.ends || t.attaches) return r.order.size();
   if (!rank.computed) return r.forward;
   for (size_t tensor = rank.left; rank.opens && tensor > 0; --tensor)
-    if (rank.gradient.gradients[tensor - 1].defined())
-      return r.entered_for(parts_->gradients[tensor - 1].segment);
+    if (rank.gradient.gradients[tensor - 1].defined()) return r.entered_for(parts_->gradients[tensor - 1].segment);
   return r.order.size();
 }
 

@@ -20,11 +20,10 @@ void Simulation::add_worker() {
       .vranks = s_.vranks,
       .steps = s_.steps,
       .bucket_elements = s_.zero > 0 || (divided() && s_.seed % 4 < 2) ? 1 : kBucketElements,
-      .sharding = s_.zero > 0 ? std::optional(ShardOptions{.multiple = 1,
-                                                           .parameters = shapes_,
-                                                           .sums = s_.sums,
-                                                           .whole_parameters = s_.zero < 3})
-                              : std::nullopt,
+      .sharding = s_.zero > 0
+                      ? std::optional(ShardOptions{
+                            .multiple = 1, .parameters = shapes_, .sums = s_.sums, .whole_parameters = s_.zero < 3})
+                      : std::nullopt,
       .parts = parts_,
       .checkpoint_every = kCheckpointEvery,
       .state_digest_every = kDigestEvery,
