@@ -16,7 +16,7 @@ namespace {
 const std::vector<std::string> kKinds = {"kill", "stall", "drain", "join", "drop", "flip", "arrange", "random"};
 const std::vector<std::string> kFlips = {"leaf", "input", "reduced", "parameter", "optimizer"};
 const std::vector<std::string> kPoints = {"forward", "within",  "boundary", "contribute", "sum",
-                                          "part",    "trailer", "update",   "value"};
+                                          "part",    "trailer", "update",   "value",      "fetch"};
 constexpr double kMostSeconds = 3600;
 
 std::vector<std::string> split(const std::string& text, char at) {

@@ -15,7 +15,8 @@
 //                                       first parameters that it has updated; "part", it is about to send its part of
 //                                       the trailer; "trailer", it has sent one other member the trailer or, if it does
 //                                       not lead, has received it; "update", it has made its update and, with ZeRO,
-//                                       sent no parameters
+//                                       sent no parameters; "fetch", it has sent one other member the first parameters
+//                                       that this one has asked for (ZeRO-3)
 //   stall:worker=ID,step=N,seconds=S    SIGSTOP, and SIGCONT after S seconds
 //   drain:worker=ID,step=N              SIGTERM: the worker is asked to leave
 //   join:step=N                         one more worker is started
@@ -47,7 +48,7 @@ struct Fault {
   enum class What { kill, stall, drain, join, drop, flip, arrange };
   enum class Whom { worker, coordinator, all };
   enum class Flips { gradient, input, reduced, parameter, optimizer };
-  enum class Point { forward, within, boundary, contribute, sum, part, trailer, update, value };
+  enum class Point { forward, within, boundary, contribute, sum, part, trailer, update, value, fetch };
   What what = What::kill;
   Whom whom = Whom::worker;
   int worker = 0;

@@ -44,6 +44,7 @@ std::optional<Fault::Point> WorkerFaults::point_of(const std::string& kind) {
   if (kind == "part") return Fault::Point::part;
   if (kind == "trailer") return Fault::Point::trailer;
   if (kind == "value") return Fault::Point::value;
+  if (kind == "parameters") return Fault::Point::fetch;
   return std::nullopt;
 }
 

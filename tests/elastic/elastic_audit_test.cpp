@@ -338,6 +338,21 @@ TEST(ElasticAudit, FlipsAmongPairsWithoutWholeGradientsAccuseNobodyElse) {
   expect_audits_of_replicas_hold({.faults = 1, .flips = 3, .zero = 2, .tp = 2});
 }
 
+// In a trial each member fetches all parameters.
+TEST(ElasticAudit, EachFlipIsCaughtWithShardedParameters) {
+  const Happened happened = expect_audits_hold({.faults = 0, .flips = 1, .zero = 3});
+  EXPECT_GT(happened.flips, 300);
+  EXPECT_EQ(happened.caught, happened.flips);
+  EXPECT_EQ(happened.undecided, 0);
+}
+
+TEST(ElasticAudit, FlipsAmongStagesWithShardedParametersAccuseNobodyElseInRandomSchedules) {
+  const Happened happened =
+      expect_audits_hold({.faults = 1, .flips = 3, .zero = 3, .tp = 2, .pp = 2}, /*schedules=*/300);
+  EXPECT_GT(happened.tried, 100);
+  EXPECT_GT(happened.caught, 50);
+}
+
 // With pipeline parallelism a wrong input spreads over stages.
 TEST(ElasticAudit, FlipsAmongStagesAccuseNobodyElse) {
   const Happened happened = expect_audits_of_replicas_hold({.faults = 0, .flips = 1, .tp = 2, .pp = 2});

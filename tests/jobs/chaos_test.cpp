@@ -119,8 +119,7 @@ TEST(Chaos, ErrorsNameWhatIsWrongAndWhatWasExpected) {
             "parameter, optimizer, got 'leave'; did you mean 'leaf'?");
   EXPECT_EQ(error("kill:worker=1,step=2,at=values"),
             "[chaos] 'kill:worker=1,step=2,at=values': expected at to be one of forward, within, boundary, contribute, "
-            "sum, part, "
-            "trailer, update, value, got 'values'; did you mean 'value'?");
+            "sum, part, trailer, update, value, fetch, got 'values'; did you mean 'value'?");
   EXPECT_EQ(error("kill:all,step=2,at=sum"), "[chaos] 'kill:all,step=2,at=sum': kill has no 'at=sum'; valid are step");
   EXPECT_EQ(error("stall:worker=1,step=2,seconds=1,at=sum"),
             "[chaos] 'stall:worker=1,step=2,seconds=1,at=sum': stall has no 'at=sum'; valid are worker, step, "

@@ -25,14 +25,14 @@ struct Schedule {
   int64_t audit_every = 0;
   int flips = 0;
   bool lasting_faults = false;
-  // ZeRO's stage, and the number of workers that keep each bucket.
+  // ZeRO's stage, and the number of workers that keep each bucket. In stage 3 the network has four segments.
   int zero = 0, copies = 2;
   bool sums = false;  // an update needs sums over all parameters
   // Tensor parallelism: the most members of a stage of a model replica, which compute rank gradients together if it is
   // above 1, and the number of virtual shards, 2 to 4.
   int tp = 1, shards = 4;
   // Pipeline parallelism: the most stages of a model replica, and whether the network's first segment is computed with
-  // its last one. The network has four segments.
+  // its last one, because the last one reads its parameter too. The network has four segments.
   int pp = 1;
   bool tied = false;
   // Percentage of workers that are GPUs able to be in a group; most of them have the same library.
@@ -79,11 +79,17 @@ struct SimulationCounts {
   int64_t lost_boundary = 0;           // .. such inputs that were lost
   int64_t killed_ahead = 0;            // .. members killed while another one waited for an input
   int64_t attached = 0;                // .. data of virtual ranks that a trailer had
+  int64_t fetched = 0;                 // with ZeRO-3: parameters of buckets that came from other members
+  int64_t fetches_over = 0;            // .. passes given up while parameters were asked for
+  int64_t repeated = 0;                // .. passes begun anew while parameters were asked for
+  int64_t lost_parameters = 0;         // .. requests and answers that were lost
+  int64_t killed_providers = 0;        // .. members killed while another one waited for their parameters
 
   ELINVAR_FIELDS(messages, generations, batch_changes, opened, interrupted, killed_beside, lost_open, flips, caught,
                  tried, replays, undecided, abandoned, stopped, stuck, refused, in_group, new_groups, shrunk_groups,
                  kept_groups, not_formed, aborted_groups, moved, asked, state_lost, exchanged, lost_within, given_up,
-                 stale, stale_alone, digested, lost_digests, passed, lost_boundary, killed_ahead, attached)
+                 stale, stale_alone, digested, lost_digests, passed, lost_boundary, killed_ahead, attached, fetched,
+                 fetches_over, repeated, lost_parameters, killed_providers)
 };
 
 struct SimulationResult : SimulationCounts {

@@ -54,6 +54,7 @@ Happened expect_random_schedules_hold(const RandomJobs& jobs) {
     schedule.tied = jobs.tied;
     if (jobs.tp * jobs.pp > 1) schedule.initial_workers += static_cast<int>(seed % 4);
     schedule.sums = jobs.zero > 0 && seed % 2 == 0;
+    if (jobs.zero > 2) schedule.audit_every = seed % 3 == 0 ? 2 : 0;
     if (jobs.gpus) {
       schedule.gpus = seed % 4 == 0 ? 85 : 100;
       schedule.audit_every = seed % 3 == 0 ? 4 : 0;

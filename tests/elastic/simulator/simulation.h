@@ -32,13 +32,14 @@ class Simulation {
   static constexpr WatchOptions kWatch{.silence = 1.2, .takeover = 1, .apart = 0.3, .hold = 8};
 
   static constexpr int64_t kBucketElements = 2, kCheckpointEvery = 3, kDigestEvery = 2;
+  static constexpr int kSegments = 4;  // of the network
 
   // The target of the next damage, which happens once; `always` damages each audited rank gradient.
   enum class Flip { none, gradient, sum, state, always };
 
   // The kinds of messages between workers of which the next one is lost: any, a contribution of an open rank gradient,
-  // values of shards, an input of a pass, or digests.
-  enum class Lost { any, open, values, input, digests };
+  // values of shards, an input of a pass, digests, or a request for parameters or its answer.
+  enum class Lost { any, open, values, input, digests, parameters };
 
   struct Event {
     double time;
@@ -88,8 +89,12 @@ class Simulation {
     int64_t group_progress = 0;  // the group's progress at `group_since`
     std::optional<Watch> watch;  // set once it has introduced itself to a coordinator
     bool sees_directory = true;
-    TinyState tiny = {};  // its state; with ZeRO, only the slots that it keeps are those of the run
+    // Its state. With ZeRO, only the slots that it keeps are those of the run, and with ZeRO-3 the parameters as well.
+    TinyState tiny = {};
     uint64_t state = tiny.digest();
+    // With ZeRO-3: the buckets that it keeps, unless it has those of a checkpoint.
+    std::set<int> kept = {};
+    bool holds_all = false;
     // With ZeRO: an update that waits for sums, if it is not `made`, or for values.
     struct Updating {
       Reduced reduced;
@@ -143,6 +148,26 @@ class Simulation {
       std::vector<Undigested> undigested = {};
     };
     std::optional<Together> together = {};
+    // With ZeRO-3: the segments of a pass, and the parameters of those that it uses.
+    struct Residence {
+      struct Holding {
+        int users = 0;  // the segment in use, and the next one
+        bool there = false;
+      };
+      std::map<int, Holding> holdings = {};  // by bucket
+      std::optional<Interval> shards = {};   // the virtual shards that this worker computes; null: all
+      std::vector<int> order = {};           // segments
+      size_t entered = 0, forward = 0;       // the number of entered segments, and of those of a forward pass
+      bool stays = false;                    // the last one of the order is the next one to be entered
+      std::optional<int> in_use = {}, next = {};
+      bool awaits = false;  // the parameters of a segment that is being entered
+      size_t due = 0;
+      std::function<void(Process&)> then = {};  // called once `due` segments have been entered
+
+      void begin(std::vector<int> segments);
+      size_t entered_for(int segment) const;
+    };
+    std::optional<Residence> residence = {};
     Flip flip = Flip::none;
     bool damaged = false;    // a bit has flipped
     bool corrupt = false;    // its state has a flipped bit
@@ -248,7 +273,10 @@ class Simulation {
   void later(Process& p, double delay, std::function<void(Process&)> what);
   void advance(Process& p);
   void learn_layout(Process& p);
+  void compute_alone(Process& p, int vrank, const StepGradients::Begun& begun);
   void put(Process& p, int64_t step, int vrank, StepGradients::Begun begun, const RankGradient& gradient, size_t left);
+  void put_one(Process& p, int64_t step, int vrank, StepGradients::Begun begun, const RankGradient& gradient,
+               size_t left);
   void update(Process& p);
   void load(Process& p);
 
@@ -265,6 +293,7 @@ class Simulation {
   void begin_rank(Process& p, int vrank);
   Process::Together::Rank& begin_pass(Process& p, int vrank);
   void go_on(Process& p);
+  void go_on_in_segments(Process& p);
   void put_next(Process& p);
   void exchange(Process& p);
   bool go_on_together(Process& p);
@@ -302,6 +331,25 @@ class Simulation {
   void move_shards(Process& p, const StatePart& part);
   void check_slots(const Process& p, const std::vector<int>& buckets, int64_t step);
   size_t element_of(const Slice& slice) const;
+  size_t element_of(int bucket) const { return element_of(buckets_.slices(bucket)[0]); }
+
+  // Sharded parameters (simulation_parameters.cpp).
+  bool keeps(const Process& p, int bucket) const;
+  uint64_t digest_of_state(const Process& p, int64_t step) const;
+  uint32_t right_parameter(const Process& p, int bucket, int64_t step) const;
+  std::vector<int> read_by(const Process& p, int segment) const;
+  void begin_segments(Process& p, bool scores);
+  void begin_segments_together(Process& p);
+  size_t segments_before(const Process& p) const;
+  void enter_segments(Process& p, size_t entered, std::function<void(Process&)> then);
+  void enter(Process& p);
+  void repeat(Process& p);
+  bool take_parameter(Process& p, int bucket);
+  bool hold(Process& p, int segment);
+  void drop(Process& p, int segment);
+  void step_is_over(Process& p);
+  void kill_provider(Process& p, int bucket);
+  void give_parameters(Process& p);
 
   // Groups of GPUs (simulation_groups.cpp).
   void equip(Process& p);
@@ -361,7 +409,7 @@ class Simulation {
   std::map<int64_t, size_t> histories_;                 // by the number in records
   // The tensors of gradients, their buckets, and with model replicas the part of the network of each (GradientLayout).
   std::vector<Shape> shapes_ = {{3}, {2}};
-  std::optional<TensorParts> parts_;  // with tensor or pipeline parallelism
+  std::optional<TensorParts> parts_;  // with tensor or pipeline parallelism, or ZeRO-3
   SegmentCosts segments_;             // with pipeline parallelism
   // By generation, step and virtual rank: the segments and shards of which a member has finished the rank gradient.
   std::map<std::tuple<int64_t, int64_t, int>, std::set<std::pair<int, int>>> computed_parts_;

@@ -50,6 +50,7 @@ Simulation::Lost Simulation::lost() {
   if (s_.tp > 1) kinds.push_back(Lost::values);
   if (s_.pp > 1) kinds.push_back(Lost::input);
   if (divided()) kinds.push_back(Lost::digests);
+  if (s_.zero > 2) kinds.push_back(Lost::parameters);
   return kinds[static_cast<size_t>(pick(static_cast<int>(kinds.size())))];
 }
 

@@ -29,10 +29,13 @@ void Simulation::send(PeerId from, PeerId to, Message message) {
       return true;
     };
     const bool contribution = message.as<messages::Contribution>() != nullptr;
+    const bool parameters = message.as<messages::WantParameters>() || message.as<messages::ParameterValues>();
+    if (s_.zero > 2 && message.as<messages::BucketValues>()) violate("worker {} sends values after an update", from);
     if (loses(Lost::any, true, nullptr) || loses(Lost::open, p.open && contribution, &result_.lost_open) ||
         loses(Lost::values, message.as<messages::ShardValues>() != nullptr, &result_.lost_within) ||
         loses(Lost::input, message.as<messages::BoundaryValue>() != nullptr, &result_.lost_boundary) ||
-        loses(Lost::digests, message.as<messages::GradientDigests>() != nullptr, &result_.lost_digests)) {
+        loses(Lost::digests, message.as<messages::GradientDigests>() != nullptr, &result_.lost_digests) ||
+        loses(Lost::parameters, parameters, &result_.lost_parameters)) {
       log(fmt::format("{} from {} to {} is lost", message.payload.kind().name, from, to));
       return;
     }

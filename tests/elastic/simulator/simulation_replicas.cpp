@@ -13,8 +13,6 @@ namespace elinvar {
 
 namespace {
 
-constexpr int kSegments = 4;
-
 // A whole rank gradient has 2 to 4 exchanges of values, of which at least one comes before its tensors, and one between
 // or after them.
 uint64_t draw_of(int64_t step, int vrank) { return mix(static_cast<uint64_t>(step * 1000 + vrank)); }
@@ -31,7 +29,7 @@ uint64_t value_of(uint64_t state, uint64_t input, const ScalingState& scaling_st
 // The same elements, in the same order, as tensors that belong to segments and virtual shards, or that are not cut. A
 // tensor may span several buckets.
 void Simulation::cut_gradients() {
-  if (s_.pp > 1) {
+  if (s_.pp > 1 || s_.zero > 2) {
     std::vector<int> of_segments = {0, 1, 2, 3};
     shapes_ = {{1}, {2}, {1}, {1}};
     segments_.homes = of_segments;
@@ -49,6 +47,7 @@ void Simulation::cut_gradients() {
         segments_.seconds.push_back(1 + static_cast<double>(mix(s_.seed * 4 + static_cast<uint64_t>(tensor)) % 4));
     }
     parts_->statistics = {static_cast<int>(s_.seed % kSegments)};
+    if (s_.pp == 1) segments_ = {};
   } else if (s_.tp > 1 && s_.shards == 2) {
     shapes_ = {{2}, {1}, {2}};
     parts_ = test::parts_of_shards({1, -1, 0});
@@ -63,7 +62,7 @@ void Simulation::cut_gradients() {
 }
 
 RankGradient Simulation::in_tensors(RankGradient gradient) const {
-  if (!divided() || gradient.gradients.empty()) return gradient;
+  if (!parts_ || gradient.gradients.empty()) return gradient;
   std::vector<float> elements;
   for (const Tensor& t : gradient.gradients)
     elements.insert(elements.end(), t.span<float>().begin(), t.span<float>().end());
@@ -157,6 +156,7 @@ void Simulation::begin_rank(Process& p, int vrank) {
   const uint64_t draw = draw_of(t.step, vrank);
   t.all = 2 + static_cast<int64_t>(draw % 3);
   t.early = 1 + static_cast<int64_t>(draw / 8 % static_cast<uint64_t>(t.all - 1));
+  begin_segments_together(p);
   later(p, p.gradient_seconds * uniform(0.2, 0.4), [this](Process& q) { go_on(q); });
 }
 
@@ -176,6 +176,10 @@ Simulation::Process::Together::Rank& Simulation::begin_pass(Process& p, int vran
 }
 
 void Simulation::go_on(Process& p) {
+  enter_segments(p, segments_before(p), [this](Process& q) { go_on_in_segments(q); });
+}
+
+void Simulation::go_on_in_segments(Process& p) {
   Process::Together& t = *p.together;
   Process::Together::Rank& rank = t.ranks.at(t.vrank);
   if (rank.exchanges < t.early) return exchange(p);
@@ -186,7 +190,7 @@ void Simulation::go_on(Process& p) {
   if (rank.exchanges < t.all) return exchange(p);
   if (t.ends && rank.opens && rank.left > 0)
     return later(p, p.gradient_seconds * uniform(0.05, 0.2), [this](Process& q) { go_on(q); });
-  end_pass(p);
+  enter_segments(p, p.residence ? p.residence->order.size() : 0, [this](Process& q) { end_pass(q); });
 }
 
 // Computes the tensors, and then puts one of them at a time if they are wanted early. The gradients of other virtual
@@ -265,6 +269,7 @@ void Simulation::give_up(Process& p) {
   p.member->replica_exchange().end();
   p.member->stage_exchange().end();
   p.together.reset();
+  p.residence.reset();
   p.open = false;
 }
 

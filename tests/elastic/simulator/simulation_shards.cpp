@@ -1,29 +1,12 @@
 // The simulator: the optimizer's state, sharded over workers.
 #include <bit>
-#include <cstring>
 #include <utility>
 
 #include "comm/buckets.h"
+#include "tests/elastic/simulator/blob_of_number.h"
 #include "tests/elastic/simulator/simulation.h"
 
 namespace elinvar {
-
-namespace {
-
-template <class T>
-Blob blob_of_number(T x) {
-  return blob_of(std::string(reinterpret_cast<const char*>(&x), sizeof(x)));
-}
-
-template <class T>
-T number_of(const Blob& blob) {
-  T x{};
-  if (blob.bytes != sizeof(x)) throw std::runtime_error("a number of another size came");
-  std::memcpy(&x, blob.data, sizeof(x));
-  return x;
-}
-
-}  // namespace
 
 // The elements of all tensors are numbered in order.
 size_t Simulation::element_of(const Slice& slice) const {
@@ -36,14 +19,16 @@ Arrangement Simulation::arrangement() const {
   return {.zero = s_.zero, .copies = s_.copies, .tp = s_.tp, .pp = s_.pp};
 }
 
-// Checks that a worker has the state of these buckets that it is about to save or send.
+// Checks that a worker has the state of these buckets, which it is about to save, send or update.
 void Simulation::check_slots(const Process& p, const std::vector<int>& which, int64_t step) {
   const std::vector<TinyState>& states = reference(p).states;
   const TinyState& expected = states[std::min(static_cast<size_t>(step), states.size() - 1)];
   for (const int b : which) {
-    const size_t i = element_of(buckets_.slices(b)[0]);
+    const size_t i = element_of(b);
     if (p.tiny.slots[i] != expected.slots[i])
       violate("worker {} is to have the optimizer's state of bucket {} after step {}", p.peer, b, step);
+    if (!keeps(p, b) || p.tiny.parameters[i] != expected.parameters[i])
+      violate("worker {} is to have the parameters of bucket {} after step {}", p.peer, b, step);
   }
 }
 
@@ -52,11 +37,10 @@ void Simulation::move_shards(Process& p, const StatePart& part) {
   check_slots(p, part.buckets, part.step);
   for (const int b : part.buckets) {
     ++result_.moved;
-    const uint64_t slot = p.tiny.slots[element_of(buckets_.slices(b)[0])];
+    messages::BucketState told{.bucket = b, .tensors = {blob_of_number(p.tiny.slots[element_of(b)])}};
+    if (s_.zero > 2) told.tensors.push_back(blob_of_number(p.tiny.parameters[element_of(b)]));
     deliver_part(p.peer, part.to, uniform(0.001, 0.1),
-                 {.generation = part.generation,
-                  .step = part.step,
-                  .payload = messages::BucketState{.bucket = b, .tensors = {blob_of_number(slot)}}});
+                 {.generation = part.generation, .step = part.step, .payload = std::move(told)});
   }
 }
 
@@ -65,12 +49,19 @@ void Simulation::change_shards(Process& p) {
   const std::optional<OptimizerShards::Change> change = p.member->shards().take_change();
   if (!change) return;
   std::array<uint64_t, TinyState::kElements> slots{};
+  std::array<uint32_t, TinyState::kElements> parameters{};
   for (const int b : change->kept) {
-    const size_t i = element_of(buckets_.slices(b)[0]);
+    const size_t i = element_of(b);
     const auto gained = change->gained.find(b);
-    slots[i] = gained == change->gained.end() ? p.tiny.slots[i] : number_of<uint64_t>(gained->second.tensors.at(0));
+    const bool gains = gained != change->gained.end();
+    if (!gains && !keeps(p, b)) violate("worker {} is to keep bucket {}, which it did not get", p.peer, b);
+    slots[i] = gains ? number_of<uint64_t>(gained->second.tensors.at(0)) : p.tiny.slots[i];
+    if (s_.zero > 2) parameters[i] = gains ? number_of<uint32_t>(gained->second.tensors.at(1)) : p.tiny.parameters[i];
   }
   p.tiny.slots = slots;
+  if (s_.zero > 2) p.tiny.parameters = parameters;
+  p.kept = {change->kept.begin(), change->kept.end()};
+  p.holds_all = false;
 }
 
 // The sum over all gradients takes part in the update of each.
@@ -107,7 +98,7 @@ uint32_t Simulation::sum_of_gradients(const Process& p) const {
 }
 
 std::vector<Blob> Simulation::values_of(const Process& p, int bucket) const {
-  return {blob_of_number(p.tiny.parameters[element_of(buckets_.slices(bucket)[0])])};
+  return {blob_of_number(p.tiny.parameters[element_of(bucket)])};
 }
 
 // Takes the values that have come, and ends the update once it has all.
@@ -120,11 +111,11 @@ void Simulation::take_values(Process& p) {
   if (!p.updating->made) update_shards(p);
   if (!p.alive || !p.updating->made) return;
   for (const messages::BucketValues& arrived : values.take_arrived())
-    p.tiny.parameters[element_of(buckets_.slices(arrived.bucket)[0])] = number_of<uint32_t>(arrived.slices.at(0));
+    p.tiny.parameters[element_of(arrived.bucket)] = number_of<uint32_t>(arrived.slices.at(0));
   if (!values.complete()) return;
   StateTransfers& transfers = p.member->transfers();
   for (int b = 0; transfers.wants_values() && b < buckets_.count(); ++b) transfers.give_values(b, values_of(p, b));
-  p.state = p.tiny.digest();
+  p.state = digest_of_state(p, p.member->position().step + 1);
   StepFacts facts = std::move(p.updating->facts);
   p.updating.reset();
   p.member->advance(std::move(facts));

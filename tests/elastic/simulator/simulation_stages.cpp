@@ -45,6 +45,7 @@ bool Simulation::next_pass(Process& p) {
     const Process::Together::Rank& rank = begin_pass(p, vrank);
     t.attaches = true;
     t.early = t.all = rank.exchanges + (several && t.step % 3 == 0 ? 1 : 0);
+    begin_segments_together(p);
   } else {
     t.pass = t.passes[t.done++];
     const auto later_passes = std::span(t.passes).subspan(t.done);
@@ -54,6 +55,7 @@ bool Simulation::next_pass(Process& p) {
         mix(static_cast<uint64_t>(((t.step * 100 + t.vrank) * 10 + t.pass.run) * 2 + t.pass.backward));
     t.early = rank.exchanges + (several && rank.samples ? static_cast<int64_t>(draw % 3) : 0);
     t.all = t.early + (several && rank.samples ? static_cast<int64_t>(draw / 4 % 2) : 0);
+    begin_segments_together(p);
     if (rank.samples) {
       take_input(p);
       if (t.awaits != Process::Together::Awaits::nothing) return false;

@@ -20,8 +20,10 @@ void Simulation::add_worker() {
       .vranks = s_.vranks,
       .steps = s_.steps,
       .bucket_elements = s_.zero > 0 || (divided() && s_.seed % 4 < 2) ? 1 : kBucketElements,
-      .sharding = s_.zero > 0 ? std::optional(ShardOptions{.multiple = 1, .parameters = shapes_, .sums = s_.sums})
-                              : std::nullopt,
+      .sharding = s_.zero > 0
+                      ? std::optional(ShardOptions{
+                            .multiple = 1, .parameters = shapes_, .sums = s_.sums, .whole_parameters = s_.zero < 3})
+                      : std::nullopt,
       .parts = parts_,
       .checkpoint_every = kCheckpointEvery,
       .state_digest_every = kDigestEvery,
@@ -110,6 +112,7 @@ void Simulation::flush(Process& p) {
   act(p.peer, p.member->outbox().take());
   serve_groups(p);
   give_wanted(p);
+  if (s_.zero > 2) give_parameters(p);
   const std::vector<StatePart> parts = p.replays ? std::vector<StatePart>() : p.member->transfers().take_parts();
   for (const StatePart& part : parts) {
     if (part.move) {
@@ -189,6 +192,10 @@ void Simulation::advance(Process& p) {
   if (m.position().active() && !p.corrupt && p.state != state_after(p, m.position().step))
     violate("worker {} has another state after step {}", p.peer, m.position().step);
   if (p.updating) return take_values(p);
+  if (p.residence && p.residence->awaits) {
+    enter(p);
+    if (!p.alive || p.busy || p.residence) return;  // otherwise the step is over
+  }
   if (p.together && !go_on_together(p)) return;
   switch (m.reduce()) {
     case Member::Progress::complete:
@@ -216,34 +223,16 @@ void Simulation::advance(Process& p) {
   if (p.corrupt && hides_damage(p)) return end_what_lasts(p);
   const std::vector<int> todo = m.gradients().todo();
   if (!todo.empty()) {
-    const int64_t step = m.position().step;
-    const bool last = m.position().last();
-    const ScalingState scaling_state = m.scaling().current();
-    if (divided() || (!last && s_.zero > 1)) learn_layout(p);
+    if (divided() || (!m.position().last() && s_.zero > 1)) learn_layout(p);
+    if (s_.zero > 2 && !m.parameter_fetch().going()) m.parameter_fetch().begin();
     const StepGradients::Begun begun = m.gradients().begun(todo[0]);
     if (begun.together) return begin_rank(p, todo[0]);
     if (p.together && take_digests(p)) return;
-    const bool opens = m.gradients().opens(todo[0]) && pick(4) > 0;
-    return later(p, p.gradient_seconds * uniform(0.8, 1.2), [=, this, v = todo[0]](Process& q) {
-      RankGradient gradient = last ? RankGradient{} : compute(q, step, v, scaling_state);
-      if (named(step, v) && !gradient.gradients.empty())
-        gradient.facts.gradient = digest_in_order(gradient.gradients, gradient.batch_statistics).digest;
-      gradient.facts.attached = attached(q.state, step, v);
-      if (q.member->gradients().stale(v, begun)) {
-        ++result_.stale_alone;
-        return;
-      }
-      if (!opens || gradient.gradients.empty()) return q.member->gradients().add(step, v, gradient, q.gradient_seconds);
-      if (q.member->gradients().opens(v)) goes(q);
-      q.member->gradients().open(step, v, gradient.facts.count, gradient.batch_statistics);
-      q.open = true;
-      ++result_.opened;
-      if (kills_beside_open_) kill_beside(q);
-      put(q, step, v, begun, gradient, gradient.gradients.size());
-    });
+    return compute_alone(p, todo[0], begun);
   }
   if (p.together && take_digests(p)) return;
   p.together.reset();
+  p.residence.reset();
   learn_layout(p);
   std::optional<Digest> state;
   if (m.gradients().digest_due())
@@ -252,6 +241,36 @@ void Simulation::advance(Process& p) {
   m.gradients().contribute(state);
   flush(p);
   later(p, 0, [](Process&) {});
+}
+
+void Simulation::compute_alone(Process& p, int vrank, const StepGradients::Begun& begun) {
+  const MemberPosition& at = p.member->position();
+  const int64_t step = at.step;
+  const bool last = at.last();
+  const ScalingState scaling_state = p.member->scaling().current();
+  const bool opens = p.member->gradients().opens(vrank) && pick(4) > 0;
+  const auto computed = [=, this](Process& q) {
+    RankGradient gradient = last ? RankGradient{} : compute(q, step, vrank, scaling_state);
+    if (named(step, vrank) && !gradient.gradients.empty())
+      gradient.facts.gradient = digest_in_order(gradient.gradients, gradient.batch_statistics).digest;
+    gradient.facts.attached = attached(q.state, step, vrank);
+    StepGradients& gradients = q.member->gradients();
+    if (gradients.stale(vrank, begun)) {
+      ++result_.stale_alone;
+      return;
+    }
+    if (!opens || gradient.gradients.empty()) return gradients.add(step, vrank, gradient, q.gradient_seconds);
+    if (gradients.opens(vrank)) goes(q);
+    gradients.open(step, vrank, gradient.facts.count, gradient.batch_statistics);
+    q.open = true;
+    ++result_.opened;
+    if (kills_beside_open_) kill_beside(q);
+    put(q, step, vrank, begun, gradient, gradient.gradients.size());
+  };
+  p.residence.reset();
+  if (s_.zero > 2 && (last || has_samples(p, step, vrank, scaling_state))) begin_segments(p, /*scores=*/last);
+  const size_t entered = p.residence ? (opens ? p.residence->forward : p.residence->order.size()) : 0;
+  enter_segments(p, entered, [=, this](Process& q) { later(q, q.gradient_seconds * uniform(0.8, 1.2), computed); });
 }
 
 void Simulation::learn_layout(Process& p) {
@@ -276,6 +295,12 @@ void Simulation::put(Process& p, int64_t step, int vrank, StepGradients::Begun b
     }
     return p.member->gradients().add(step, vrank, gradient, p.gradient_seconds);
   }
+  const size_t entered = p.residence ? p.residence->entered_for(parts_->gradients[left - 1].segment) : 0;
+  enter_segments(p, entered, [=, this](Process& q) { put_one(q, step, vrank, begun, gradient, left); });
+}
+
+void Simulation::put_one(Process& p, int64_t step, int vrank, StepGradients::Begun begun, const RankGradient& gradient,
+                         size_t left) {
   later(p, p.gradient_seconds * uniform(0.2, 0.4), [=, this](Process& q) {
     if (!q.member->gradients().stale(vrank, begun))
       q.member->gradients().put(static_cast<int>(left) - 1, gradient.gradients[left - 1]);
@@ -332,9 +357,13 @@ void Simulation::load(Process& p) {
     p.tiny = reference(p).states.at(std::min(static_cast<size_t>(load.step), reference(p).states.size() - 1));
     if (p.tiny.digest() != given.high && !p.corrupt) p.tiny.rest ^= 1;  // a damaged state was sent
     if (s_.zero > 0) p.tiny.slots.fill(0);
+    if (s_.zero > 2) p.tiny.parameters.fill(0);
   }
-  p.state = p.tiny.digest();
+  p.kept.clear();
+  p.holds_all = load.restore.has_value();
+  p.state = digest_of_state(p, load.restore.value_or(load.step));
   p.updating.reset();
+  p.residence.reset();
   later(p, uniform(0.01, 0.2), [load](Process& q) { q.member->loaded(load); });
 }
 

@@ -1,0 +1,76 @@
+// Jobs whose members keep some buckets' parameters and fetch all others twice for each rank gradient (ZeRO-3), in the
+// simulator, which compares each parameter with that of the undisturbed run at this step.
+#include <gtest/gtest.h>
+
+#include "tests/elastic/simulator/random_schedules.h"
+
+namespace elinvar {
+namespace {
+
+// Requests and answers are lost, members are killed while others wait for their parameters, fences come between the
+// segments of a pass, and passes begin anew while parameters are asked for.
+Happened expect_schedules_of_fetches_hold(RandomJobs jobs) {
+  jobs.zero = 3;
+  const Happened happened = expect_random_schedules_hold(jobs);
+  if (happened.schedules < 100) return happened;
+  EXPECT_GT(happened.fetched, 40 * happened.schedules);
+  EXPECT_GT(happened.fetches_over, happened.schedules / 4);
+  EXPECT_GT(happened.lost_parameters, happened.schedules / 100);
+  EXPECT_GT(happened.killed_providers, happened.schedules / 40);
+  EXPECT_GT(happened.opened, 5 * happened.schedules);
+  EXPECT_GT(happened.moved, happened.schedules / 2);
+  EXPECT_GE(happened.state_lost, jobs.copies == 1 ? happened.schedules / 20 : 0);
+  // The batch follows the number of replicas, which seldom changes if one may have several members.
+  EXPECT_GE(happened.batch_changes, jobs.adaptive ? happened.schedules / (jobs.tp * jobs.pp > 1 ? 200 : 20) : 0);
+  if (jobs.tp * jobs.pp == 1) {
+    EXPECT_GT(happened.repeated, happened.schedules / 10);
+  }
+  if (jobs.tp > 1) {
+    EXPECT_GT(happened.exchanged, 20 * happened.schedules);
+  }
+  if (jobs.pp > 1) {
+    EXPECT_GT(happened.passed, 20 * happened.schedules);
+  }
+  return happened;
+}
+
+TEST(ParameterProtocol, RandomSchedulesEndAsTheUndisturbedRun) { expect_schedules_of_fetches_hold({.schedules = 300}); }
+
+TEST(ParameterProtocol, RandomSchedulesWithOneCopyAndATiedSegmentEndAsTheUndisturbedRun) {
+  expect_schedules_of_fetches_hold({.copies = 1, .tied = true, .schedules = 300});
+}
+
+TEST(ParameterProtocol, RandomSchedulesWithAdaptiveScalingAgreeOnEveryBatch) {
+  expect_schedules_of_fetches_hold({.adaptive = true, .schedules = 200});
+}
+
+TEST(ParameterProtocol, RandomSchedulesWithOneCopyAndAdaptiveScalingAgreeOnEveryBatch) {
+  expect_schedules_of_fetches_hold({.adaptive = true, .copies = 1, .schedules = 200});
+}
+
+TEST(ParameterProtocol, RandomSchedulesOfPairsEndAsTheUndisturbedRun) {
+  expect_schedules_of_fetches_hold({.tp = 2, .schedules = 200});
+}
+
+TEST(ParameterProtocol, RandomSchedulesOfTriplesWithOneCopyAgreeOnEveryBatch) {
+  expect_schedules_of_fetches_hold({.adaptive = true, .copies = 1, .tp = 3, .schedules = 200});
+}
+
+TEST(ParameterProtocol, RandomSchedulesOfTwoStagesEndAsTheUndisturbedRun) {
+  expect_schedules_of_fetches_hold({.pp = 2, .schedules = 200});
+}
+
+TEST(ParameterProtocol, RandomSchedulesOfThreeStagesWithOneCopyAndATiedSegmentEndAsTheUndisturbedRun) {
+  expect_schedules_of_fetches_hold({.copies = 1, .pp = 3, .tied = true, .schedules = 200});
+}
+
+TEST(ParameterProtocol, RandomSchedulesOfStagesOfPairsEndAsTheUndisturbedRun) {
+  expect_schedules_of_fetches_hold({.tp = 2, .pp = 2, .tied = true, .schedules = 200});
+}
+
+TEST(ParameterProtocol, RandomSchedulesOfStagesOfPairsWithOneCopyAgreeOnEveryBatch) {
+  expect_schedules_of_fetches_hold({.adaptive = true, .copies = 1, .tp = 2, .pp = 2, .schedules = 200});
+}
+
+}  // namespace
+}  // namespace elinvar
