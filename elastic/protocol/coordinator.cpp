@@ -357,8 +357,6 @@ std::string Coordinator::arrange(const Arrangement& arrangement, Seconds now) {
   if (arrangement.pp > 1) {
     const std::vector<int>& homes = job_.segments.homes;
     if (homes.empty()) return fmt::format("pp={} needs a network that is a list of segments", arrangement.pp);
-    if (job_.segments.seconds.size() != homes.size())
-      return "no worker has told yet how long each segment of the network takes: try again in some seconds";
     if (const int most = most_stages(job_.segments); arrangement.pp > most)
       return fmt::format("pp={} needs at least as many segments, but the network has {} that can be divided",
                          arrangement.pp, most);

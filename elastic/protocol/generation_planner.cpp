@@ -258,10 +258,11 @@ FenceReason GenerationPlanner::propose(Seconds now) {
   return std::nullopt;
 }
 
-// Returns the arrangement that was asked for, once members can change to it. A change of what a worker holds waits
-// until nobody is learning the state: a learner holds what the members held when it came.
+// Returns the arrangement that was asked for, once members can change to it. Stages wait until a worker has told how
+// long each segment of the network takes. A change of what a worker holds waits until nobody is learning the state: a
+// learner holds what the members held when it came.
 std::optional<Arrangement> GenerationPlanner::due_arrangement() const {
-  if (!job_.wanted) return std::nullopt;
+  if (!job_.wanted || (job_.wanted->pp > 1 && job_.segments.seconds.empty())) return std::nullopt;
   if (!job_.changes_form()) return job_.wanted;
   for (const auto& [peer, w] : job_.workers)
     if (w.state == State::receiving || w.state == State::ready || (w.state == State::joining && w.welcomed))

@@ -339,8 +339,13 @@ void Session::show(std::string bytes) {
 }
 
 void Session::measured(std::vector<double> segment_seconds) {
-  const Lock lock(impl_->mutex);
-  impl_->segment_seconds = std::move(segment_seconds);
+  Impl& s = *impl_;
+  const Lock lock(s.mutex);
+  const bool first = s.segment_seconds.empty() && !segment_seconds.empty();
+  s.segment_seconds = std::move(segment_seconds);
+  if (!first) return;
+  s.heartbeat();
+  s.flush();
 }
 
 void Session::advance(const StepReport& report) {

@@ -66,6 +66,7 @@ TEST(Admission, WithShardedStateWhoHasTheFirstStateIsToldToRestoreIt) {
   Admission admission(job.state, 0);
   messages::Hello loaded = hello_of(8);
   loaded.loaded = true;
+  loaded.about.zero = 1;
   EXPECT_EQ(admission.hello(from(8, 0, 4), loaded, 1), Admission::Arrival::newcomer);
   EXPECT_EQ(job.sent(8).at(0).as<messages::Welcome>()->restore, 4);
 }

@@ -148,7 +148,7 @@ TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
                          return StateDict{{"model.weight", weight}};
                        },
                    .restore =
-                       [&](int64_t step) {
+                       [&](int64_t step, int) {
                          weight.data<float>()[0] = static_cast<float>(step);
                          return ScalingState();
                        }});

@@ -193,7 +193,7 @@ RankFacts Training::rank_gradient(Batch batch, int64_t step, int vrank, Gradient
   if (!result) result = forward_backward(batch, rng, sink);
   sink.end(std::move(result->gradients), std::move(result->batch_statistics));
   statistics_ = std::move(result->statistics);
-  learn_segments(result->segments, /*timed=*/setup.device == Device{} && &sink.shards() == &local_shards());
+  learn_segments(result->segments, /*alone=*/&sink.shards() == &local_shards());
   RankFacts facts = facts_of(batch);
   facts.loss_sum = result->loss_sum;
   facts.count = result->count;
@@ -214,17 +214,20 @@ RankGradient Training::rank_gradient(const Batch& batch, int64_t step, int vrank
   return gradient;
 }
 
-void Training::learn_segments(const std::vector<SegmentRun>& runs, bool timed) {
+// A GPU is not waited for after each segment: there, all count as equally long.
+void Training::learn_segments(const std::vector<SegmentRun>& runs, bool alone) {
   if (runs.empty()) return;
-  if (timed) {
+  if (alone) {
     segment_seconds_.clear();
-    for (const SegmentRun& run : runs) segment_seconds_.push_back(run.seconds);
+    for (const SegmentRun& run : runs) segment_seconds_.push_back(setup.device == Device{} ? run.seconds : 1);
   }
   if (!segments_.empty()) return;
   auto statistics = statistics_.begin();
   for (const SegmentRun& run : runs) {
     const auto end = statistics + static_cast<std::ptrdiff_t>(run.statistics);
-    segments_.push_back({.value = run.value, .statistics = {statistics, end}});
+    MeasuredSegment& segment = segments_.emplace_back();
+    segment.value = run.value;
+    segment.statistics = {statistics, end};
     statistics = end;
   }
 }

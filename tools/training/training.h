@@ -39,7 +39,7 @@ class Training {
   // .. what it found; otherwise, once there was a rank gradient, shapes and batch norms alone.
   const std::vector<MeasuredSegment>& segments() const { return segments_; }
   SegmentCosts segment_costs() const;  // seconds only once segments are measured; empty without segments
-  // Of the forward pass through each segment in the last rank gradient that this process computed alone on a CPU.
+  // Of the forward pass through each segment in the last rank gradient that this process computed alone, on a CPU.
   const std::vector<double>& segment_seconds() const { return segment_seconds_; }
   // A rank gradient of which only the shapes count.
   RankGradient shapes_of_gradient() const;
@@ -61,7 +61,7 @@ class Training {
   void finish_update(int64_t step);
 
  private:
-  void learn_segments(const std::vector<SegmentRun>& runs, bool timed);
+  void learn_segments(const std::vector<SegmentRun>& runs, bool alone);
   std::vector<int> statistics_segments() const;  // the segment of each batch statistic
   MicroBatchResult forward_backward(const Batch& batch, const Rng& rng, GradientSink& sink);
 
