@@ -36,7 +36,7 @@ void CatchingUp::report_ready() {
 }
 
 CatchingUp::Took CatchingUp::take(int64_t step, const messages::StatePieces& pieces) {
-  if (pieces.attempt < counts_from()) return Took::dropped;
+  if (!learns_ || pieces.attempt < counts_from()) return Took::dropped;
   const bool first = pieces.attempt > attempt_;
   if (first) {
     attempt_ = pieces.attempt;

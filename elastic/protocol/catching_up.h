@@ -36,7 +36,8 @@ class CatchingUp {
   // adaptive scaling its results may be those of an earlier history.
   int64_t counts_from() const { return ended_ ? attempt_ + 1 : attempt_; }
 
-  // dropped: the piece is of an older attempt. first_piece: the first of a newer attempt.
+  // dropped: the piece is of an older attempt, or this worker is to restore a checkpoint: the sender may not know that
+  // it was evicted. first_piece: the first of a newer attempt.
   enum class Took { dropped, piece, first_piece };
   Took take(int64_t step, const messages::StatePieces& pieces);
 

@@ -52,7 +52,8 @@ class StepGradients {
   // Returns whether a gradient that was begun so is of no use in the current generation: those that computed it
   // together are not together any more, or it was computed alone and others now wait for this member's values of it.
   bool stale(int vrank, const Begun& begun) const {
-    return begun.generation != position_.number() && (begun.together || together(vrank));
+    return begun.generation != position_.number() &&
+           (begun.together || together(vrank) || !layout_.whole_parameters());
   }
   void add(int64_t step, int vrank, RankGradient gradient, double seconds);  // drops a gradient that comes too late
 

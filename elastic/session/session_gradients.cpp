@@ -69,9 +69,12 @@ Session::Task* Session::next() {
     if (s.listening || s.at_work().position().step != s.view.number) return std::vector<int>();
     return s.at_work().gradients().todo();
   };
-  // In another generation than that of begin(), others expect digests of all rank gradients.
+  // In another generation than that of begin(), others expect digests of all rank gradients, and a rank gradient that
+  // lacks parameters could not be completed.
   const bool divided = !s.replay && s.member.replica().divided();
-  if (divided && !s.member.stage_exchange().going() && !left().empty()) throw StepOver();
+  const bool fetches = !s.replay && !s.member.layout().whole_parameters();
+  const bool over = (divided && !s.member.stage_exchange().going()) || (fetches && !s.member.parameter_fetch().going());
+  if (over && !left().empty()) throw StepOver();
   if (divided && s.member.replica().staged() && !s.pipeline && !left().empty()) s.begin_pipeline();
   if (s.pipeline)
     if (Task* const pass = s.next_pass()) return pass;

@@ -46,14 +46,33 @@ TEST(CatchingUp, AnAttemptDoesNotCountOnceACheckpointIsRestored) {
   Newcomer at;
   at.catching_up.restore(0);
   EXPECT_EQ(at.catching_up.counts_from(), 0);
+  at.catching_up.learn();
   at.catching_up.take(3, {.part = 0, .parts = 1, .attempt = 7, .last = true});
   EXPECT_EQ(at.catching_up.counts_from(), 7);
   at.catching_up.restore(0);
   EXPECT_EQ(at.catching_up.counts_from(), 8);
   EXPECT_EQ(at.catching_up.attempt(), 7) << "the coordinator knows this one";
+  at.catching_up.learn();
   EXPECT_EQ(at.catching_up.take(3, {.part = 0, .parts = 1, .attempt = 7}), CatchingUp::Took::dropped);
   EXPECT_EQ(at.catching_up.take(3, {.part = 0, .parts = 1, .attempt = 8}), CatchingUp::Took::first_piece);
   EXPECT_EQ(at.catching_up.counts_from(), 8);
+}
+
+// A worker that was evicted in the middle of a transfer sends it nevertheless. With ZeRO nobody else might have what
+// the restored state has of the optimizer.
+TEST(CatchingUp, ARestoredStateIsNotReplacedUnlessTheCoordinatorSaysSo) {
+  Newcomer at;
+  at.catching_up.learn();
+  at.catching_up.restore(0);
+  const StateLoad load = at.catching_up.load();
+  at.catching_up.report_ready();
+  const messages::StatePieces late{.part = 0, .parts = 1, .attempt = 7, .last = true};
+  EXPECT_EQ(at.catching_up.take(3, late), CatchingUp::Took::dropped);
+  EXPECT_TRUE(at.catching_up.ready());
+  EXPECT_TRUE(at.catching_up.is_current(load));
+  at.catching_up.learn();
+  EXPECT_EQ(at.catching_up.take(3, late), CatchingUp::Took::first_piece);
+  EXPECT_FALSE(at.catching_up.ready());
 }
 
 TEST(CatchingUp, WhoCannotReadTheCheckpointLearnsTheState) {

@@ -135,6 +135,76 @@ TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
   for (const Packet& m : network.sent) EXPECT_NE(m.kind, "hello");
 }
 
+// With ZeRO-3 a rank gradient that is under way when another generation begins would lack parameters in the middle of
+// its backward pass, after it has contributed some buckets. So it is void, and no other one begins before the step
+// does.
+TEST(Session, ARankGradientThatLacksParametersEndsWithItsGeneration) {
+  Network network;
+  network.connections[kCoordinator] = "tcp://127.0.0.1:2";
+  SessionOptions options = options_of_a_worker();
+  options.member.vranks = 4;
+  options.member.sharding = ShardOptions{.parameters = {{1}}, .whole_parameters = false};
+  Session session(options, std::make_unique<PlayedTransport>(network),
+                  {.view = [] { return StateDict(); },
+                   .restore = [](int64_t) { return ScalingState(); },
+                   .shards = ShardAccess{.keep = [](const auto&) {},
+                                         .learned = [] {},
+                                         .ranges = [](const Slice&) { return std::vector<SliceRange>(); },
+                                         .state = [](const Slice&) { return std::vector<StateSlice>(); },
+                                         .parameter = [](const Slice&) { return Tensor::full({1}, 9); }}});
+  const auto tell = [&](Message message) {
+    message.sender = kCoordinator;
+    network.arrive({.what = Arrival::What::message, .packet = packet_of(std::move(message), /*run=*/1)});
+  };
+  const auto start = [&](int64_t number) {
+    Generation g{.number = number, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
+    g.members = {{.id = 1, .peer = kSelf, .endpoint = "e", .share = {{0, 2}}, .first_share = {{0, 2}}},
+                 {.id = 2, .peer = 6, .endpoint = "e", .share = {{2, 4}}, .first_share = {{2, 4}}}};
+    g.sharding = Sharding{.zero = 3, .keepers = {.ids = {2}}, .holders = {.ids = {1, 2}}, .whole = true};
+    tell({.generation = number, .payload = messages::Start{.record = g}});
+    EXPECT_EQ(network.next("entered").kind, "entered");
+  };
+  tell({.payload = messages::Welcome{.restore = 0}});
+  std::jthread coordinator([&] {
+    EXPECT_EQ(network.next("ready").kind, "ready");
+    start(1);
+  });
+  // Passes one gradient of a rank gradient on. Returns whether another member, which owns its bucket, gets it.
+  const auto contributes = [&](Session::Task& task) {
+    {
+      const std::lock_guard lock(network.mutex);
+      network.sent.clear();
+    }
+    RankGradient gradient = leaf();
+    EXPECT_TRUE(task.begin());
+    task.forward(1, {});
+    task.gradient(0, gradient.gradients[0]);
+    task.end({});
+    task.finish(std::move(gradient.facts));
+    const std::lock_guard lock(network.mutex);
+    return std::ranges::any_of(network.sent, [](const Packet& m) { return m.kind == "contribution"; });
+  };
+  ASSERT_TRUE(session.begin());
+  coordinator.join();
+  Session::Task* task = session.next();
+  ASSERT_TRUE(task);
+  EXPECT_TRUE(contributes(*task));
+  task = session.next();
+  ASSERT_TRUE(task);
+  tell({.generation = 2, .payload = messages::Fence{}});
+  EXPECT_EQ(network.next("fenced").kind, "fenced");
+  start(2);
+  EXPECT_FALSE(contributes(*task));
+  EXPECT_THROW(session.next(), Session::StepOver);
+  session.give_up();
+  ASSERT_FALSE(session.reduce());
+  ASSERT_TRUE(session.begin());
+  task = session.next();
+  ASSERT_TRUE(task);
+  EXPECT_EQ(task->vrank(), 0);
+  EXPECT_TRUE(contributes(*task));
+}
+
 // The worker has been at step 1, and its replay reaches that step again from step 0 while a learner is to get the state
 // after step 1: a part sent during the replay would belong to another state.
 TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {

@@ -70,6 +70,17 @@ TEST(StepGradients, OnlyTheLastOneIsOpened) {
   EXPECT_FALSE(alone.gradients.opens(1)) << "no other member waits for it";
 }
 
+// Its passes would end in the middle, after they have contributed some of its buckets.
+TEST(StepGradients, ThatLackParametersAreOfOneGeneration) {
+  for (const int zero : {2, 3}) {
+    StepParts at(2, 1, zero);
+    const StepGradients::Begun begun = at.gradients.begun(2);
+    EXPECT_FALSE(at.gradients.stale(2, begun));
+    at.position.generation->number = 2;
+    EXPECT_EQ(at.gradients.stale(2, begun), zero == 3);
+  }
+}
+
 // Returns the number of messages that a rank gradient takes: one for each bucket that another member owns.
 int contributions(const StepParts& at) {
   int others = 0;

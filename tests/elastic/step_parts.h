@@ -18,8 +18,10 @@ struct StepParts : MemberParts {
                      const std::optional<TensorParts>& parts = {})
       : MemberParts(members, index),
         vranks(2 * members),
-        layout(/*bucket_elements=*/3, zero > 0 ? std::optional(ShardOptions{.parameters = shapes}) : std::nullopt,
-               parts) {
+        layout(
+            /*bucket_elements=*/3,
+            zero > 0 ? std::optional(ShardOptions{.parameters = shapes, .whole_parameters = zero < 3}) : std::nullopt,
+            parts) {
     if (zero == 0) return;
     const BucketDeal all{.ids = position.generation->ids(), .copies = 1};
     position.generation->sharding = Sharding{.zero = zero, .keepers = all, .holders = all, .whole = true};
