@@ -50,7 +50,7 @@ class Profiler final : public Recorder, public ActivityWatcher {
   void begins(const AnyOp& op, const TraceValues& arguments) override;
   void ends(const TraceValues& results, const OpWork& work) override;
   void begins(const char* what) override;
-  void ends(const char* what, Time began) override;
+  void ends(const char* what, Time began, int vrank) override;
 
   static constexpr size_t kMostEvents = size_t{1} << 18;
 
@@ -63,6 +63,7 @@ class Profiler final : public Recorder, public ActivityWatcher {
     OpWork work = {};
     const std::string* shapes = nullptr;
     int64_t step = 0;
+    int vrank = activity::kNoRank;
   };
   struct Thread {
     int row;

@@ -240,7 +240,9 @@ void Training::measure_segments(const Arrangement& arrangement) {
 
 SegmentCosts Training::segment_costs() const {
   if (segments_.empty()) return {};
-  SegmentCosts costs{.homes = homes_of(dynamic_cast<const SegmentedNetwork&>(*setup.network))};
+  const auto& network = dynamic_cast<const SegmentedNetwork&>(*setup.network);
+  SegmentCosts costs{.homes = homes_of(network), .names = std::vector<std::string>()};
+  for (const Segment& segment : network.segments()) costs.names->push_back(segment.name);
   for (const MeasuredSegment& segment : segments_) costs.seconds.push_back(segment.seconds);
   return costs;
 }
