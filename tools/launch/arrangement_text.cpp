@@ -123,7 +123,7 @@ std::string movers_text(const char* what, const std::vector<const Json*>& worker
   return text + line + "\n";
 }
 
-// Says what the job was asked for: "2 model replicas, tp=2, pp=2, zero=1 with 2 copies of the optimizer's state".
+// "8 virtual ranks on 2 model replicas of up to tp=2, pp=2", and a line about ZeRO.
 std::string summary(const Json& status, size_t members, const Replicas& replicas) {
   const Json asked = status.value("arrangement", Json::object());
   std::string text = plural(status.at("virtual_ranks").get<int>(), "virtual rank") + " on ";
@@ -134,7 +134,7 @@ std::string summary(const Json& status, size_t members, const Replicas& replicas
                     fmt::format("tp={}, pp={}", asked.value("tp", 1), asked.value("pp", 1));
   if (const int zero = asked.value("zero", 0); zero > 0) {
     const int copies = std::min(asked.value("copies", 1), static_cast<int>(members));
-    text += fmt::format("; zero={}, {} of the optimizer's state", zero,
+    text += fmt::format("\nzero={}: {} of the optimizer's state", zero,
                         copies == 1 ? "1 copy" : fmt::format("{} copies", copies));
   }
   return text + "\n";
