@@ -21,7 +21,7 @@ class ArrangementOfAJob : public test::DividedRuns {
 };
 
 TEST_F(ArrangementOfAJob, IsOnItsPage) {
-  trained("run", Division{.tp = 1, .pp = 2, .zero = 1, .copies = 1}.complete({"--profile=3-7"}));
+  trained("run", Division{.tp = 1, .pp = 2, .zero = 1, .copies = 1}.complete({"--profile=3-7", "--set", "data.size=400"}));
   const Ordered page = report("run");
   EXPECT_EQ(page.at("problems"), Ordered::array());
   ASSERT_EQ(page.at("arrangement").at("generations").size(), 1u);

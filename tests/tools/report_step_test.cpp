@@ -17,12 +17,13 @@ using Passes = std::map<int, std::vector<PassSpan>>;
 // Worker 1 computes segment 0, worker 2 segment 1.
 Generation two_stages(double work = 0.5) {
   Generation g{.number = 4, .shards = 1};
-  for (const int stage : {0, 1})
-    g.members.push_back({.id = stage + 1,
-                         .share = {{0, 2}},
-                         .place = {.stage = stage,
-                                   .segments = {{stage, stage + 1}},
-                                   .work = stage == 0 ? work : 1 - work}});
+  for (const int stage : {0, 1}) {
+    GenerationMember member;
+    member.id = stage + 1;
+    member.share = {{0, 2}};
+    member.place = {.stage = stage, .segments = {{stage, stage + 1}}, .work = stage == 0 ? work : 1 - work};
+    g.members.push_back(member);
+  }
   return g;
 }
 
