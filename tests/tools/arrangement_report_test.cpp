@@ -21,13 +21,15 @@ class ArrangementOfAJob : public test::DividedRuns {
 };
 
 TEST_F(ArrangementOfAJob, IsOnItsPage) {
-  trained("run", Division{.tp = 1, .pp = 2, .zero = 1, .copies = 1}.complete({"--profile=3-7", "--set", "data.size=400"}));
+  trained("run",
+          Division{.tp = 1, .pp = 2, .zero = 1, .copies = 1}.complete({"--profile=3-7", "--set", "data.size=400"}));
   const Ordered page = report("run");
   EXPECT_EQ(page.at("problems"), Ordered::array());
   ASSERT_EQ(page.at("arrangement").at("generations").size(), 1u);
   const Ordered& generation = page["arrangement"]["generations"][0];
   EXPECT_EQ(generation.at("step"), 1);
-  EXPECT_EQ(generation.at("text"), "1 model replica of 2 stages; zero=1: 1 copy of the optimizer's state among 2 workers");
+  EXPECT_EQ(generation.at("text"),
+            "1 model replica of 2 stages; zero=1: 1 copy of the optimizer's state among 2 workers");
   ASSERT_EQ(generation.at("replicas").size(), 1u);
   EXPECT_EQ(generation["replicas"][0].at("vranks"), (Ordered{{0, 3}}));
   const Ordered& stages = generation["replicas"][0].at("stages");
@@ -44,7 +46,8 @@ TEST_F(ArrangementOfAJob, IsOnItsPage) {
   for (const Ordered& row : step["rows"]) {
     std::map<std::string, std::multiset<int>> passes;  // the virtual ranks, by direction
     for (const Ordered& span : row.at("spans"))
-      if (span.at(3) == 0) passes[step.at("names").at(span.at(0).get<size_t>()).at("kind")].insert(span.at(4).get<int>());
+      if (span.at(3) == 0)
+        passes[step.at("names").at(span.at(0).get<size_t>()).at("kind")].insert(span.at(4).get<int>());
     // The last stage has two runs of segments: two passes of each kind for each virtual rank.
     const std::multiset<int> expected =
         row.at("stage") == 0 ? std::multiset<int>{0, 1, 2} : std::multiset<int>{0, 0, 1, 1, 2, 2};

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json status(Json arrangement, const std::vector<Json>& workers) {
-  Json json = {{"run", "small"}, {"phase", "running"},     {"step", 32},         {"steps", 150},
+  Json json = {{"run", "small"},  {"phase", "running"}, {"step", 32},        {"steps", 150},
                {"generation", 3}, {"virtual_ranks", 8}, {"workers", workers}};
   if (!arrangement.empty()) json["arrangement"] = std::move(arrangement);
   return json;
@@ -63,9 +63,9 @@ TEST(ArrangementText, ShowsWhoKeepsBucketsAndWhoComesAndGoes) {
     return worker(id, state, {{"ranks", ranks}, {"part", part}, {"buckets", 50}, {"buckets_kept", kept}});
   };
   const Json guest = worker(0, "learning", {{"about", {{"pid", 812}, {"name", "guest"}}}, {"resident_bytes", 0}});
-  const std::string text = arrangement_text(
-      status({{"zero", 1}, {"copies", 2}},
-             {guest, keeps(1, "member", {{0, 4}, {7, 8}}, 0.625, 50), keeps(2, "draining", {{4, 7}}, 0.375, 50)}));
+  const std::string text =
+      arrangement_text(status({{"zero", 1}, {"copies", 2}}, {guest, keeps(1, "member", {{0, 4}, {7, 8}}, 0.625, 50),
+                                                             keeps(2, "draining", {{4, 7}}, 0.375, 50)}));
   EXPECT_EQ(text,
             "small: running, step 32 of 150, generation 3\n"
             "8 virtual ranks on 2 workers that compute all of the network\n"
@@ -82,8 +82,10 @@ TEST(ArrangementText, ShowsWhoKeepsBucketsAndWhoComesAndGoes) {
 TEST(ArrangementText, KeepsToTheColumnsOfATerminal) {
   Json ranks = Json::array();
   for (int i = 0; i < 100; ++i) ranks.push_back({3 * i, 3 * i + 2});
-  std::vector<Json> workers = {worker(1, "member", {{"ranks", ranks}, {"part", 1.0}, {"buckets", 20000}, {"buckets_kept", 12345}})};
-  for (int i = 0; i < 40; ++i) workers.push_back(worker(0, "joining", {{"about", {{"pid", 400000 + i}, {"name", "guest"}}}}));
+  std::vector<Json> workers = {
+      worker(1, "member", {{"ranks", ranks}, {"part", 1.0}, {"buckets", 20000}, {"buckets_kept", 12345}})};
+  for (int i = 0; i < 40; ++i)
+    workers.push_back(worker(0, "joining", {{"about", {{"pid", 400000 + i}, {"name", "guest"}}}}));
   Json segments = Json::array();
   for (int i = 0; i < 50; ++i) segments.push_back({2 * i, 2 * i + 1});
   std::vector<Json> stages = {member(1, 0, 0, segments, 1)};
@@ -91,7 +93,8 @@ TEST(ArrangementText, KeepsToTheColumnsOfATerminal) {
     if (w["id"] == 0) stages.push_back(w);
   Json divided = status({{"tp", 1}, {"pp", 2}}, stages);
   divided["segments"] = std::vector<std::string>(100, "a_segment_with_a_long_name");
-  for (const std::string& text : {arrangement_text(status({{"zero", 3}, {"copies", 2}}, workers)), arrangement_text(divided)})
+  for (const std::string& text :
+       {arrangement_text(status({{"zero", 3}, {"copies", 2}}, workers)), arrangement_text(divided)})
     for (const std::string& line : test::lines_of(text)) EXPECT_LE(line.size(), 100u) << line;
 }
 

@@ -68,6 +68,17 @@ TEST(PipelineBubble, IsPredictedFromSegmentsOrElseFromTheirPartsOfTheWork) {
   EXPECT_DOUBLE_EQ(bubble(two_stages(0.5), {1, 2, 3}, two_gradients()).predicted.value(), 1.0 / 3);
 }
 
+// Passes send what they give half a second before they end.
+TEST(PipelineBubble, PassesOverlapAsFarAsTheySendEarly) {
+  Passes passes;
+  passes[2] = {{0, false, 0.5, 1.5}, {0, true, 1.5, 3.5}, {1, false, 3.5, 4.5}, {1, true, 4.5, 6.5}};
+  passes[1] = {{0, false, 0, 1}, {1, false, 1, 2}, {0, true, 3, 5}, {1, true, 6, 8}};
+  const PipelineBubble b = bubble(two_stages(), {3, 3}, passes);
+  EXPECT_DOUBLE_EQ(b.measured, 0.25);
+  EXPECT_DOUBLE_EQ(b.scheduled.value(), 0.25);
+  EXPECT_DOUBLE_EQ(b.predicted.value(), 1.0 / 3);
+}
+
 TEST(PipelineBubble, PassesInAnotherOrderHaveNoSchedule) {
   Passes passes = two_gradients();
   std::swap(passes[2][1].vrank, passes[2][3].vrank);
@@ -96,8 +107,8 @@ class StepTimeline : public testing::Test {
   // Times are in seconds.
   void event(int worker, const std::string& name, const std::string& category, double begin, double end,
              const Ordered& args = nullptr, int thread = 1) {
-    Ordered json = {{"name", name},       {"cat", category}, {"ph", "X"},      {"ts", 1e6 * begin},
-                    {"dur", 1e6 * (end - begin)}, {"pid", worker},   {"tid", thread}};
+    Ordered json = {{"name", name},  {"cat", category}, {"ph", "X"}, {"ts", 1e6 * begin}, {"dur", 1e6 * (end - begin)},
+                    {"pid", worker}, {"tid", thread}};
     if (!args.is_null()) json["args"] = args;
     trace_["traceEvents"].push_back(std::move(json));
   }
@@ -146,15 +157,14 @@ TEST_F(StepTimeline, ShowsPassesWholeAndElseTheInnermostActivity) {
   EXPECT_EQ(told.at("step"), 7);
   EXPECT_EQ(told.at("seconds"), 10);
   EXPECT_TRUE(told.at("generation").is_null());
-  EXPECT_EQ(spans(told, 0),
-            (std::vector<std::string>{
-                "other data: 0 to 1, 0 -1", "forward forward: 1 to 3, 0 5", "exchange exchange of shards: 2 to 2.5, 1 5",
-                "wait waiting for workers: 2.5 to 3, 1 5", "backward backward: 3 to 5, 0 5",
-                "wait waiting for a stage: 5 to 6, 0 -1", "exchange reduction: 6 to 7, 0 -1",
-                "wait waiting for workers: 7 to 8, 0 -1", "exchange reduction: 8 to 9, 0 -1",
-                "update update: 9 to 10, 0 -1"}));
-  const Ordered expected = {{"forward", 0.1}, {"backward", 0.2}, {"wait", 0.25},
-                            {"exchange", 0.25}, {"update", 0.1}, {"other", 0.1}};
+  EXPECT_EQ(spans(told, 0), (std::vector<std::string>{
+                                "other data: 0 to 1, 0 -1", "forward forward: 1 to 3, 0 5",
+                                "exchange exchange of shards: 2 to 2.5, 1 5", "wait waiting for workers: 2.5 to 3, 1 5",
+                                "backward backward: 3 to 5, 0 5", "wait waiting for a stage: 5 to 6, 0 -1",
+                                "exchange reduction: 6 to 7, 0 -1", "wait waiting for workers: 7 to 8, 0 -1",
+                                "exchange reduction: 8 to 9, 0 -1", "update update: 9 to 10, 0 -1"}));
+  const Ordered expected = {{"forward", 0.1},   {"backward", 0.2}, {"wait", 0.25},
+                            {"exchange", 0.25}, {"update", 0.1},   {"other", 0.1}};
   EXPECT_EQ(told.at("kinds"), expected);
 }
 
@@ -176,7 +186,8 @@ TEST_F(StepTimeline, IsOfTheMedianStepThatAllHaveSeen) {
   EXPECT_EQ(told.at("rows")[1].at("worker"), 2);
   EXPECT_EQ(told.at("rows")[1].at("stage"), 1);
   EXPECT_EQ(spans(told, 1).front(), "forward forward: 1 to 2, 0 0");
-  const Ordered third = 0.33333, expected = {{"replica", 0}, {"measured", third}, {"predicted", third}, {"scheduled", third}};
+  const Ordered third = 0.33333,
+                expected = {{"replica", 0}, {"measured", third}, {"predicted", third}, {"scheduled", third}};
   EXPECT_EQ(told.at("bubbles"), Ordered::array({expected}));
 }
 

@@ -17,7 +17,9 @@ using Json = nlohmann::json;
 
 constexpr size_t kColumns = 100;
 
-std::string plural(int64_t count, const char* what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
+std::string plural(int64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
 
 // "0-3, 8" for [[0, 4], [8, 9]]; what exceeds so many characters is left out.
 std::string ranges_text(const Json& intervals, size_t most = kColumns) {
@@ -50,7 +52,7 @@ std::string memory_text(const Json& worker) {
 
 std::string percent(double part) { return fmt::format("{:.1f} %", 100 * part); }
 
-// A table of workers. Columns that say the same of each worker, or nothing, are left out.
+// A table of workers, with their virtual ranks or virtual shards if they may differ.
 std::string worker_table(const std::vector<const Json*>& workers, const std::string& indent, bool ranks, bool shards) {
   std::string text = fmt::format("{}worker  {:<9}", indent, "state");
   if (ranks) text += fmt::format("  {:<20}", "virtual ranks");
@@ -76,10 +78,8 @@ std::string worker_table(const std::vector<const Json*>& workers, const std::str
 using Stages = std::map<int, std::vector<const Json*>>;
 using Replicas = std::map<int, Stages>;
 
-std::string stage_text(int number, const std::vector<const Json*>& members, const Json& names) {
+std::string stage_text(int number, const std::vector<const Json*>& members, const Json& names, bool shards) {
   const Json& segments = members.front()->at("segments");
-  const bool shards = std::ranges::any_of(
-      members, [&](const Json* w) { return w->at("virtual_shards") != members.front()->at("virtual_shards"); });
   if (segments.empty()) return worker_table(members, "  ", /*ranks=*/false, shards);
   const bool one = segments.size() == 1 && segments[0].at(1).get<int>() - segments[0].at(0).get<int>() == 1;
   std::string text = fmt::format("  stage {}: segment{} {}", number, one ? "" : "s", ranges_text(segments, 40));
@@ -89,14 +89,14 @@ std::string stage_text(int number, const std::vector<const Json*>& members, cons
   return text + work + "\n" + worker_table(members, "    ", /*ranks=*/false, shards);
 }
 
-std::string replica_text(int number, const Stages& stages, const Json& names) {
+std::string replica_text(int number, const Stages& stages, const Json& names, bool shards) {
   const Json& member = *stages.begin()->second.front();
   double part = 0;
   for (const auto& [stage, members] : stages)
     for (const Json* w : members) part += w->at("part").get<double>();
   std::string text = fmt::format("\nmodel replica {}: virtual ranks {}; {} of a step\n", number,
                                  ranges_text(member.at("ranks"), 50), percent(part));
-  for (const auto& [stage, members] : stages) text += stage_text(stage, members, names);
+  for (const auto& [stage, members] : stages) text += stage_text(stage, members, names, shards);
   return text;
 }
 
@@ -110,8 +110,8 @@ std::string movers_text(const char* what, const std::vector<const Json*>& worker
     const Json& about = w->at("about");
     const std::string name = about.value("name", ""),
                       who = id > 0 ? fmt::format("worker {}", id) : fmt::format("pid {}", about.value("pid", 0));
-    const std::string next = fmt::format("{}{} ({}{}{})", separator, who, name, name.empty() ? "" : ", ",
-                                         w->at("state").get<std::string>());
+    const std::string next =
+        fmt::format("{}{} ({}{}{})", separator, who, name, name.empty() ? "" : ", ", w->at("state").get<std::string>());
     separator = ", ";
     if (line.size() + next.size() + 1 > kColumns) {
       text += line + ",\n";
@@ -127,11 +127,10 @@ std::string movers_text(const char* what, const std::vector<const Json*>& worker
 std::string summary(const Json& status, size_t members, const Replicas& replicas) {
   const Json asked = status.value("arrangement", Json::object());
   std::string text = plural(status.at("virtual_ranks").get<int>(), "virtual rank") + " on ";
-  text += replicas.empty()
-              ? plural(static_cast<int64_t>(members), "worker") + " that " +
-                    (members == 1 ? "computes" : "compute") + " all of the network"
-              : plural(static_cast<int64_t>(replicas.size()), "model replica") + " of up to " +
-                    fmt::format("tp={}, pp={}", asked.value("tp", 1), asked.value("pp", 1));
+  text += replicas.empty() ? plural(static_cast<int64_t>(members), "worker") + " that " +
+                                 (members == 1 ? "computes" : "compute") + " all of the network"
+                           : plural(static_cast<int64_t>(replicas.size()), "model replica") + " of up to " +
+                                 fmt::format("tp={}, pp={}", asked.value("tp", 1), asked.value("pp", 1));
   if (const int zero = asked.value("zero", 0); zero > 0) {
     const int copies = std::min(asked.value("copies", 1), static_cast<int>(members));
     text += fmt::format("\nzero={}: {} of the optimizer's state", zero,
@@ -159,7 +158,9 @@ std::string arrangement_text(const Json& status) {
                                  status.at("steps").get<int64_t>(), status.at("generation").get<int64_t>());
   if (members.empty()) text += "no worker takes part yet\n";
   else text += summary(status, members.size(), replicas);
-  for (const auto& [number, stages] : replicas) text += replica_text(number, stages, status.value("segments", Json()));
+  const bool shards = status.value("arrangement", Json::object()).value("tp", 1) > 1;
+  for (const auto& [number, stages] : replicas)
+    text += replica_text(number, stages, status.value("segments", Json()), shards);
   if (replicas.empty() && !members.empty()) text += "\n" + worker_table(members, "  ", /*ranks=*/true, false);
   const std::string movers = movers_text("joining", joining) + movers_text("leaving", leaving);
   return text + (movers.empty() ? "" : "\n" + movers);

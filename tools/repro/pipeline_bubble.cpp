@@ -1,6 +1,7 @@
 #include "tools/repro/pipeline_bubble.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "elastic/step/pipeline.h"
@@ -63,13 +64,33 @@ double predicted_bubble(const Pipeline& pipeline, std::span<const PipelineRun> r
   return bubble_of(pipeline, runs, seconds, vranks);
 }
 
-// The schedule with the mean seconds of each run's passes on the member of the stage for which they take longest. Null
-// if some member has not computed the passes of the schedule in its order.
+// The passes of all virtual ranks through each run on the first member of its stage.
+struct MadePasses {
+  std::vector<std::map<int, PassSpan>> forward, backward;  // by run and virtual rank
+
+  explicit MadePasses(size_t runs) : forward(runs), backward(runs) {}
+  void add(int run, const PassSpan& pass) {
+    (pass.backward ? backward : forward)[static_cast<size_t>(run)].emplace(pass.vrank, pass);
+  }
+  // The least seconds from the end of a pass to the beginning of the one that needs what it gives. Less than 0 if a
+  // pass sends it before it ends.
+  double sent(size_t run) const {
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto& [vrank, pass] : forward[run]) least = std::min(least, forward[run + 1].at(vrank).begin - pass.end);
+    for (const auto& [vrank, pass] : backward[run])
+      least = std::min(least, pass.begin - backward[run + 1].at(vrank).end);
+    return least;
+  }
+};
+
+// The schedule with the mean seconds of each run's passes on the member of the stage for which they take longest, and
+// the least time in which values travel. Null if some member has not computed the passes of the schedule in its order.
 std::optional<double> scheduled_bubble(const Pipeline& pipeline, std::span<const PipelineRun> runs,
                                        const std::map<int, std::vector<PassSpan>>& passes,
                                        const std::vector<int>& vranks) {
   const auto order = pipeline_order(runs, static_cast<int>(pipeline.size()), vranks);
   std::vector<PassSeconds> seconds(runs.size());
+  MadePasses all(runs.size());
   for (size_t s = 0; s < pipeline.size(); ++s)
     for (const GenerationMember* m : pipeline[s].members) {
       const std::vector<PassSpan>& made = passes.at(m->id);
@@ -77,6 +98,7 @@ std::optional<double> scheduled_bubble(const Pipeline& pipeline, std::span<const
       std::vector<PassSeconds> mean(runs.size());
       for (size_t i = 0; i < made.size(); ++i) {
         if (made[i].vrank != order[s][i].vrank || made[i].backward != order[s][i].backward) return std::nullopt;
+        if (m == pipeline[s].members.front()) all.add(order[s][i].run, made[i]);
         PassSeconds& run = mean[static_cast<size_t>(order[s][i].run)];
         (made[i].backward ? run.backward : run.forward) +=
             (made[i].end - made[i].begin) / static_cast<double>(vranks.size());
@@ -84,6 +106,7 @@ std::optional<double> scheduled_bubble(const Pipeline& pipeline, std::span<const
       for (size_t r = 0; r < runs.size(); ++r)
         if (mean[r].forward + mean[r].backward > seconds[r].forward + seconds[r].backward) seconds[r] = mean[r];
     }
+  for (size_t r = 0; r + 1 < runs.size(); ++r) seconds[r].sent = all.sent(r);
   return bubble_of(pipeline, runs, seconds, static_cast<int>(vranks.size()));
 }
 
@@ -115,11 +138,11 @@ std::vector<PipelineBubble> pipeline_bubbles(const Generation& generation, std::
     if (!whole || *end <= *begin) continue;
     const std::vector<PipelineRun> runs = runs_of_stages(pipeline);
     const std::vector<int> ascending(vranks.begin(), vranks.end());
-    bubbles.push_back({.replica = pipeline.front().place().replica,
-                       .measured = 1 - busy / (members * (*end - *begin)),
-                       .predicted = predicted_bubble(pipeline, runs, seconds, generation.shards,
-                                                     static_cast<int>(ascending.size())),
-                       .scheduled = scheduled_bubble(pipeline, runs, passes, ascending)});
+    bubbles.push_back(
+        {.replica = pipeline.front().place().replica,
+         .measured = 1 - busy / (members * (*end - *begin)),
+         .predicted = predicted_bubble(pipeline, runs, seconds, generation.shards, static_cast<int>(ascending.size())),
+         .scheduled = scheduled_bubble(pipeline, runs, passes, ascending)});
   }
   return bubbles;
 }

@@ -21,7 +21,7 @@ struct PipelineBubble {
   int replica = 0;
   double measured = 0;                   // from the begin of its first pass to the end of its last
   std::optional<double> predicted = {};  // from the seconds of segments
-  std::optional<double> scheduled = {};  // from the mean seconds of the passes; null if they have another order
+  std::optional<double> scheduled = {};  // from the seconds of the passes; null if they have another order
 };
 
 // Returns the bubble of each model replica with several stages whose members have all computed passes. `seconds`: of

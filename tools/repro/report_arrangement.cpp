@@ -17,7 +17,9 @@ namespace {
 constexpr size_t kMostGenerations = 60;
 constexpr size_t kMostMembers = 1500;  // of all generations together
 
-std::string counted(size_t count, const char* what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
+std::string counted(size_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
 
 // "embeddings, h.1 to head" for runs of segments; "" if the names are not known.
 std::string named(const std::vector<Interval>& runs, const std::vector<std::string>& names) {
@@ -121,8 +123,7 @@ ReportedSegments segments_of(const std::vector<Json>& events) {
 }
 
 Ordered arrangements(const std::vector<Generation>& generations, const std::vector<Json>& events) {
-  if (std::ranges::none_of(generations, [](const Generation& g) { return g.shards > 0 || g.sharding; }))
-    return nullptr;
+  if (std::ranges::none_of(generations, [](const Generation& g) { return g.shards > 0 || g.sharding; })) return nullptr;
   const std::vector<std::string> names = segments_of(events).names;
   const std::map<int64_t, int64_t> switched = switches(events);
   const size_t begin = generations.size() - std::min(generations.size(), kMostGenerations);
@@ -133,8 +134,8 @@ Ordered arrangements(const std::vector<Generation>& generations, const std::vect
     Ordered step = nullptr;
     if (g.first_step >= 0) step = g.first_step + 1;
     else if (const auto found = switched.find(g.number); found != switched.end()) step = found->second + 1;
-    Ordered json = {{"number", g.number}, {"step", step},          {"workers", g.members.size()},
-                    {"text", division_text(g)}, {"reason", g.reason},    {"replicas_left_out", 0},
+    Ordered json = {{"number", g.number},          {"step", step},       {"workers", g.members.size()},
+                    {"text", division_text(g)},    {"reason", g.reason}, {"replicas_left_out", 0},
                     {"replicas", Ordered::array()}};
     size_t left_out = 0;
     for (size_t i = 0, next = 0; g.shards > 0 && i < g.members.size(); i = next) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "tensor/base/activity.h"
 #include "tools/repro/pipeline_bubble.h"
@@ -15,7 +16,7 @@ using Ordered = nlohmann::ordered_json;
 
 namespace {
 
-constexpr size_t kMostSpans = 6000;  // of all rows together
+constexpr size_t kMostStepSpans = 6000;  // of all rows together
 constexpr size_t kMostStepRows = 64;
 constexpr size_t kMostBubbles = 16;
 constexpr double kStepColumns = 2000;  // columns of a screen: what is shorter than one is not shown
@@ -23,7 +24,7 @@ constexpr double kStepColumns = 2000;  // columns of a screen: what is shorter t
 enum class SpanKind { forward, backward, wait, exchange, update, other };
 constexpr const char* kSpanKinds[] = {"forward", "backward", "wait", "exchange", "update", "other"};
 
-SpanKind span_kind_of(const std::string& name) {
+SpanKind span_kind_of(std::string_view name) {
   if (name == "forward") return SpanKind::forward;
   if (name == "backward") return SpanKind::backward;
   if (name == "update") return SpanKind::update;
@@ -42,7 +43,7 @@ struct LoopActivity {
 };
 
 struct StepSpan {
-  std::string name;
+  std::string_view name;  // of an activity that lives on
   double begin, end;
   int depth, vrank;
 };
@@ -75,7 +76,7 @@ class StepDivision {
 
  private:
   struct Open {
-    std::string name;
+    std::string_view name;
     SpanKind kind;
     double end;
     int vrank;
@@ -167,7 +168,8 @@ std::map<int64_t, Workers> steps_of(const Ordered& trace) {
     const double begin = event.at("ts").get<double>() / 1e6, end = begin + event.at("dur").get<double>() / 1e6;
     const Ordered args = event.value("args", Ordered::object());
     if (category == "step") steps[args.at("step").get<int64_t>()][worker] = {begin, end};  // the last attempt
-    else if (category != "op") activities[worker].push_back({event.at("name").get<std::string>(), begin, end, args.value("vrank", -1)});
+    else if (category != "op")
+      activities[worker].push_back({event.at("name").get<std::string>(), begin, end, args.value("vrank", -1)});
   }
   for (auto& [number, workers] : steps)
     for (auto& [worker, step] : workers)
@@ -209,7 +211,7 @@ std::vector<int> order_of(const Workers& workers, const Generation* generation) 
 // Names of spans as numbers.
 class SpanNames {
  public:
-  size_t operator[](const std::string& name) {
+  size_t operator[](std::string_view name) {
     const auto [found, fresh] = numbers_.try_emplace(name, numbers_.size());
     if (fresh) json.push_back({{"name", name}, {"kind", kSpanKinds[static_cast<size_t>(span_kind_of(name))]}});
     return found->second;
@@ -217,7 +219,7 @@ class SpanNames {
   Ordered json = Ordered::array();
 
  private:
-  std::map<std::string, size_t> numbers_;
+  std::map<std::string_view, size_t> numbers_;
 };
 
 Ordered bubbles_of(const std::vector<PipelineBubble>& bubbles) {
@@ -257,15 +259,16 @@ Ordered profiled_step(const Ordered& trace, const ReportedSegments& segments,
 
   std::vector<int> shown = order_of(workers, generation);
   shown.resize(std::min(shown.size(), kMostStepRows));
+  std::map<int, size_t> counts;
   const auto count = [&](double grain) {
     size_t sum = 0;
-    for (const int worker : shown) sum += visible(spans[worker], grain).size();
+    for (const int worker : shown) sum += counts[worker] = visible(spans[worker], grain).size();
     return sum;
   };
   double grain = (end - begin) / kStepColumns;
-  for (; count(grain) > kMostSpans && grain < end - begin; grain *= 2) {
-  }
-  while (shown.size() > 1 && count(grain) > kMostSpans) shown.pop_back();  // passes alone are too many
+  size_t sum = count(grain);
+  for (; sum > kMostStepSpans && grain < end - begin; sum = count(grain)) grain *= 2;
+  for (; sum > kMostStepSpans && shown.size() > 1; shown.pop_back()) sum -= counts[shown.back()];  // of passes alone
 
   SpanNames names;
   Ordered rows = Ordered::array();

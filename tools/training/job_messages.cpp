@@ -336,8 +336,7 @@ void JobProcess::open(const WorkerInfo& about) {
                   {"isa", about.environment->at("isa")},
                   {"threads", about.environment->at("threads")},
                   {"workers", command_.workers}});
-  if (about.segments.names)
-    event("segments", {{"names", *about.segments.names}, {"seconds", about.segments.seconds}});
+  if (about.segments.names) event("segments", {{"names", *about.segments.names}, {"seconds", about.segments.seconds}});
 }
 
 void JobProcess::settle(const std::vector<CheckpointCommitter::Settled>& checkpoints) {

@@ -164,7 +164,12 @@ void Profiler::ends(const char* what, Time began, int vrank) {
   const Time now = Clock::now();
   pop_range();
   const bool waits = std::strncmp(what, "waiting", 7) == 0;
-  add({.name = what, .category = waits ? "wait" : "activity", .thread = 0, .began = began, .ended = now, .vrank = vrank});
+  add({.name = what,
+       .category = waits ? "wait" : "activity",
+       .thread = 0,
+       .began = began,
+       .ended = now,
+       .vrank = vrank});
 }
 
 void Profiler::add(Event event) {
