@@ -25,7 +25,7 @@ class Passes {
 class WholePasses final : public Passes {
  public:
   WholePasses(const MicroBatchTask& task, ForwardPass& pass) : parameters_(task.network.parameters.list) {
-    const Activity activity("forward");
+    const Activity activity("forward", static_cast<int>(task.rng.vrank));
     for (Parameter& p : parameters_) p.var.clear_grad();
     Context context{.training = true, .rng = task.rng, .recompute = task.recompute, .group = task.group};
     const ShardedLogits logits = task.network.sharded_logits(task.input, context);
@@ -68,7 +68,7 @@ class PassesBySegment final : public Passes {
 
  private:
   static SegmentPasses forward(const MicroBatchTask& task) {
-    const Activity activity("forward");
+    const Activity activity("forward", static_cast<int>(task.rng.vrank));
     const SegmentedNetwork& network = task.residence->network();
     invariant(&network == &task.network, "a residence is of this network");
     return {network,
@@ -109,7 +109,7 @@ void run_passes(const MicroBatchTask& task, bool early, const std::function<void
                                                         : std::unique_ptr<Passes>(new WholePasses(task, pass));
   pass.batch_statistics = batch_statistics_of(pass.statistics);
   forward(std::move(pass));
-  const Activity activity("backward");
+  const Activity activity("backward", static_cast<int>(task.rng.vrank));
   std::vector<bool> handed_over(parameters.size());
   const auto hand_over = [&](size_t i) {
     if (handed_over[i] || !parameters[i].computed_here(*task.group)) return;

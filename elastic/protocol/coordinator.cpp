@@ -395,6 +395,29 @@ std::map<int, int> buckets_kept(const Generation& generation, const Roster& work
   return kept;
 }
 
+Json pairs_of(const std::vector<Interval>& intervals) {
+  Json json = Json::array();
+  for (const Interval& i : intervals) json.push_back({i.begin, i.end});
+  return json;
+}
+
+// What a member computes. `vranks`: of the whole step.
+Json computed_by(const Generation& generation, const GenerationMember& member, int vranks) {
+  Json work = {{"virtual_ranks", total(member.share)}, {"ranks", pairs_of(member.share)}};
+  double part = 1.0 * total(member.share) / vranks;
+  if (generation.shards > 0) {
+    const ReplicaPlace& place = member.place;
+    part *= portion(generation.shards, place);
+    work["replica"] = place.replica;
+    work["virtual_shards"] = {place.shards.begin, place.shards.end};
+    work["stage"] = place.stage;
+    work["stage_work"] = place.work;
+    work["segments"] = pairs_of(place.segments);
+  }
+  work["part"] = part;
+  return work;
+}
+
 }  // namespace
 
 Json Coordinator::status(Seconds now) const {
@@ -404,6 +427,7 @@ Json Coordinator::status(Seconds now) const {
                {"generation", current ? current->number : 0},
                {"step", job_.completed()},
                {"steps", job_.steps},
+               {"virtual_ranks", job_.options.plan.vranks},
                {"workers", Json::array()}};
   if (deserted)
     json["holding"] = {
@@ -415,6 +439,7 @@ Json Coordinator::status(Seconds now) const {
   if (job_.arrangement.replica() > 1) {
     json["arrangement"]["tp"] = job_.arrangement.tp;
     json["arrangement"]["pp"] = job_.arrangement.pp;
+    if (job_.segments.names) json["segments"] = *job_.segments.names;
   }
   const std::map<int, int> kept = current ? buckets_kept(*current, job_.workers) : std::map<int, int>();
   for (const auto& [peer, w] : job_.workers) {
@@ -425,15 +450,9 @@ Json Coordinator::status(Seconds now) const {
                    {"resident_bytes", w.resident},
                    {"about", description_of(w.about)}};
     const int index = current ? current->index_of(peer) : -1;
-    worker["virtual_ranks"] = index < 0 ? 0 : total(current->members[static_cast<size_t>(index)].share);
-    if (index >= 0 && current->shards > 0) {
-      const ReplicaPlace& place = current->members[static_cast<size_t>(index)].place;
-      worker["replica"] = place.replica;
-      worker["virtual_shards"] = {place.shards.begin, place.shards.end};
-      worker["stage"] = place.stage;
-      worker["segments"] = Json::array();
-      for (const Interval& run : place.segments) worker["segments"].push_back({run.begin, run.end});
-    }
+    worker["virtual_ranks"] = 0;
+    if (index >= 0)
+      worker.update(computed_by(*current, current->members[static_cast<size_t>(index)], job_.options.plan.vranks));
     if (job_.sharded) {
       worker["buckets"] = w.about.shards;
       worker["buckets_kept"] = kept.contains(w.id) ? kept.at(w.id) : 0;

@@ -42,9 +42,7 @@ const OptimizerShards::Tables& OptimizerShards::tables() const {
 }
 
 int OptimizerShards::held_with(int64_t step) const {
-  if (!position_.generation) return layout_.zero();
-  if (!on()) return 0;
-  return step <= position_.generation->first_step ? position_.generation->sharding->zero_before : zero();
+  return position_.generation ? position_.generation->held_with(step) : layout_.zero();
 }
 
 int OptimizerShards::provider(int bucket, int64_t step) const {

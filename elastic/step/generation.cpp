@@ -126,6 +126,11 @@ std::vector<int> Generation::ids() const {
   return ids;
 }
 
+int Generation::held_with(int64_t step) const {
+  if (!sharding) return 0;
+  return step <= first_step ? sharding->zero_before : sharding->zero;
+}
+
 const std::vector<Interval>& Generation::share(int member, int64_t step) const {
   const GenerationMember& m = members[static_cast<size_t>(member)];
   return step == first_step ? m.first_share : m.share;

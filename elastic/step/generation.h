@@ -73,6 +73,8 @@ struct Generation {
   int index_of_id(int id) const;    // -1 if no member has this id
   std::vector<int> ids() const;
   const std::vector<Interval>& share(int member, int64_t step) const;
+  // The stage of ZeRO with which members hold the state after `step` updates; 0: each has all of it.
+  int held_with(int64_t step) const;
 };
 
 // A member's request for the group of a generation's members. The first member makes the id.

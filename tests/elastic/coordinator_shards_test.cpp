@@ -21,7 +21,8 @@ struct ShardedJob {
                      .plan = {.vranks = 8}},
                     world, 0, {}, 0) {
     for (const PeerId peer : {1, 2, 3})
-      coordinator.receive({.sender = peer, .payload = messages::Hello{.about = {.endpoint = "e", .zero = 1, .shards = 20}}}, 0);
+      coordinator.receive(
+          {.sender = peer, .payload = messages::Hello{.about = {.endpoint = "e", .zero = 1, .shards = 20}}}, 0);
     for (const PeerId peer : {1, 2, 3}) tell(peer, messages::Ready{0}, 0);
     for (const PeerId peer : {1, 2, 3}) tell(peer, messages::Alive{}, 6, 1);
     (void)coordinator.take_actions();

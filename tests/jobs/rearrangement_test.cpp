@@ -50,7 +50,8 @@ TEST_P(Rearrangements, FollowEachOther) {
   ASSERT_FALSE(had.empty());
   EXPECT_EQ(had.back(), "tp=3,zero=1,copies=2");
   for (const char* part : {"pp=2", "zero=3"})
-    EXPECT_TRUE(std::ranges::any_of(had, [&](const std::string& each) { return each.find(part) != each.npos; })) << part;
+    EXPECT_TRUE(std::ranges::any_of(had, [&](const std::string& each) { return each.find(part) != each.npos; }))
+        << part;
 }
 
 // A worker dies about when members begin to hold the state otherwise; others come before and after that.
@@ -61,7 +62,8 @@ TEST_P(Rearrangements, SurviveDeathsInTheMiddle) {
       if (!every_fault() && number++ % 5 != 0) continue;
       const std::string name = fmt::format("from{}-to{}-{}", from, to, point);
       const std::string chaos = fmt::format(
-          "arrange:step=40,zero={1};kill:worker=2,step=41,at={2};kill:worker=1,step=42,at={2};join:step=39;join:step=60;"
+          "arrange:step=40,zero={1};kill:worker=2,step=41,at={2};kill:worker=1,step=42,at={2};join:step=39;join:step="
+          "60;"
           "arrange:step=90,zero={0},tp=2;kill:worker=0,step=92,at={2}",
           from, to, point);
       EXPECT_EQ(run_through(name, options({.dp = 3, .tp = 1, .zero = from, .copies = 2}, chaos)), "") << name;

@@ -338,6 +338,8 @@ void JobProcess::open(const WorkerInfo& about) {
                   {"isa", about.environment->at("isa")},
                   {"threads", about.environment->at("threads")},
                   {"workers", command_.workers}});
+  if (!about.segments.seconds.empty())
+    event("segments", {{"names", *about.segments.names}, {"seconds", about.segments.seconds}});
 }
 
 void JobProcess::settle(const std::vector<CheckpointCommitter::Settled>& checkpoints) {
@@ -375,8 +377,8 @@ void JobProcess::shown(const Message& m, const messages::Shown& look) {
 }
 
 std::string JobProcess::arrange(const std::string& entries) {
-  return elinvar::control({.command = "arrange", .name = entries}, *coordinator_, config_, [this] { start_worker(); },
-                          {}, now())
+  return elinvar::control(
+             {.command = "arrange", .name = entries}, *coordinator_, config_, [this] { start_worker(); }, {}, now())
       .error;
 }
 

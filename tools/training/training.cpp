@@ -268,9 +268,10 @@ void Training::measure_segments(const Arrangement& arrangement) {
 }
 
 SegmentCosts Training::segment_costs() const {
-  const auto* network = dynamic_cast<const SegmentedNetwork*>(setup.network.get());
+  const auto* const network = dynamic_cast<const SegmentedNetwork*>(setup.network.get());
   if (network == nullptr) return {};
-  SegmentCosts costs{.homes = homes_of(*network)};
+  SegmentCosts costs{.homes = homes_of(*network), .names = std::vector<std::string>()};
+  for (const Segment& segment : network->segments()) costs.names->push_back(segment.name);
   for (const MeasuredSegment& segment : segments_)
     if (segment.seconds > 0) costs.seconds.push_back(segment.seconds);
   return costs;
