@@ -62,6 +62,7 @@ class PassesBySegment final : public Passes {
     pass.loss = passes_.loss();
     pass.top1 = passes_.top1();
     pass.statistics = passes_.take_statistics();
+    pass.segments = passes_.take_segments();
   }
   void backward(const std::function<void(size_t)>& ready) override { passes_.backward({}, gradients_, ready); }
   Tensor take_gradient(size_t parameter) override { return std::move(gradients_[parameter]); }

@@ -34,7 +34,7 @@ struct Context {
   bool training = false;
   Rng rng = {};                            // rng.next() for each random operation
   std::vector<Statistic> statistics = {};  // in the order in which batch norms ran
-  std::vector<SegmentRun> segments = {};   // without a residence
+  std::vector<SegmentRun> segments = {};   // of a network that is a list of segments
   bool recompute = false;                  // blocks keep only their input and run again for the gradient; same bits
   AttentionCache* cache = nullptr;         // for the tokens before the input (nn/attention_cache.h); may be null
   ShardGroup* group = &local_shards();     // computes the virtual shards of its own, and combines all

@@ -1,6 +1,5 @@
 #include "nn/segments.h"
 
-#include <chrono>
 #include <utility>
 
 #include "nn/residence.h"
@@ -11,28 +10,19 @@ namespace elinvar {
 ShardedLogits SegmentedNetwork::sharded_logits(const Tensor& input, Context& context) const {
   check(!context.residence || !context.training,
         "[segments] SegmentPasses trains with a Residence, forward() does not");
-  using Clock = std::chrono::steady_clock;
   Residual x = Var(input);
-  size_t counted = context.statistics.size();
   const size_t last = segments_.size() - 1;
-  Clock::time_point before = Clock::now();
-  const auto ran = [&](Shape value) {
-    const Clock::time_point now = Clock::now();
-    context.segments.push_back({.seconds = std::chrono::duration<double>(now - before).count(),
-                                .value = std::move(value),
-                                .statistics = context.statistics.size() - counted});
-    counted = context.statistics.size();
-    before = now;
-  };
   for (size_t i = 0; i < last; ++i) {
     const SegmentInUse in_use(context.residence, i, i + 1);
+    RunningSegment running(context);
     x = segments_[i].run(std::move(x), context);
-    ran(x.shape());
+    running.ended(x.shape());
     if (context.residence) x = Var(Var(x).value());  // nothing is left to compute from the segment's parameters
   }
   const SegmentInUse in_use(context.residence, last, std::nullopt);
+  RunningSegment running(context);
   ShardedLogits logits = head(std::move(x), context);
-  ran({});
+  running.ended();
   if (context.residence)
     for (const Var& part : logits.parts) part.value();
   return logits;

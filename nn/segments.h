@@ -8,8 +8,10 @@
 //   }
 //   logits_ = Linear(scope / "head", channels, classes);
 //   add_head();
+#include <chrono>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nn/network.h"
@@ -25,6 +27,24 @@ struct Segment {
   // Segments of the same kind whose parameters have the same shapes do the same to inputs of the same shape; "":
   // unknown.
   std::string kind = {};
+};
+
+// The forward pass through one segment, for Context::segments.
+class RunningSegment {
+ public:
+  explicit RunningSegment(Context& context)
+      : context_(context), statistics_(context.statistics.size()), began_(Clock::now()) {}
+  void ended(Shape value = {}) {
+    context_.segments.push_back({.seconds = std::chrono::duration<double>(Clock::now() - began_).count(),
+                                 .value = std::move(value),
+                                 .statistics = context_.statistics.size() - statistics_});
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Context& context_;
+  size_t statistics_;
+  Clock::time_point began_;
 };
 
 class SegmentedNetwork : public Network {

@@ -39,11 +39,16 @@ SegmentPasses::SegmentPasses(const SegmentedNetwork& network, SegmentRange range
 Var SegmentPasses::forward(SegmentRange range, const Var& from, const Targets& targets, const LossOptions& loss) {
   const std::vector<Segment>& segments = network_.segments();
   Residual x = from;
-  for (size_t i = range.begin; i < std::min(range.end, segments.size() - 1); ++i)
+  for (size_t i = range.begin; i < std::min(range.end, segments.size() - 1); ++i) {
+    RunningSegment running(context_);
     x = segments[i].run(std::move(x), context_);
+    running.ended(x.shape());
+  }
   if (range.end < segments.size()) return x;
+  RunningSegment running(context_);
   LossAndTop1 scored = cross_entropy(network_.head(std::move(x), context_), targets, loss);
   top1_ = std::move(scored.top1);
+  running.ended();
   return scored.loss;
 }
 

@@ -41,6 +41,7 @@ class SegmentPasses {
   const Tensor& loss() const { return parts_.back().result.value(); }           // of segments with the head
   const Tensor& top1() const { return top1_; }                                  // of segments with the head
   std::vector<Statistic> take_statistics() { return std::move(context_.statistics); }
+  std::vector<SegmentRun> take_segments() { return std::move(context_.segments); }
 
   // Runs the backward pass, once. `dy` is the gradient of to(); undefined with the head. Adds to the micro-batch's
   // gradients, in the order of Parameters::list, of which later segments may have made some; undefined is zero. Calls
