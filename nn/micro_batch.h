@@ -22,6 +22,7 @@ struct MicroBatchResult {
   std::vector<Tensor> gradients = {};
   std::vector<Statistic> statistics = {};     // of the batch norms, in the order in which they ran
   std::vector<Tensor> batch_statistics = {};  // two of each, for the running ones (running_statistics.h)
+  std::vector<SegmentRun> segments = {};      // none if the pass was replayed or had a residence
   Mark statistics_since = {};  // in MicroBatchProgress::forward: the place in a GPU's work by which they are there
 };
 

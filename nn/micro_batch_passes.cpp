@@ -25,7 +25,7 @@ class Passes {
 class WholePasses final : public Passes {
  public:
   WholePasses(const MicroBatchTask& task, ForwardPass& pass) : parameters_(task.network.parameters.list) {
-    const Activity activity("forward");
+    const Activity activity("forward", static_cast<int>(task.rng.vrank));
     for (Parameter& p : parameters_) p.var.clear_grad();
     Context context{.training = true, .rng = task.rng, .recompute = task.recompute, .group = task.group};
     const ShardedLogits logits = task.network.sharded_logits(task.input, context);
@@ -34,6 +34,7 @@ class WholePasses final : public Passes {
     pass.loss = loss_.value();
     pass.top1 = std::move(scored.top1);
     pass.statistics = std::move(context.statistics);
+    pass.segments = std::move(context.segments);
   }
   void backward(const std::function<void(size_t)>& ready) override {
     std::unordered_map<const Var::Node*, size_t> places;
@@ -67,7 +68,7 @@ class PassesBySegment final : public Passes {
 
  private:
   static SegmentPasses forward(const MicroBatchTask& task) {
-    const Activity activity("forward");
+    const Activity activity("forward", static_cast<int>(task.rng.vrank));
     const SegmentedNetwork& network = task.residence->network();
     invariant(&network == &task.network, "a residence is of this network");
     return {network,
@@ -108,7 +109,7 @@ void run_passes(const MicroBatchTask& task, bool early, const std::function<void
                                                         : std::unique_ptr<Passes>(new WholePasses(task, pass));
   pass.batch_statistics = batch_statistics_of(pass.statistics);
   forward(std::move(pass));
-  const Activity activity("backward");
+  const Activity activity("backward", static_cast<int>(task.rng.vrank));
   std::vector<bool> handed_over(parameters.size());
   const auto hand_over = [&](size_t i) {
     if (handed_over[i] || !parameters[i].computed_here(*task.group)) return;
@@ -127,6 +128,7 @@ void GradientDelivery::forward(ForwardPass pass, const Mark& since) {
   result_.count = count_of(task_.target.own, task_.options.ignore_index);
   result_.statistics = std::move(pass.statistics);
   result_.batch_statistics = std::move(pass.batch_statistics);
+  result_.segments = std::move(pass.segments);
   result_.statistics_since = since;
   if (progress_.forward) progress_.forward(result_);
 }

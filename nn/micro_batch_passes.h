@@ -25,6 +25,7 @@ struct ForwardPass {
   Tensor loss, top1;  // one element for each target; top1: ops/top1_correct.h
   std::vector<Statistic> statistics;
   std::vector<Tensor> batch_statistics;
+  std::vector<SegmentRun> segments = {};
 };
 
 // Calls the ops of both passes. Calls `forward` between the two, and `gradient` for each gradient: with `early`, as

@@ -22,11 +22,19 @@ struct Statistic {
   BatchStatistics batch;
 };
 
+// What a forward pass found of a segment, in a network that is a list of them (nn/segments.h).
+struct SegmentRun {
+  double seconds = 0;     // until the CPU went on with the next one
+  Shape value = {};       // what it gives; none for the head
+  size_t statistics = 0;  // the number of its batch norms
+};
+
 // What a forward pass depends on besides parameters and input, and what it reports.
 struct Context {
   bool training = false;
   Rng rng = {};                            // rng.next() for each random operation
   std::vector<Statistic> statistics = {};  // in the order in which batch norms ran
+  std::vector<SegmentRun> segments = {};   // without a residence
   bool recompute = false;                  // blocks keep only their input and run again for the gradient; same bits
   AttentionCache* cache = nullptr;         // for the tokens before the input (nn/attention_cache.h); may be null
   ShardGroup* group = &local_shards();     // computes the virtual shards of its own, and combines all

@@ -22,6 +22,8 @@ class Residual {
   // The stream as a value, for anything but such a norm. Each such use computes a sum that is still pending.
   operator Var() const { return addend_.defined() ? sum_ + addend_ : sum_; }
 
+  const Shape& shape() const { return sum_.shape(); }
+
   // Adds a branch, which must have the stream's shape.
   Residual& operator+=(Var branch) {
     sum_ = *this;

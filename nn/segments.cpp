@@ -1,5 +1,6 @@
 #include "nn/segments.h"
 
+#include <chrono>
 #include <utility>
 
 #include "nn/residence.h"
@@ -10,15 +11,28 @@ namespace elinvar {
 ShardedLogits SegmentedNetwork::sharded_logits(const Tensor& input, Context& context) const {
   check(!context.residence || !context.training,
         "[segments] SegmentPasses trains with a Residence, forward() does not");
+  using Clock = std::chrono::steady_clock;
   Residual x = Var(input);
+  size_t counted = context.statistics.size();
   const size_t last = segments_.size() - 1;
+  Clock::time_point before = Clock::now();
+  const auto ran = [&](Shape value) {
+    const Clock::time_point now = Clock::now();
+    context.segments.push_back({.seconds = std::chrono::duration<double>(now - before).count(),
+                                .value = std::move(value),
+                                .statistics = context.statistics.size() - counted});
+    counted = context.statistics.size();
+    before = now;
+  };
   for (size_t i = 0; i < last; ++i) {
     const SegmentInUse in_use(context.residence, i, i + 1);
     x = segments_[i].run(std::move(x), context);
+    ran(x.shape());
     if (context.residence) x = Var(Var(x).value());  // nothing is left to compute from the segment's parameters
   }
   const SegmentInUse in_use(context.residence, last, std::nullopt);
   ShardedLogits logits = head(std::move(x), context);
+  ran({});
   if (context.residence)
     for (const Var& part : logits.parts) part.value();
   return logits;

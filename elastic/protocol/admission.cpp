@@ -16,6 +16,10 @@ Admission::Arrival Admission::hello(const Message& m, const messages::Hello& hel
     reason = "it belongs to a generation that is over";
     again = true;
   }
+  if (!hello.active && reason.empty() && form_of(hello.about.zero) != form_of(job_.zero())) {
+    reason = "the job's arrangement has changed since it asked";
+    again = true;
+  }
   if (!reason.empty()) {
     job_.world.event("refused", {{"peer", m.sender}, {"reason", reason}});
     job_.send(m.sender, messages::Refused{.reason = reason, .again = again});
@@ -51,12 +55,12 @@ Admission::Arrival Admission::hello(const Message& m, const messages::Hello& hel
                    {{"peer", worker.peer}, {"endpoint", worker.endpoint}, {"environment", *hello.about.environment}});
   if (job_.phase != Phase::starting) return Arrival::newcomer;
   // With adaptive scaling, other workers may have reached another state after the same number of steps.
-  const bool whole = !job_.options.zero || hello.whole;
+  const bool whole = !job_.sharded || hello.whole;
   if (hello.loaded && whole && m.step == job_.first_step && !job_.adaptive()) {
     worker.state = State::ready;
     return Arrival::starter;
   }
-  job_.send(worker.peer, messages::Welcome{.restore = job_.first_step});
+  job_.send(worker.peer, messages::Welcome{.restore = job_.first_step, .zero = job_.zero()});
   return Arrival::newcomer;
 }
 
@@ -75,8 +79,19 @@ bool Admission::gathered(Seconds now) const {
 void Admission::restore_all() {
   for (auto& [peer, w] : job_.workers) {
     w.blind = false;
-    job_.send(peer, messages::Welcome{.restore = job_.first_step}, job_.number);
+    job_.send(peer, messages::Welcome{.restore = job_.first_step, .zero = job_.zero()}, job_.number);
   }
+}
+
+std::vector<PeerId> Admission::turn_away_unwelcomed() {
+  std::vector<PeerId> turned;
+  for (const auto& [peer, w] : job_.workers)
+    if (w.state == State::joining && !w.welcomed) turned.push_back(peer);
+  for (const PeerId peer : turned) {
+    job_.send(peer, messages::Refused{.reason = "the job's arrangement has changed since it asked", .again = true});
+    job_.workers.erase(peer);
+  }
+  return turned;
 }
 
 void Admission::turn_away(PeerId stranger) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "elastic/protocol/job_state.h"
 
@@ -28,6 +29,10 @@ class Admission {
   bool gathered(Seconds now) const;
   // Before the first generation: tells all workers to restore the state after job.first_step updates.
   void restore_all();
+
+  // Members hold the state otherwise from now on: sends workers away that were not welcomed, who may come back, and
+  // returns them.
+  std::vector<PeerId> turn_away_unwelcomed();
 
   // Tells a worker that is no longer in the roster that the job continues without it.
   void turn_away(PeerId stranger);

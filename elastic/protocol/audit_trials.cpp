@@ -17,15 +17,15 @@ std::optional<AuditTrials::Consequence> AuditTrials::examine(const Message& m, c
   if (job_.phase != JobState::Phase::running || m.generation != job_.current->number) return std::nullopt;
   // With one copy of each bucket, whoever differs has changed a parameter after the update: its own, or one that it
   // got.
-  const std::optional<CoordinatorOptions::Zero>& zero = job_.options.zero;
-  const bool independent = !zero || zero->copies == 1 || zero->copies >= static_cast<int>(job_.current->members.size());
+  const bool independent =
+      !job_.sharded || job_.copies() == 1 || job_.copies() >= static_cast<int>(job_.current->members.size());
   Verdict verdict = judge(evidence, independent);
   if (evidence.step != tried_step_) tries_ = 0;
   tried_step_ = evidence.step;
   const bool guilty = verdict.what == What::guilty;
   // A replay cannot be compared if the batch may have changed since, and no worker has room for the optimizer's state
   // if it is sharded.
-  const bool cannot_replay = verdict.what == What::replay && (job_.adaptive() || zero);
+  const bool cannot_replay = verdict.what == What::replay && (job_.adaptive() || job_.sharded);
   const bool in_vain = !guilty && ++tries_ > kMostTries;
   if (in_vain)
     verdict.reason = fmt::format("{} tries have led to no verdict{}{}", kMostTries,

@@ -45,14 +45,14 @@ void BatchScaling::measure(const StepFacts& facts) {
   profile_ = measured(profile_, step);
 }
 
-int BatchScaling::replicas(int workers) const { return (workers - 1) / job_.options.plan.replica.members() + 1; }
+int BatchScaling::replicas(int workers) const { return (workers - 1) / job_.arrangement.replica() + 1; }
 
 std::optional<Scaled> BatchScaling::other_batch(size_t workers, bool larger) const {
   if (!job_.adaptive() || job_.completed() < recorded_.steps) return std::nullopt;
   const PlanLimits& plan = job_.options.plan;
   const Scaled scaled =
       scale(job_.options.scaling, plan.vranks, replicas(base_workers_), replicas(static_cast<int>(workers)), profile_,
-            plan.replica.together() ? "model replicas" : "workers");
+            job_.arrangement.replica() > 1 ? "model replicas" : "workers");
   if (larger ? scaled.batch <= batch_ : scaled.batch == batch_) return std::nullopt;
   return scaled;
 }

@@ -4,10 +4,11 @@
 
 namespace elinvar {
 
-bool CatchingUp::restore(int64_t step) {
+bool CatchingUp::restore(int64_t step, int zero) {
   learns_ = false;
-  if (restore_ == step) return false;
+  if (restore_ == step && zero_ == zero) return false;
   restore_ = step;
+  zero_ = zero;
   ended_ = attempt_ > 0;
   whole_ = ready_ = false;
   return true;
@@ -56,6 +57,7 @@ CatchingUp::Took CatchingUp::take(int64_t step, const messages::StatePieces& pie
 
 StateLoad CatchingUp::load() {
   StateLoad load{.restore = restore_,
+                 .zero = zero_,
                  .step = restore_ ? *restore_ : step_,
                  .attempt = attempt_,
                  .pieces = std::exchange(pieces_, {}),

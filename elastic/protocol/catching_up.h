@@ -9,9 +9,11 @@
 
 namespace elinvar {
 
-// The state to load into the network: checkpoint `restore` (0: the initial state of a new network), or the pieces.
+// The state to load into the network: checkpoint `restore` (0: the initial state of a new network), to be held with
+// this stage of ZeRO, or the pieces.
 struct StateLoad {
   std::optional<int64_t> restore = {};
+  int zero = 0;
   int64_t step = 0, attempt = 0;
   std::vector<messages::StatePieces> pieces = {};
   ScalingState scaling_state = {};  // the loaded state's; for a checkpoint, the reader sets it
@@ -24,7 +26,7 @@ class CatchingUp {
 
   // Handles the order to restore a checkpoint. Returns whether it differs from the previous one; then earlier pieces do
   // not count.
-  bool restore(int64_t step);
+  bool restore(int64_t step, int zero = 0);
   void forget();                    // the state that it restored is gone: it restores it again if told to
   void learn() { learns_ = true; }  // the state is to come from members
   bool learns() const { return learns_; }
@@ -55,6 +57,7 @@ class CatchingUp {
   MemberOutbox& outbox_;
   bool learns_ = false, ready_ = false;
   std::optional<int64_t> restore_;
+  int zero_ = 0;  // .. with this stage of ZeRO
   int64_t attempt_ = 0;
   bool ended_ = false;                         // a checkpoint is to be restored instead
   std::vector<messages::StatePieces> pieces_;  // pieces of the current attempt

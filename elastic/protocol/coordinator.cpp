@@ -27,6 +27,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& wo
       liveness_(job_, now) {
   scaling_.take_over(records);
   if (!records.newest) return;
+  if (records.members_alive) job_.sharded = job_.sharded || records.newest->sharding;
   job_.number = records.newest->number;
   job_.next_id = records.newest->next_id;
   if (!records.members_alive) return;
@@ -51,6 +52,8 @@ void Coordinator::receive(const Message& m, Seconds now) {
     if (alive->answer) job_.send(worker.peer, messages::Heard{});
     worker.work = alive->work;
     worker.resident = alive->resident;
+    // Stages are dealt anew only with another arrangement: speeds of segments change too little to follow them.
+    if (job_.segments.seconds.empty()) job_.segments.seconds = alive->segment_seconds;
     if (!alive->told.steps.empty()) return facts(m, alive->told, now);
   }
   progress(worker, m, now);
@@ -234,7 +237,13 @@ void Coordinator::conclude_fence(Seconds now) {
   serve_learners();
 }
 
-void Coordinator::propose(Seconds now) { fence_if(planner_.propose(now), now); }
+void Coordinator::propose(Seconds now) {
+  const int zero = job_.zero();
+  const FenceReason reason = planner_.propose(now);
+  if (form_of(zero) != form_of(job_.zero()))
+    for (const PeerId peer : admission_.turn_away_unwelcomed()) transfers_.forget(peer);
+  fence_if(reason, now);
+}
 
 // A trailer showed that all members held the proposal, and a member has reported it.
 void Coordinator::switched(Seconds now) {
@@ -337,6 +346,28 @@ std::string Coordinator::drain(int id, Seconds now) {
   return fmt::format("there is no worker {}", id);
 }
 
+// Whether the network allows the arrangement; what its state allows, the caller knows.
+std::string Coordinator::arrange(const Arrangement& arrangement, Seconds now) {
+  if (arrangement.tp > job_.options.virtual_shards)
+    return fmt::format("tp={} needs at least as many virtual shards, but model.virtual_shards = {}", arrangement.tp,
+                       job_.options.virtual_shards);
+  for (const auto& [peer, w] : job_.workers)
+    if (arrangement.zero > 0 && w.about.shards == 0)
+      return fmt::format("zero={} needs an optimizer whose state can be divided", arrangement.zero);
+  if (arrangement.pp > 1) {
+    const std::vector<int>& homes = job_.segments.homes;
+    if (homes.empty()) return fmt::format("pp={} needs a network that is a list of segments", arrangement.pp);
+    if (const int most = most_stages(job_.segments); arrangement.pp > most)
+      return fmt::format("pp={} needs at least as many segments, but the network has {} that can be divided",
+                         arrangement.pp, most);
+  }
+  job_.wanted = arrangement;
+  if (arrangement == job_.arrangement) job_.wanted.reset();
+  job_.world.event("arrange", {{"arrangement", to_string(arrangement)}});
+  propose(now);
+  return "";
+}
+
 void Coordinator::ask_checkpoint(Seconds now) {
   planner_.ask_checkpoint();
   propose(now);
@@ -364,6 +395,29 @@ std::map<int, int> buckets_kept(const Generation& generation, const Roster& work
   return kept;
 }
 
+Json pairs_of(const std::vector<Interval>& intervals) {
+  Json json = Json::array();
+  for (const Interval& i : intervals) json.push_back({i.begin, i.end});
+  return json;
+}
+
+// What a member computes. `vranks`: of the whole step.
+Json computed_by(const Generation& generation, const GenerationMember& member, int vranks) {
+  Json work = {{"virtual_ranks", total(member.share)}, {"ranks", pairs_of(member.share)}};
+  double part = 1.0 * total(member.share) / vranks;
+  if (generation.shards > 0) {
+    const ReplicaPlace& place = member.place;
+    part *= portion(generation.shards, place);
+    work["replica"] = place.replica;
+    work["virtual_shards"] = {place.shards.begin, place.shards.end};
+    work["stage"] = place.stage;
+    work["stage_work"] = place.work;
+    work["segments"] = pairs_of(place.segments);
+  }
+  work["part"] = part;
+  return work;
+}
+
 }  // namespace
 
 Json Coordinator::status(Seconds now) const {
@@ -373,6 +427,7 @@ Json Coordinator::status(Seconds now) const {
                {"generation", current ? current->number : 0},
                {"step", job_.completed()},
                {"steps", job_.steps},
+               {"virtual_ranks", job_.options.plan.vranks},
                {"workers", Json::array()}};
   if (deserted)
     json["holding"] = {
@@ -380,11 +435,11 @@ Json Coordinator::status(Seconds now) const {
   else if (job_.phase == Phase::holding)
     json["holding"] = {{"reason", fmt::format("fewer than {} workers", job_.options.min_workers)}};
   if (current) json["data_plane"] = groups_.data_plane();
-  if (job_.options.zero)
-    json["arrangement"] = {{"zero", job_.options.zero->stage}, {"copies", job_.options.zero->copies}};
-  if (const ReplicaLimits& replica = job_.options.plan.replica; replica.together()) {
-    json["arrangement"]["tp"] = replica.tp;
-    json["arrangement"]["pp"] = replica.pp;
+  if (job_.sharded) json["arrangement"] = {{"zero", job_.arrangement.zero}, {"copies", job_.arrangement.copies}};
+  if (job_.arrangement.replica() > 1) {
+    json["arrangement"]["tp"] = job_.arrangement.tp;
+    json["arrangement"]["pp"] = job_.arrangement.pp;
+    if (job_.segments.names) json["segments"] = *job_.segments.names;
   }
   const std::map<int, int> kept = current ? buckets_kept(*current, job_.workers) : std::map<int, int>();
   for (const auto& [peer, w] : job_.workers) {
@@ -395,16 +450,10 @@ Json Coordinator::status(Seconds now) const {
                    {"resident_bytes", w.resident},
                    {"about", description_of(w.about)}};
     const int index = current ? current->index_of(peer) : -1;
-    worker["virtual_ranks"] = index < 0 ? 0 : total(current->members[static_cast<size_t>(index)].share);
-    if (index >= 0 && current->shards > 0) {
-      const ReplicaPlace& place = current->members[static_cast<size_t>(index)].place;
-      worker["replica"] = place.replica;
-      worker["virtual_shards"] = {place.shards.begin, place.shards.end};
-      worker["stage"] = place.stage;
-      worker["segments"] = Json::array();
-      for (const Interval& run : place.segments) worker["segments"].push_back({run.begin, run.end});
-    }
-    if (job_.options.zero) {
+    worker["virtual_ranks"] = 0;
+    if (index >= 0)
+      worker.update(computed_by(*current, current->members[static_cast<size_t>(index)], job_.options.plan.vranks));
+    if (job_.sharded) {
       worker["buckets"] = w.about.shards;
       worker["buckets_kept"] = kept.contains(w.id) ? kept.at(w.id) : 0;
     }

@@ -51,6 +51,7 @@ class Coordinator {
 
   // Requests by people. drain() returns an error text, or "".
   std::string drain(int id, Seconds now);
+  std::string arrange(const Arrangement& arrangement, Seconds now);
   void ask_checkpoint(Seconds now);
   void ask_stop(const std::string& reason, Seconds now);
   nlohmann::json status(Seconds now) const;

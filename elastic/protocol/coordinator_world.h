@@ -18,18 +18,15 @@ namespace elinvar {
 
 struct CoordinatorOptions {
   uint64_t run = 0;
-  int64_t term = 1;           // the coordinator's number (elastic/run/term.h)
-  std::string endpoint = {};  // workers connect to it
-  int64_t steps = 0;          // ignored with adaptive scaling, where the number of samples ends the run
-  int initial_workers = 1;    // the first generation waits for this many
-  int min_workers = 1;        // with fewer, the job holds
-  // With ZeRO: its stage, and the number of workers that keep each bucket of the optimizer's state, if there are
-  // enough.
-  struct Zero {
-    int stage = 1, copies = 2;
-  };
-  std::optional<Zero> zero = {};
-  PlanLimits plan = {};
+  int64_t term = 1;              // the coordinator's number (elastic/run/term.h)
+  std::string endpoint = {};     // workers connect to it
+  int64_t steps = 0;             // ignored with adaptive scaling, where the number of samples ends the run
+  int initial_workers = 1;       // the first generation waits for this many
+  int min_workers = 1;           // with fewer, the job holds
+  Arrangement arrangement = {};  // the first one; it may change while the job runs
+  int virtual_shards = 1;        // the network's
+  SegmentCosts segments = {};    // .. with its segments, as far as they are known
+  PlanLimits plan = {};          // what a model replica may be follows from the arrangement
   ScalingOptions scaling = {};
   Seconds heartbeat_timeout = 3 * kHeartbeat;  // a worker silent for longer counts as gone
   HangLimits hang = {};                        // a worker that exceeds these hangs, even if it is not silent

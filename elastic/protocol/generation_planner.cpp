@@ -15,6 +15,16 @@ using State = Worker::State;
 // result of the previous step reaches it last.
 constexpr double kFirstShare = 0.4;
 
+namespace {
+
+std::vector<PeerId> peers_of(const Generation& generation) {
+  std::vector<PeerId> peers;
+  for (const GenerationMember& m : generation.members) peers.push_back(m.peer);
+  return peers;
+}
+
+}  // namespace
+
 GenerationPlanner::GenerationPlanner(JobState& job, BatchScaling& scaling, GroupPlanner& groups,
                                      const FactsOnFile& facts, Seconds now)
     : job_(job),
@@ -39,12 +49,12 @@ Generation GenerationPlanner::next(const std::vector<PeerId>& peers, const std::
   }
   std::sort(g.members.begin(), g.members.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   std::vector<double> speeds = speeds_of(g.members, job_.workers);
-  const PlanLimits& limits = job_.options.plan;
+  const PlanLimits limits = job_.limits();
   const bool together = limits.replica.together();
   const std::vector<ReplicaPlace> places = deal_replicas(limits.replica, speeds);
   // From ZeRO's second stage on owners add up rank gradients as they come: members then take alternating ones, so that
   // siblings come together.
-  const bool alternating = job_.options.zero && job_.options.zero->stage >= 2;
+  const bool alternating = job_.arrangement.zero >= 2;
   const auto assigned = [&] {
     const std::vector<double> of_replicas = replica_speeds(limits.replica.shards, places, speeds);
     const size_t replicas = of_replicas.size();
@@ -63,7 +73,8 @@ Generation GenerationPlanner::next(const std::vector<PeerId>& peers, const std::
   }
   if (together) g.shards = limits.replica.shards;
   g.next_id = job_.next_id;
-  if (job_.options.zero) g.sharding = Sharding{.zero = job_.options.zero->stage, .keepers = keepers(g)};
+  g.arrangement = job_.arrangement;
+  if (job_.sharded) g.sharding = Sharding{.zero = job_.zero(), .keepers = keepers(g)};
   g.group = groups_.why_none(peers).empty();
   g.scaling = scaling_.record(peers.size());
   return g;
@@ -71,7 +82,7 @@ Generation GenerationPlanner::next(const std::vector<PeerId>& peers, const std::
 
 // Members that are to leave keep nothing, unless all are.
 BucketDeal GenerationPlanner::keepers(const Generation& g) const {
-  BucketDeal deal{.copies = job_.options.zero->copies};
+  BucketDeal deal{.copies = job_.copies()};
   for (const GenerationMember& m : g.members)
     if (!job_.workers.at(m.peer).draining) deal.ids.push_back(m.id);
   if (deal.ids.empty()) deal.ids = g.ids();
@@ -87,7 +98,7 @@ std::vector<int> GenerationPlanner::ids_of(const std::vector<PeerId>& peers) con
 }
 
 bool GenerationPlanner::lost_state(const Recovery& recovery) const {
-  if (!job_.options.zero) return false;
+  if (!job_.sharded) return false;
   if (recovery.sharding.whole) return recovery.restored.empty();
   int buckets = 0;
   for (const PeerId peer : recovery.members) buckets = std::max(buckets, job_.workers.at(peer).about.shards);
@@ -142,6 +153,7 @@ FenceReason GenerationPlanner::start(Seconds now) {
   g.first_step = job_.first_step;
   if (g.sharding) g.sharding->holders.ids = g.ids();
   if (g.sharding) g.sharding->whole = true;
+  if (g.sharding) g.sharding->zero_before = g.sharding->zero;
   if (g.scaling) g.scaling->scaling_state = scaling_.first_state();
   if (!create(g)) return superseded();
   begin(g, now);
@@ -168,6 +180,7 @@ FenceReason GenerationPlanner::recover(Recovery recovery, const std::optional<Tr
   g.first_step = recovery.step;
   if (g.sharding) {
     g.sharding->whole = recovery.sharding.whole;
+    g.sharding->zero_before = recovery.sharding.zero_before;
     g.sharding->holders = recovery.sharding.holders;
     if (g.sharding->whole) g.sharding->holders.ids = ids_of(recovery.restored);
   }
@@ -201,16 +214,21 @@ FenceReason GenerationPlanner::propose(Seconds now) {
   const Generation& current = *job_.current;
   if (current.stop || current.trial || !settled()) return std::nullopt;
   const bool may_reassign = now - changed_ >= job_.options.reassign_every;
-  std::optional<Plan> plan = elinvar::plan(current, job_.workers, wishes_, job_.options.plan, may_reassign);
+  const std::optional<Arrangement> other = due_arrangement();
+  std::optional<Plan> plan;
+  if (other) {
+    rearrange(*other);
+    plan = Plan{.members = peers_of(current), .joining = {}, .reason = "arrangement " + to_string(*other)};
+  } else {
+    plan = elinvar::plan(current, job_.workers, wishes_, job_.limits(), may_reassign);
+  }
   std::optional<Scaled> scaled;
   if (plan && !plan->stop && (!plan->joining.empty() || plan->members.size() != current.members.size())) {
     scaled = scaling_.other_batch(plan->members.size(), /*larger=*/false);
   } else if (!plan && may_reassign) {
     // The last change may have prevented measurements, which are complete now.
     scaled = scaling_.other_batch(current.members.size(), /*larger=*/true);
-    if (scaled) plan = Plan{.members = {}, .joining = {}, .reason = "other measurements"};
-    for (const GenerationMember& m : current.members)
-      if (scaled) plan->members.push_back(m.peer);
+    if (scaled) plan = Plan{.members = peers_of(current), .joining = {}, .reason = "other measurements"};
   }
   if (!plan) return std::nullopt;
   Generation g = next(plan->members, plan->reason, plan->joining);
@@ -219,7 +237,14 @@ FenceReason GenerationPlanner::propose(Seconds now) {
     g.reason += ", " + scaled->reason;
   }
   g.follows = current.number;
-  if (g.sharding) g.sharding->holders = current.sharding->keepers;
+  if (g.sharding && current.sharding) {
+    g.sharding->holders = current.sharding->keepers;
+    g.sharding->zero_before = current.sharding->zero;
+  } else if (g.sharding) {
+    g.sharding->holders.ids = current.ids();
+    g.sharding->whole = true;
+    g.sharding->zero_before = 0;
+  }
   g.group_from = groups_.source_of_planned(g);
   g.stop = plan->stop;
   g.checkpoint = plan->checkpoint;
@@ -233,8 +258,26 @@ FenceReason GenerationPlanner::propose(Seconds now) {
   return std::nullopt;
 }
 
+// Returns the arrangement that was asked for, once members can change to it. Stages wait until a worker has told how
+// long each segment of the network takes. A change of what a worker holds waits until nobody is learning the state: a
+// learner holds what the members held when it came.
+std::optional<Arrangement> GenerationPlanner::due_arrangement() const {
+  if (!job_.wanted || (job_.wanted->pp > 1 && job_.segments.seconds.empty())) return std::nullopt;
+  if (!job_.changes_form()) return job_.wanted;
+  for (const auto& [peer, w] : job_.workers)
+    if (w.state == State::receiving || w.state == State::ready || (w.state == State::joining && w.welcomed))
+      return std::nullopt;
+  return job_.wanted;
+}
+
+void GenerationPlanner::rearrange(const Arrangement& arrangement) {
+  job_.arrangement = arrangement;
+  job_.sharded = job_.sharded || arrangement.zero > 0;
+  job_.wanted.reset();
+}
+
 // With ZeRO: whether the generation's keepers have the state, so that another generation may have others.
-bool GenerationPlanner::settled() const { return !job_.options.zero || job_.completed() > job_.current->first_step; }
+bool GenerationPlanner::settled() const { return !job_.sharded || job_.completed() > job_.current->first_step; }
 
 void GenerationPlanner::switch_to_proposal(Seconds now) {
   const Generation before = *job_.current;

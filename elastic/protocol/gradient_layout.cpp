@@ -16,14 +16,19 @@ GradientLayout::GradientLayout(int64_t bucket_elements, const std::optional<Shar
                                std::optional<TensorParts> parts)
     : bucket_elements_(bucket_elements), parts_(std::move(parts)) {
   if (!sharding) return;
+  zero_ = sharding->zero;
   shard_multiple_ = sharding->multiple;
   sums_ = sharding->sums;
-  whole_parameters_ = sharding->whole_parameters;
   int64_t elements = 0;
   for (const Shape& shape : sharding->parameters) elements += shape.numel();
-  bucket_elements = bucket_elements_ = std::clamp<int64_t>(elements / kLeastShards, 1, bucket_elements);
-  shards_ = Buckets(sharding->parameters, bucket_elements,
+  shard_elements_ = std::clamp<int64_t>(elements / kLeastShards, 1, bucket_elements);
+  shards_ = Buckets(sharding->parameters, shard_elements_,
                     BucketCuts{.multiple = sharding->multiple, .groups = groups(sharding->parameters.size(), 0)});
+}
+
+const Buckets* GradientLayout::buckets_of(bool sharded) const {
+  const std::optional<Buckets>& buckets = sharded ? sharded_buckets_ : buckets_;
+  return buckets ? &*buckets : nullptr;
 }
 
 NetworkPart GradientLayout::part(int tensor) const {
@@ -49,17 +54,19 @@ std::vector<int> GradientLayout::groups(size_t gradients, size_t statistics) con
 
 bool GradientLayout::learn(const RankGradient& gradient) {
   const auto absent = [](const Tensor& t) { return !t.defined(); };
-  if (buckets_ || gradient.gradients.empty() || std::ranges::any_of(gradient.gradients, absent)) return false;
+  if (known() || gradient.gradients.empty() || std::ranges::any_of(gradient.gradients, absent)) return false;
   std::vector<Shape> shapes;
   for (const Tensor& t : gradient.gradients) shapes.push_back(t.shape());
   for (const Tensor& t : gradient.batch_statistics) shapes.push_back(t.shape());
   gradients_ = static_cast<int>(gradient.gradients.size());
+  if (parts_ && parts_->statistics.empty()) parts_->statistics = gradient.statistics_segments;
   whole_buckets_.emplace(shapes, bucket_elements_, /*whole=*/true);
-  BucketCuts cuts{.multiple = shard_multiple_.value_or(1)};
-  if (shard_multiple_ || divided()) cuts.groups = groups(gradient.gradients.size(), gradient.batch_statistics.size());
-  buckets_.emplace(std::move(shapes), bucket_elements_, cuts);
-  if (shard_multiple_)
-    invariant(buckets_->below(gradients_) == shards_.count(), "gradients have the shapes of parameters");
+  const std::vector<int> groups = this->groups(gradient.gradients.size(), gradient.batch_statistics.size());
+  buckets_.emplace(shapes, bucket_elements_, BucketCuts{.groups = parts_ ? groups : std::vector<int>()});
+  if (shards_.count() == 0) return true;
+  sharded_buckets_.emplace(std::move(shapes), shard_elements_,
+                           BucketCuts{.multiple = shard_multiple_, .groups = groups});
+  invariant(sharded_buckets_->below(gradients_) == shards_.count(), "gradients have the shapes of parameters");
   return true;
 }
 

@@ -15,8 +15,8 @@ namespace elinvar {
 struct ShardOptions {
   int64_t multiple = 1;
   std::vector<Shape> parameters = {};
-  bool sums = false;             // an update needs sums over whole parameters (trust ratios)
-  bool whole_parameters = true;  // every member has all parameters; false: with ZeRO-3
+  bool sums = false;  // an update needs sums over whole parameters (trust ratios)
+  int zero = 1;       // ZeRO's stage when the worker comes; a generation may have another
 };
 
 // The part of the network that a tensor belongs to.
@@ -26,10 +26,10 @@ struct NetworkPart {
   auto operator<=>(const NetworkPart&) const = default;
 };
 
-// With tensor or pipeline parallelism: the parts of a rank gradient's tensors, in order.
+// The parts of a rank gradient's tensors, in order.
 struct TensorParts {
   std::vector<NetworkPart> gradients;
-  std::vector<int> statistics = {};  // the segments of batch statistics; empty: they are all in segment 0
+  std::vector<int> statistics = {};  // the segments of batch statistics; empty: those that the rank gradient names
 };
 
 class GradientLayout {
@@ -38,32 +38,36 @@ class GradientLayout {
   explicit GradientLayout(int64_t bucket_elements, const std::optional<ShardOptions>& sharding = {},
                           std::optional<TensorParts> parts = {});
 
+  // The stage of ZeRO of the step that members compute or follow; 0: without ZeRO.
+  void use(int zero) { zero_ = zero; }
+  int zero() const { return zero_; }
+
   // Returns whether the layout was learned: false if it was known before, or if the rank gradient has no tensors.
   bool learn(const RankGradient& gradient);
   bool known() const { return buckets_.has_value(); }
 
-  const Buckets* buckets() const { return buckets_ ? &*buckets_ : nullptr; }  // null unless known
-  int bucket_count() const { return buckets_ ? buckets_->count() : 0; }
-  // With ZeRO: the buckets of gradients, known from the beginning. Those of batch statistics follow them.
-  bool sharded() const { return shard_multiple_.has_value(); }
-  bool sums() const { return sums_; }  // an update needs sums over whole parameters
-  bool whole_parameters() const { return whole_parameters_; }
-  int shards() const { return shards_.count(); }
-  const Buckets& shard_buckets() const { return shards_; }
+  const Buckets* buckets() const { return buckets_of(sharded()); }  // null unless known
+  const Buckets* buckets_of(bool sharded) const;
+  int bucket_count() const { return known() ? buckets()->count() : 0; }
+  bool sharded() const { return zero_ > 0; }
+  bool whole_parameters() const { return zero_ < 3; }  // every member has all parameters
+  bool sums() const { return sums_; }                  // an update needs sums over whole parameters
+  // With ZeRO, the number of buckets of gradients, which those of batch statistics follow.
+  int shards() const { return sharded() ? shards_.count() : 0; }
+  const Buckets& shard_buckets() const { return shards_; }          // with ZeRO; known from the beginning
   const Buckets& whole_buckets() const { return *whole_buckets_; }  // for groups of GPUs, which do not cut tensors
-  int gradients() const { return gradients_; }         // the number of gradients; batch statistics follow them
-  bool divided() const { return parts_.has_value(); }  // with tensor or pipeline parallelism
-  NetworkPart part(int tensor) const;                  // of a gradient or a batch statistic, once the layout is known
+  int gradients() const { return gradients_; }  // the number of gradients; batch statistics follow them
+  NetworkPart part(int tensor) const;           // of a gradient or a batch statistic, once the layout is known
 
  private:
   std::vector<int> groups(size_t gradients, size_t statistics) const;
 
-  int64_t bucket_elements_;
-  std::optional<int64_t> shard_multiple_;
-  std::optional<Buckets> buckets_, whole_buckets_;
+  int64_t bucket_elements_, shard_elements_ = 0, shard_multiple_ = 1;
+  int zero_ = 0;
+  std::optional<Buckets> buckets_, sharded_buckets_, whole_buckets_;
   int gradients_ = 0;
   Buckets shards_;
-  bool sums_ = false, whole_parameters_ = true;
+  bool sums_ = false;
   std::optional<TensorParts> parts_;
 };
 

@@ -16,8 +16,8 @@ constexpr int kMostFailures = 3;  // failures in the middle of a step, after whi
 
 std::string GroupPlanner::why_none(const std::vector<PeerId>& peers) const {
   if (peers.size() < 2) return "a worker alone sends nothing";
-  if (job_.options.zero) return "the optimizer's state is sharded";
-  if (job_.options.plan.replica.together()) return "members compute rank gradients together";
+  if (job_.sharded) return "the optimizer's state is sharded";
+  if (job_.arrangement.replica() > 1) return "members compute rank gradients together";
   if (failures_ >= kMostFailures) return fmt::format("groups have failed {} times, at last: {}", failures_, trouble_);
   std::string version;
   std::map<std::string, int> places;

@@ -9,7 +9,19 @@ namespace elinvar {
 using State = Worker::State;
 
 JobState::JobState(const CoordinatorOptions& given, CoordinatorWorld& its_world, int64_t first)
-    : options(given), world(its_world), steps(given.steps), first_step(first) {}
+    : options(given),
+      world(its_world),
+      steps(given.steps),
+      first_step(first),
+      arrangement(given.arrangement),
+      sharded(given.arrangement.zero > 0),
+      segments(given.segments) {}
+
+PlanLimits JobState::limits() const {
+  PlanLimits limits = options.plan;
+  limits.replica = limits_of(arrangement, options.virtual_shards, segments);
+  return limits;
+}
 
 int64_t JobState::completed() const {
   int64_t most = first_step;

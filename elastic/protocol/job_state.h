@@ -1,6 +1,7 @@
 #pragma once
 // State shared by the parts of a coordinator: the job's progress, the workers, and the messages to send. Each part
 // (PROTOCOL.md, "The coordinator's parts") takes it by reference and keeps everything else in its own fields.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +31,12 @@ struct JobState {
   JobState& operator=(const JobState&) = delete;
 
   bool adaptive() const { return options.scaling.batch > 0; }
+  PlanLimits limits() const;  // for the arrangement
+  // The stage of ZeRO of the workers: once the optimizer's state is sharded, it remains so.
+  int zero() const { return zero_in(arrangement); }
+  bool changes_form() const { return wanted && form_of(zero_in(*wanted)) != form_of(zero()); }
+  // How many workers keep each bucket of the optimizer's state, if there are so many. Requires `sharded`.
+  int copies() const { return arrangement.zero > 0 ? arrangement.copies : kMostParallel; }
   // Returns the most reductions that any worker with a state is known to have finished.
   int64_t completed() const;
   // Returns whether the worker may be computing in a generation that counts, so that its death requires a fence.
@@ -46,10 +53,17 @@ struct JobState {
   void fail(const std::string& reason);
   void superseded();  // ends the job for a coordinator of a later term, without telling the workers
 
+  int zero_in(const Arrangement& next) const { return std::max(next.zero, sharded ? 1 : 0); }
+
   const CoordinatorOptions options;
   CoordinatorWorld& world;
-  int64_t steps;       // steps of the run; with adaptive scaling, a huge number until the last step is known
-  int64_t first_step;  // updates in the state from which this start of the run continues
+  int64_t steps;            // steps of the run; with adaptive scaling, a huge number until the last step is known
+  int64_t first_step;       // updates in the state from which this start of the run continues
+  Arrangement arrangement;  // of the newest record
+  std::optional<Arrangement> wanted;  // of the next planned one
+  // The optimizer's state is sharded. Once it is, it remains so: without ZeRO all members then keep all buckets.
+  bool sharded;
+  SegmentCosts segments;
   Phase phase = Phase::starting;
   int64_t number = 0;  // number of the newest generation or fence
   int next_id = 1;     // id of the next worker that becomes a member

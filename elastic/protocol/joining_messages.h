@@ -42,8 +42,9 @@ struct WorkerInfo {
   Digest data = {};
   int64_t steps = 0;  // number of updates in the whole run
   int64_t parameters = 0, samples = 0;
-  int shards = 0;              // with ZeRO: the number of buckets of gradients
-  SegmentCosts segments = {};  // with pipeline parallelism
+  int zero = 0;                // the stage of ZeRO for which it holds the state
+  int shards = 0;              // the number of buckets of gradients with ZeRO
+  SegmentCosts segments = {};  // if the network is a list of segments; seconds only with pipeline parallelism
   std::vector<TensorLayout> gradient = {}, state = {};
   bool tokens = false;                    // the unit of targets: tokens
   std::optional<ImageForm> images = {};   // null if the samples are not images
@@ -53,7 +54,7 @@ struct WorkerInfo {
   std::vector<Digest> repeated = {};  // gradients of the run's first updates, if the worker has another build
   JsonValue environment = {};         // tools/training/environment.h
 
-  ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, shards, segments, gradient, state,
+  ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, zero, shards, segments, gradient, state,
                  tokens, images, notices, numerics_version, protocol, nccl, repeated, environment)
 };
 
@@ -128,8 +129,9 @@ struct Welcome {
   static constexpr Kind kKind{"welcome", kToWorker,
                               "it takes part; it restores checkpoint `restore`, or gets the state from members"};
   std::optional<int64_t> restore = {};  // 0: the initial state of a new network
+  int zero = 0;                         // the stage of ZeRO for which it restores the checkpoint
 
-  ELINVAR_FIELDS(restore)
+  ELINVAR_FIELDS(restore, zero)
 };
 
 struct Warm {

@@ -107,6 +107,7 @@ void Member::finish_reduction() {
   // After a death another process may lack the result, unless there is no other process.
   const bool kept = !position_.active() || position_.members() > 1 || transfers_.any() || !position_.proposed.empty();
   transfers_.completed(step, std::move(result.values), std::move(result.trailer), kept);
+  use_stage();
   enter_agreed();
   values_.review();
   if (result.listened && was_active) values_.ask(options_.endpoint);
@@ -172,8 +173,12 @@ void Member::loaded(const StateLoad& load) {
   position_.loaded = true;
   inbox_.prune();
   values_.review();
-  if (load.restore) shards_.restored();
-  else shards_.learned();
+  if (load.restore) {
+    layout_.use(load.zero);
+    shards_.restored(load.zero);
+  } else {
+    shards_.learned();
+  }
   if (load.restore) catching_up_.report_ready();
 }
 
@@ -277,6 +282,7 @@ void Member::start(const messages::Start& start) {
       if (of_peer == first) ahead_ = peer;
   }
   enter(Generation(generation), first);
+  gradients_.fence();  // this generation may not let members keep rank gradients of the one before
   values_.ask(options_.endpoint);
 }
 
@@ -309,6 +315,8 @@ void Member::enter(Generation generation, int64_t first_step) {
   position_.proposed.erase(position_.proposed.begin(), position_.proposed.upper_bound(now.number));
   position_.promised = std::max(position_.promised, now.number);
   position_.index = now.index_of(position_.self);
+  if (now.sharding && !layout_.sharded() && position_.index >= 0) shards_.begins();
+  use_stage();
   groups_.enter(before, planned);
   scaling_.settle(position_);
   waiting_for_release_ = position_.index < 0;
@@ -323,6 +331,11 @@ void Member::enter(Generation generation, int64_t first_step) {
   transfers_.move();
   outbox_.report(messages::Entered{.end = scaling_.adaptive() ? position_.known_steps() : std::nullopt});
   if (position_.index == 0) facts_.report_all();
+}
+
+// Another generation may have another stage of ZeRO, from its first step on.
+void Member::use_stage() {
+  if (position_.begun()) layout_.use(shards_.zero());
 }
 
 // --- The outside.
@@ -417,7 +430,7 @@ void Member::welcome(int64_t number, const messages::Welcome& told) {
   if (position_.active()) return;
   if (!told.restore) return catching_up_.learn();
   if (layout_.sharded() && !shards_.whole()) catching_up_.forget();
-  if (catching_up_.restore(*told.restore)) {  // the state received from members is not used
+  if (catching_up_.restore(*told.restore, told.zero)) {  // the state received from members is not used
     forget_state();
     inbox_.clear_early();
   } else if (position_.loaded) {  // already reported to an earlier coordinator

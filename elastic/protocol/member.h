@@ -119,6 +119,7 @@ class Member {
   void propose(Generation generation);
   void enter(Generation generation, int64_t first_step);
   void enter_agreed();
+  void use_stage();
   void fenced_by(int64_t fence);
   void finish_reduction();
   void set_made(const ScalingState& state);

@@ -44,8 +44,9 @@ struct HeldShards {
   int64_t generation = 0;
   BucketDeal deal = {};
   bool whole = false;
+  int zero = 1;  // the stage with which it is held; 0: without ZeRO
 
-  ELINVAR_FIELDS(generation, deal, whole)
+  ELINVAR_FIELDS(generation, deal, whole, zero)
 };
 
 struct Fenced {

@@ -148,7 +148,7 @@ Message message_of(const Packet& packet) {
 
 Json description_of(const WorkerInfo& worker) {
   Json json = write_fields(worker);
-  for (const char* long_one : {"gradient", "state", "images", "notices"}) json.erase(long_one);
+  for (const char* long_one : {"gradient", "state", "segments", "images", "notices"}) json.erase(long_one);
   return json;
 }
 

@@ -15,7 +15,8 @@ class ModelReplica {
  public:
   ModelReplica(const MemberPosition& position, const GradientLayout& layout) : position_(position), layout_(layout) {}
 
-  bool divides() const { return layout_.divided(); }            // the job has tensor or pipeline parallelism
+  // The members of some replica compute rank gradients together.
+  bool divides() const { return position_.generation && position_.generation->shards > 0; }
   bool divided() const { return tables().indexes.size() > 1; }  // several members compute this member's rank gradients
   bool staged() const { return tables().stages.size() > 1; }    // .. in several stages
   const ReplicaPlace& place() const { return place_of(position_.index); }

@@ -16,7 +16,7 @@ const OptimizerShards::Tables& OptimizerShards::tables() const {
   invariant(on(), "the optimizer's state is sharded");
   const Generation& generation = *position_.generation;
   const Sharding& sharding = *generation.sharding;
-  const int buckets = layout_.shards(), me = position_.index;
+  const int buckets = layout_.shard_buckets().count(), me = position_.index;
   tables_ = {.number = generation.number};
   const std::vector<std::vector<int>> keepers = keepers_of(sharding.keepers, buckets);
   std::vector<std::vector<int>> holders;
@@ -41,6 +41,10 @@ const OptimizerShards::Tables& OptimizerShards::tables() const {
   return tables_;
 }
 
+int OptimizerShards::held_with(int64_t step) const {
+  return position_.generation ? position_.generation->held_with(step) : layout_.zero();
+}
+
 int OptimizerShards::provider(int bucket, int64_t step) const {
   const bool first = step <= position_.generation->first_step;
   return first ? tables().providers[static_cast<size_t>(bucket)] : keepers(bucket)[0];
@@ -48,13 +52,13 @@ int OptimizerShards::provider(int bucket, int64_t step) const {
 
 std::vector<int> OptimizerShards::provides(int64_t step) const {
   std::vector<int> provided;
-  for (int b = 0; b < layout_.shards(); ++b)
+  for (int b = 0; b < layout_.shard_buckets().count(); ++b)
     if (provider(b, step) == position_.index) provided.push_back(b);
   return provided;
 }
 
 std::vector<int> OptimizerShards::digested(int64_t step) const {
-  if (!on()) return {};
+  if (held_with(step) == 0) return {};
   return step <= position_.generation->first_step ? provides(step) : kept();
 }
 
@@ -92,6 +96,8 @@ void OptimizerShards::promise() {
   Commit& commit = promised_.emplace();
   commit = {.step = position_.completed, .number = position_.number(), .deal = position_.generation->sharding->keepers};
   commit.change.kept = kept();
+  commit.change.zero = zero();
+  commit.change.zero_before = held_with(position_.completed);
   if (position_.completed == position_.generation->first_step)
     for (const int bucket : tables().gains)
       commit.change.gained.emplace(bucket, arrived_.at({position_.number(), bucket}));
@@ -100,17 +106,18 @@ void OptimizerShards::promise() {
 void OptimizerShards::committed(int64_t step) {
   if (!promised_ || promised_->step != step) return;
   Commit commit = *std::exchange(promised_, std::nullopt);
+  const int zero = commit.change.zero;
   if (!held_ || held_->whole || held_->generation != commit.number) change_ = std::move(commit.change);
-  held_ = {.generation = commit.number, .deal = std::move(commit.deal)};
+  held_ = {.generation = commit.number, .deal = std::move(commit.deal), .zero = zero};
   std::erase_if(arrived_, [&](const auto& state) { return state.first.first <= commit.number; });
 }
 
 void OptimizerShards::uncommitted() { promised_.reset(); }
 
-void OptimizerShards::restored() {
+void OptimizerShards::restored(int zero) {
   uncommitted();
   change_.reset();
-  held_ = {.whole = true};
+  held_ = {.whole = true, .zero = zero};
 }
 
 void OptimizerShards::learned() {
@@ -119,7 +126,11 @@ void OptimizerShards::learned() {
   held_.reset();
 }
 
-std::optional<messages::HeldShards> OptimizerShards::held() const { return held_; }
+std::optional<messages::HeldShards> OptimizerShards::held() const {
+  // Without ZeRO, whoever has the state has all of it.
+  if (!layout_.sharded() && position_.loaded) return messages::HeldShards{.whole = true, .zero = 0};
+  return held_;
+}
 
 std::optional<OptimizerShards::Change> OptimizerShards::take_change() { return std::exchange(change_, std::nullopt); }
 

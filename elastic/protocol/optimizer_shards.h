@@ -21,6 +21,8 @@ class OptimizerShards {
 
   bool on() const;  // whether the current generation shards the optimizer's state
   int zero() const { return on() ? position_.generation->sharding->zero : 0; }
+  // The stage of ZeRO with which members hold the state after `step` updates; 0: each has all of it.
+  int held_with(int64_t step) const;
 
   // --- The tables of the current generation.
   // The indexes of the members that get the sum of a bucket and keep its state; the first is its owner.
@@ -46,15 +48,17 @@ class OptimizerShards {
   std::string missing() const;  // what has not arrived yet, for people; "": this member can commit
 
   // --- Commits.
-  void promise();                // the member's part of the trailer is sent
-  void committed(int64_t step);  // the trailer of the step has come
-  void uncommitted();            // a fence has shown that nobody has the trailer
-  void restored();               // the state of a checkpoint, or the initial state, is loaded: it holds all buckets
-  void learned();                // the state came from members: it holds no bucket
+  void promise();                 // the member's part of the trailer is sent
+  void committed(int64_t step);   // the trailer of the step has come
+  void uncommitted();             // a fence has shown that nobody has the trailer
+  void restored(int zero);        // the state of a checkpoint, or the initial state, is loaded: it holds all buckets
+  void learned();                 // the state came from members: it holds no bucket
+  void begins() { restored(0); }  // the generation is the first that shards the state, of which this member has all
   std::optional<messages::HeldShards> held() const;  // for the answer to a fence
   bool whole() const { return held_ && held_->whole; }
   // A change of what this member keeps, once after the commit, to be made before the update.
   struct Change {
+    int zero_before = 1, zero = 1;                     // the stages with which members held the state, and will
     std::vector<int> kept = {};                        // the buckets that it keeps from now on
     std::map<int, messages::BucketState> gained = {};  // the state of those that came from other members
   };

@@ -32,10 +32,16 @@ Recovery recovery_after(const Roster& roster, const std::set<PeerId>& peers) {
     const std::optional<messages::HeldShards>& held = roster.at(peer).fenced->shards;
     if (held && !held->whole && (!newest || held->generation > newest->generation)) newest = &*held;
   }
-  if (newest) r.sharding.holders = newest->deal;
+  if (newest) {
+    r.sharding.holders = newest->deal;
+    r.sharding.zero_before = newest->zero;
+  }
   r.sharding.whole = newest == nullptr;
   for (const PeerId peer : r.members)
-    if (const auto& held = roster.at(peer).fenced->shards; !newest && held && held->whole) r.restored.push_back(peer);
+    if (const auto& held = roster.at(peer).fenced->shards; !newest && held && held->whole) {
+      r.restored.push_back(peer);
+      r.sharding.zero_before = held->zero;
+    }
   return r;
 }
 

@@ -33,10 +33,12 @@ struct Alive {
   Work work = {};
   int64_t leaves = 0;    // rank gradients that it has computed
   int64_t resident = 0;  // bytes of memory that its process uses
-  bool answer = false;   // asks the coordinator for a sign of life
+  // Of the forward pass through each segment of the network, if this worker has measured them all.
+  std::vector<double> segment_seconds = {};
+  bool answer = false;  // asks the coordinator for a sign of life
   FactsBatch told = {};
 
-  ELINVAR_FIELDS(work, leaves, resident, answer, told)
+  ELINVAR_FIELDS(work, leaves, resident, segment_seconds, answer, told)
 };
 
 struct Heard {
@@ -107,9 +109,9 @@ struct Taken {
 struct Ctl {
   static constexpr Kind kKind{"ctl", "train ctl → coordinator", "a person asks for the status, or for a change"};
   std::string endpoint = {};
-  std::string command = {};              // "status", "scale", "drain", "checkpoint", "stop"
+  std::string command = {};              // "status", "scale", "drain", "arrange", "checkpoint", "stop"
   std::optional<int> number = {};        // a number of workers, or a worker's id
-  std::optional<std::string> name = {};  // a worker's name
+  std::optional<std::string> name = {};  // a worker's name, or entries of an arrangement
 
   ELINVAR_FIELDS(endpoint, command, number, name)
 };

@@ -38,6 +38,7 @@ struct Worker {
   bool draining = false;
   bool blind = false;                           // cannot see the checkpoint with which the run begins
   bool warm = false;                            // has computed a rank gradient
+  bool welcomed = false;                        // was told that it will receive the state
   std::optional<messages::Fenced> fenced = {};  // its answer to the newest fence
   int64_t fenced_at = 0;                        // its number of complete reductions when it answered
 };

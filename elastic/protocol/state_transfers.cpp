@@ -36,13 +36,15 @@ void StateTransfers::save(bool attested) {
                     .scaling_state = scaling_.made(),
                     .attested = attested,
                     .last = step == position_.steps || position_.generation->stop,
-                    .buckets = shards_.on() ? shards_.provides(step) : std::vector<int>()});
+                    .zero = shards_.held_with(step),
+                    .buckets = shards_.held_with(step) > 0 ? shards_.provides(step) : std::vector<int>()});
 }
 
 void StateTransfers::move() {
   for (OptimizerShards::Give& give : shards_.take_gives())
     parts_.push_back({.step = position_.step,
                       .to = give.to,
+                      .zero = shards_.held_with(position_.step),
                       .buckets = std::move(give.buckets),
                       .move = true,
                       .generation = position_.number()});
@@ -62,7 +64,8 @@ void StateTransfers::give_part(const Transfer& transfer) {
                  .attempt = request.attempt,
                  .scaling_state = scaling_.made(),
                  .end = position_.known_steps(),
-                 .throttled = !position_.fenced()};
+                 .throttled = !position_.fenced(),
+                 .zero = shards_.held_with(transfer.step)};
   if (request.copies) part.facts = facts_.before(transfer.step);
   parts_.push_back(std::move(part));
 }
@@ -76,12 +79,13 @@ void StateTransfers::completed(int64_t step, std::vector<Tensor> values, message
   value_learners_.clear();
   for (const auto& [peer, transfer] : transfers_)
     if (transfer.request.copies && transfer.step <= step) {
-      give_copy(peer, step, transfer.request.attempt, values, trailer);
+      give_copy(peer, step, transfer.request.attempt, values, trailer, layout_.sharded());
       if (layout_.sharded() && layout_.whole_parameters() && step != position_.steps)
         value_learners_[peer] = transfer.request.attempt;
     }
   forget_result();
   if (!kept) return;
+  last_sharded_ = layout_.sharded();
   last_values_ = std::move(values);
   last_trailer_ = std::move(trailer);
 }
@@ -94,7 +98,7 @@ void StateTransfers::forget_result() {
 void StateTransfers::give_result(const Message& m, const messages::Fetch& fetch) {
   if (!last_trailer_ || m.step != position_.completed - 1) return;
   outbox_.connect(m.sender, fetch.endpoint);
-  give_copy(m.sender, m.step, /*attempt=*/0, last_values_, *last_trailer_);
+  give_copy(m.sender, m.step, /*attempt=*/0, last_values_, *last_trailer_, last_sharded_);
 }
 
 void StateTransfers::give_values(int bucket, const std::vector<Blob>& slices) {
@@ -105,10 +109,10 @@ void StateTransfers::give_values(int bucket, const std::vector<Blob>& slices) {
 
 // Only a learner needs the attempt.
 void StateTransfers::give_copy(PeerId to, int64_t step, int64_t attempt, const std::vector<Tensor>& values,
-                               const messages::Trailer& trailer) {
-  const Buckets* const buckets = layout_.buckets();
+                               const messages::Trailer& trailer, bool sharded) {
+  const Buckets* const buckets = layout_.buckets_of(sharded);
   const bool tensors = step != position_.steps;
-  for (int b = layout_.shards(); tensors && b < buckets->count(); ++b) {
+  for (int b = sharded ? layout_.shard_buckets().count() : 0; tensors && b < buckets->count(); ++b) {
     messages::BucketResult result = result_of(*buckets, b, values);
     result.attempt = attempt;
     outbox_.send(to, kCopyGeneration, step, std::move(result));

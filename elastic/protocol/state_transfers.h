@@ -27,6 +27,7 @@ struct StatePart {
   bool attested = false;                 // a digest of the whole state goes with the part: no step need follow
   bool last = false;                     // no update is to follow, so that the part need not be copied
   bool throttled = false;                // steps continue meanwhile, and no worker waits for the learner
+  int zero = 0;                          // the stage of ZeRO with which members hold the state
   // With ZeRO: the buckets whose optimizer state is part of it. With `move` it is nothing else, and goes to a member
   // that will keep these buckets.
   std::vector<int> buckets = {};
@@ -70,7 +71,7 @@ class StateTransfers {
   };
   void give_part(const Transfer& transfer);
   void give_copy(PeerId to, int64_t step, int64_t attempt, const std::vector<Tensor>& values,
-                 const messages::Trailer& trailer);
+                 const messages::Trailer& trailer, bool sharded);
 
   const MemberPosition& position_;
   const GradientLayout& layout_;
@@ -83,6 +84,7 @@ class StateTransfers {
   std::vector<StatePart> parts_;
   std::vector<Tensor> last_values_;  // the result of step `completed` - 1
   std::optional<messages::Trailer> last_trailer_;
+  bool last_sharded_ = false;  // its step was made with ZeRO
 };
 
 }  // namespace elinvar

@@ -53,7 +53,8 @@ class StepGradients {
   // together are not together any more, or it was computed alone and others now wait for this member's values of it.
   bool stale(int vrank, const Begun& begun) const {
     return begun.generation != position_.number() &&
-           (begun.together || together(vrank) || !layout_.whole_parameters());
+           (begun.together || together(vrank) ||
+            (position_.generation && position_.generation->held_with(position_.completed) >= 3));
   }
   void add(int64_t step, int vrank, RankGradient gradient, double seconds);  // drops a gradient that comes too late
 

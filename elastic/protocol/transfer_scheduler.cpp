@@ -9,7 +9,9 @@ namespace elinvar {
 using Phase = JobState::Phase;
 using State = Worker::State;
 
-void TransferScheduler::introduced(PeerId peer) { transfers_[peer].welcomed = false; }
+void TransferScheduler::introduced(PeerId peer) {
+  if (const auto worker = job_.workers.find(peer); worker != job_.workers.end()) worker->second.welcomed = false;
+}
 
 std::vector<PeerId> TransferScheduler::serve() {
   std::vector<PeerId> leaving;
@@ -21,8 +23,9 @@ std::vector<PeerId> TransferScheduler::serve() {
       leaving.push_back(peer);
       continue;
     }
+    if (!w.welcomed && job_.changes_form()) continue;  // it would hold what members no longer hold
     Transfer& transfer = transfers_[peer];
-    if (!std::exchange(transfer.welcomed, true)) job_.send(peer, messages::Welcome{});
+    if (!std::exchange(w.welcomed, true)) job_.send(peer, messages::Welcome{});
     if (w.warm || holding) begin(w, transfer);
   }
   return leaving;

@@ -36,7 +36,6 @@ class TransferScheduler {
 
  private:
   struct Transfer {
-    bool welcomed = false;  // the learner was told that it will receive the state
     int attempts = 0;
     int64_t attempt = 0;   // number of the newest attempt
     int64_t boundary = 0;  // the step after which the state is copied

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
+#include "elastic/step/arrangement.h"
 #include "tensor/base/check.h"
 #include "tensor/base/spelling.h"
 #include "tensor/philox.h"
@@ -11,7 +13,7 @@
 namespace elinvar {
 namespace {
 
-const std::vector<std::string> kKinds = {"kill", "stall", "drain", "join", "drop", "flip", "random"};
+const std::vector<std::string> kKinds = {"kill", "stall", "drain", "join", "drop", "flip", "arrange", "random"};
 const std::vector<std::string> kFlips = {"leaf", "input", "reduced", "parameter", "optimizer"};
 const std::vector<std::string> kPoints = {"forward", "within",  "boundary", "contribute", "sum",
                                           "part",    "trailer", "update",   "value",      "fetch"};
@@ -40,7 +42,7 @@ class Settings {
     const size_t colon = text.find(':');
     kind_ = text.substr(0, colon);
     check(std::find(kKinds.begin(), kKinds.end(), kind_) != kKinds.end(), "[chaos] '{}': expected {}, got '{}'{}", text,
-          "kill, stall, drain, join, drop, flip or random", kind_, spelling_hint(kind_, kKinds));
+          "kill, stall, drain, join, drop, flip, arrange or random", kind_, spelling_hint(kind_, kKinds));
     if (colon != std::string::npos) words_ = split(text.substr(colon + 1), ',');
   }
 
@@ -72,6 +74,7 @@ class Settings {
           fmt::join(words, ", "), value, spelling_hint(value, words));
     return static_cast<size_t>(chosen - words.begin());
   }
+  std::string rest() { return fmt::format("{}", fmt::join(std::exchange(words_, {}), ",")); }
   void end() const {
     if (words_.empty()) return;
     const std::string key = words_[0].substr(0, words_[0].find('='));
@@ -89,11 +92,16 @@ Fault parse_fault(Settings& settings) {
   fault.what = static_cast<Fault::What>(kind);
   if (fault.what == Fault::What::kill && settings.word("coordinator")) fault.whom = Fault::Whom::coordinator;
   else if (fault.what == Fault::What::kill && settings.word("all")) fault.whom = Fault::Whom::all;
-  else if (fault.what != Fault::What::join)
+  else if (fault.what != Fault::What::join && fault.what != Fault::What::arrange)
     fault.worker = settings.number<int>("worker", 0, 1 << 30, "ID, 0 for the leader");
   fault.step = settings.number<int64_t>("step", 1, int64_t{1} << 40, "N from 1 on");
   if (fault.what == Fault::What::stall)
     fault.seconds = settings.number<double>("seconds", 0, kMostSeconds, "S from 0 to 3600");
+  if (fault.what == Fault::What::arrange) {
+    fault.entries = settings.rest();
+    Arrangement arrangement;
+    (void)read_arrangement(fault.entries, arrangement);
+  }
   if (fault.what == Fault::What::flip) {
     fault.bit = settings.number<int64_t>("bit", 0, int64_t{1} << 50, "B from 0 on");
     fault.flips = static_cast<Fault::Flips>(settings.choice("what", kFlips).value_or(0));

@@ -20,6 +20,7 @@
 //   stall:worker=ID,step=N,seconds=S    SIGSTOP, and SIGCONT after S seconds
 //   drain:worker=ID,step=N              SIGTERM: the worker is asked to leave
 //   join:step=N                         one more worker is started
+//   arrange:step=N,ENTRY,..             another arrangement is asked for, as by `train ctl arrange`: tp=2,zero=1
 //   drop:worker=ID,step=N               the first message of this worker's part in reduction N is lost; a repeated
 //                                       reduction loses none
 //   flip:worker=ID,step=N,bit=B,what=W  a bit flips in this worker in update N, and later results are wrong. W is one
@@ -44,7 +45,7 @@ namespace elinvar {
 inline constexpr size_t kMostRandomWorkers = 6;
 
 struct Fault {
-  enum class What { kill, stall, drain, join, drop, flip };
+  enum class What { kill, stall, drain, join, drop, flip, arrange };
   enum class Whom { worker, coordinator, all };
   enum class Flips { gradient, input, reduced, parameter, optimizer };
   enum class Point { forward, within, boundary, contribute, sum, part, trailer, update, value, fetch };
@@ -56,6 +57,7 @@ struct Fault {
   int64_t bit = 0;     // which bit a flip inverts
   Flips flips = Flips::gradient;
   std::optional<Point> at = {};  // of a kill by the worker itself
+  std::string entries = {};      // of an arrangement
 };
 const char* name_of(Fault::What what);
 const char* name_of(Fault::Flips what);

@@ -21,8 +21,11 @@ void Session::Impl::failed(std::exception_ptr failure) {
   changed.notify_all();
 }
 
-StateDict Session::Impl::whole_state(int64_t step, const ScalingState& scaling_state) const {
-  return elinvar::whole_state(state.view(), step, adaptive() ? std::optional(scaling_state) : std::nullopt);
+StateDict Session::Impl::whole_state(int64_t step, const ScalingState& scaling_state, int zero) const {
+  StateDict whole = state.view();
+  if (zero > 0)
+    for (const TensorLayout& tensor : state.shards->layout(zero)) whole.erase(tensor.name);
+  return elinvar::whole_state(whole, step, adaptive() ? std::optional(scaling_state) : std::nullopt);
 }
 
 // Flips a bit in the state that the update has just made, in the tensors whose names begin with `prefix`.
@@ -30,11 +33,12 @@ void Session::Impl::flip_state(Fault::Flips what, const std::string& prefix) {
   std::vector<Tensor> live, tensors;
   for (const auto& [name, tensor] : state.view())
     if (name.starts_with(prefix)) live.push_back(tensor);
-  if (sharded() && what == Fault::Flips::optimizer) {
+  if (sharded && what == Fault::Flips::optimizer) {
     Lock lock(mutex);
     const std::vector<int> kept = member.values().kept();
+    const int zero = member.layout().zero();
     lock.unlock();
-    for (const StateSlice& slice : state_of(kept)) live.push_back(slice.values);
+    for (const StateSlice& slice : state_of(kept, zero)) live.push_back(slice.values);
   }
   tensors = live;
   const Lock lock(mutex);
@@ -103,7 +107,8 @@ void Session::Impl::begin_replay(Lock& lock) {
   lock.unlock();
   bool restored = false;
   try {
-    restored = !sharded() && state.restore(from).has_value();  // no worker may have room for all shards
+    restored = !member.layout().sharded() &&
+               state.restore(from, /*zero=*/0).has_value();  // no worker may have room for all shards
   } catch (const Failure&) {
   }
   lock.lock();
@@ -120,14 +125,16 @@ void Session::Impl::load(Lock& lock) {
   if (load.restore) {
     std::optional<ScalingState> scaling_state = ScalingState{};
     if (view.number > 0) worker_faults.interrupted(view.number);
-    if (*load.restore > 0 || !pristine) scaling_state = state.restore(*load.restore);
+    if (*load.restore > 0 || !pristine || load.zero != member.layout().zero())
+      scaling_state = state.restore(*load.restore, load.zero);
     done = scaling_state.has_value();
     if (done) pristine = *load.restore == 0;
     if (done) load.scaling_state = pristine ? ScalingState{.batch = options.member.scaling.batch} : *scaling_state;
   } else {
     pristine = false;
-    fill(whole_state(load.step, load.scaling_state), load.pieces);
-    if (sharded()) state.shards->learned();
+    const int zero = member.layout().zero();
+    fill(whole_state(load.step, load.scaling_state, zero), load.pieces);
+    if (zero > 0) state.shards->learned();
     // A newcomer is the last member; the others gave it the state.
     const int members = load.pieces.front().parts + 1;
     want_memory(members - 1, members);
@@ -147,9 +154,11 @@ void Session::Impl::touch_memory() { SnapshotMemory().prepare(4 * gradient_bytes
 // Prepares memory for the next checkpoint, if there are any before the end, when gradients need no memory.
 void Session::Impl::want_memory(int part, int parts) {
   if (options.member.checkpoint_every == 0) return;
-  int64_t bytes = SnapshotMemory::bytes_for(part_of(whole_state(0, {}), part, parts));
-  if (sharded())
-    for (const TensorLayout& tensor : state.shards->layout) bytes += tensor.numel() * tensor.element_bytes() / parts;
+  const int zero = member.layout().zero();
+  int64_t bytes = SnapshotMemory::bytes_for(part_of(whole_state(0, {}, zero), part, parts));
+  if (zero > 0)
+    for (const TensorLayout& tensor : state.shards->layout(zero))
+      bytes += tensor.numel() * tensor.element_bytes() / parts;
   copier.prepare(bytes);
 }
 
@@ -190,7 +199,9 @@ void Session::Impl::begin_step(Lock& lock, bool listens) {
   pipeline.reset();
   undigested.clear();
   if (!replay && member.replica().divided()) member.stage_exchange().begin();
-  if (!member.layout().whole_parameters()) member.parameter_fetch().begin();
+  sharded = !replay && member.layout().sharded();
+  held_with = member.shards().held_with(view.number);
+  if (state.shards && state.shards->fetches()) member.parameter_fetch().begin();
 }
 
 void Session::Impl::contribute(Lock& lock) {
@@ -201,18 +212,19 @@ void Session::Impl::contribute(Lock& lock) {
     const int64_t made =
         std::min(member.position().step, member.position().known_steps().value_or(member.position().step));
     const ScalingState scaling_state = member.scaling().made();
-    const std::vector<int> buckets = sharded() ? member.shards().digested(made) : std::vector<int>();
+    const int zero = member.shards().held_with(made);
+    const std::vector<int> buckets = zero > 0 ? member.shards().digested(made) : std::vector<int>();
     const TimedActivity activity("the state's digest");
     const int64_t generation = member.position().number();
     lock.unlock();
-    TensorDigests tensors = digests_of(whole_state(made, scaling_state));
+    TensorDigests tensors = digests_of(whole_state(made, scaling_state, zero));
     StateSum sum = state_sum(tensors);
     digest = sum.digest;
     parts = std::move(sum.parts);
-    if (!buckets.empty()) chunks = state_chunks(buckets);
+    if (!buckets.empty()) chunks = state_chunks(buckets, zero);
     lock.lock();
     // Another generation may deal the buckets otherwise: begin again.
-    if (sharded() && member.position().number() != generation) return flush();
+    if (sharded && member.position().number() != generation) return flush();
     digests = std::move(tensors);
     digested = view.number;
   }
@@ -303,12 +315,12 @@ const Reduced* Session::reduce() {
                   contradiction);
   if (!s.view.last && s.reduced.count == 0)
     elinvar::fail("step {}: no target in the whole batch counts, so there is no mean to take", s.view.number + 1);
-  if (s.view.last && s.sharded()) s.compose_digests(lock);
+  if (s.view.last && s.sharded) s.compose_digests(lock);
   if (!s.view.last) s.pristine = false;  // also if the update is interrupted
   if (s.view.last || s.replay) return &s.reduced;
   // Digests here and not after the update, so that a GPU computes the digests while the next step is prepared.
   const Activity digesting("digests");
-  if (s.sharded()) {
+  if (s.sharded) {
     s.change_shards(lock);
     s.compose_digests(lock);
     return &s.reduced;
@@ -324,6 +336,16 @@ void Session::show(std::string bytes) {
   s.transmit(s.member.position().coordinator, {.generation = s.member.position().number(),
                                                .step = s.view.number + 1,
                                                .payload = messages::Shown{blob_of(std::move(bytes))}});
+}
+
+void Session::measured(std::vector<double> segment_seconds) {
+  Impl& s = *impl_;
+  const Lock lock(s.mutex);
+  const bool first = s.segment_seconds.empty() && !segment_seconds.empty();
+  s.segment_seconds = std::move(segment_seconds);
+  if (!first) return;
+  s.heartbeat();
+  s.flush();
 }
 
 void Session::advance(const StepReport& report) {

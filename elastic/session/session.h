@@ -36,21 +36,23 @@
 namespace elinvar {
 
 // With ZeRO: the session's access to the parameters, and to the optimizer's state of the slices that this worker keeps.
-// Slices are of the parameters in order. Functions that return tensors are also called from other threads while the
-// state does not change.
+// Slices are of the parameters in order. What is in slices depends on the stage of ZeRO (`zero`, from 1 on): with the
+// third one the parameters, too. Functions that return tensors are also called from other threads while the state does
+// not change.
 struct ShardAccess {
-  // The worker keeps the state of these slices alone. That of slices which it did not keep is that of the state that it
-  // has restored, or else zero.
-  std::function<void(std::vector<Slice> slices)> keep;
+  // From now on the worker holds the state with this stage, and keeps these slices alone. The state of slices which it
+  // did not keep is that which it has restored, or had whole, or else zero.
+  std::function<void(int zero, std::vector<Slice> slices)> keep;
   // The state came from other workers: this one keeps nothing yet, and no state that it restored counts.
   std::function<void()> learned;
-  // Returns the names and ranges of the optimizer's tensors in a slice, always in the same order.
-  std::function<std::vector<SliceRange>(const Slice& slice)> ranges;
+  // Returns the names and ranges of the tensors in a slice, always in the same order: the parameters first.
+  std::function<std::vector<SliceRange>(const Slice& slice, int zero)> ranges;
   // Returns views of these tensors, if the slice is kept, or their values in the state that was restored.
-  std::function<std::vector<StateSlice>(const Slice& slice)> state;
+  std::function<std::vector<StateSlice>(const Slice& slice, int zero)> state;
   // Returns the parameters in a slice, one-dimensional: a view, or of a slice that is not kept what state() returns.
   std::function<Tensor(const Slice& slice)> parameter;
-  std::vector<TensorLayout> layout = {};  // of all tensors of the optimizer
+  std::function<std::vector<TensorLayout>(int zero)> layout = {};  // of all tensors that are in slices
+  std::function<bool()> fetches;  // whether the network has no parameters, so that passes fetch them
 };
 
 // The session's access to the state. `view` shares storage with the live state and is called from other threads while
@@ -58,9 +60,10 @@ struct ShardAccess {
 struct StateAccess {
   std::function<StateDict()> view;
   // Restores the state of checkpoint `step`, or for 0 the initial state of the run, for a network that has been in use
-  // or was not initialised. Returns null if the checkpoint cannot be read from here.
-  std::function<std::optional<ScalingState>(int64_t step)> restore;
-  std::optional<ShardAccess> shards = {};  // with ZeRO; then `view` has no tensor of the optimizer
+  // or was not initialised, to be held with this stage of ZeRO. Returns null if the checkpoint cannot be read from
+  // here.
+  std::function<std::optional<ScalingState>(int64_t step, int zero)> restore;
+  std::optional<ShardAccess> shards = {};  // null: the optimizer's state cannot be in slices
 };
 
 struct SessionOptions {
@@ -224,6 +227,8 @@ class Session {
   // With ZeRO, after the update: sends the parameters that this worker has updated, and takes those of others. Returns
   // false if the step is over: begin again. Does nothing without ZeRO.
   bool exchange_values();
+  // Says how long the forward pass through each segment of the network takes.
+  void measured(std::vector<double> segment_seconds);
   // Records that the update is made.
   void advance(const StepReport& report);
 

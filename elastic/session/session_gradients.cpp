@@ -72,7 +72,7 @@ Session::Task* Session::next() {
   // In another generation than that of begin(), others expect digests of all rank gradients, and a rank gradient that
   // lacks parameters could not be completed.
   const bool divided = !s.replay && s.member.replica().divided();
-  const bool fetches = !s.replay && !s.member.layout().whole_parameters();
+  const bool fetches = !s.replay && s.state.shards && s.state.shards->fetches();
   const bool over = (divided && !s.member.stage_exchange().going()) || (fetches && !s.member.parameter_fetch().going());
   if (over && !left().empty()) throw StepOver();
   if (divided && s.member.replica().staged() && !s.pipeline && !left().empty()) s.begin_pipeline();

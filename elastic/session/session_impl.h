@@ -29,15 +29,16 @@ struct Session::Impl {
 
   static Seconds now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
   bool adaptive() const { return options.member.scaling.batch > 0; }
-  StateDict whole_state(int64_t step, const ScalingState& scaling_state) const;
+  // Without what members hold in slices with this stage of ZeRO.
+  StateDict whole_state(int64_t step, const ScalingState& scaling_state, int zero) const;
   void failed(std::exception_ptr failure);  // from any thread: the loop throws it
 
   // --- session_shards.cpp: the optimizer's state, sharded (ZeRO).
-  bool sharded() const { return state.shards.has_value(); }
-  std::vector<StateSlice> state_of(std::span<const int> buckets) const;
+  std::vector<StateSlice> state_of(std::span<const int> buckets, int zero) const;
   std::vector<Blob> values_of(int bucket) const;
   void send_shards(const StatePart& part, const std::vector<StateSlice>& slices);
-  std::vector<messages::StateChunks> state_chunks(std::span<const int> buckets) const;
+  std::vector<messages::StateChunks> state_chunks(std::span<const int> buckets, int zero) const;
+  std::vector<StateSlice> places_of(int bucket, int zero_before, int zero) const;
   void change_shards(Lock& lock);
   void compose_digests(Lock& lock);
   void give_wanted();      // requires the lock
@@ -121,8 +122,11 @@ struct Session::Impl {
   int64_t gradient_bytes = 0;  // size of one rank gradient
   std::exception_ptr error;
   int64_t gradients_computed = 0;
+  std::vector<double> segment_seconds;  // of the forward pass through each segment of the network; none: not known
   bool listening = false;
   int64_t begun_in = 0;  // the generation in which the step began
+  bool sharded = false;  // .. which makes the step with ZeRO
+  int held_with = 0;     // the stage of ZeRO with which members hold the state before the step
   StepView view;         // used only by the loop, like its task
   std::optional<Task> task;
   ReplicaShards replica{*this};  // used only by the loop

@@ -38,21 +38,22 @@ Session::Impl::Impl(SessionOptions given, Transport& with, StateAccess access)
       watch(options.watch, options.term, now()),
       coordinator_endpoint(options.coordinator_endpoint),
       copier(
-          {.state = [this](const StatePart& part) { return whole_state(part.step, part.scaling_state); },
+          {.state = [this](const StatePart& part) { return whole_state(part.step, part.scaling_state, part.zero); },
            .directory = options.directory,
            .send = [this](PeerId peer, int64_t step, Payload payload) { send(peer, step, std::move(payload)); },
            .failed = [this](std::exception_ptr failure) { failed(std::move(failure)); },
-           .slices = [this](const StatePart& part) { return state_of(part.buckets); },
+           .slices = [this](const StatePart& part) { return state_of(part.buckets, part.zero); },
            .move = [this](const StatePart& part, const std::vector<StateSlice>& slices) { send_shards(part, slices); }},
           options.coordinator) {
   if (options.nccl) former.emplace(options.nccl, about_groups(), options.group_patience);
   std::vector<TensorLayout> layout;
-  for (const auto& [name, tensor] : whole_state(0, {})) layout.push_back(layout_of(name, tensor));
-  if (sharded()) {
-    layout.insert(layout.end(), state.shards->layout.begin(), state.shards->layout.end());
+  const int zero = member.layout().zero();
+  for (const auto& [name, tensor] : whole_state(0, {}, zero)) layout.push_back(layout_of(name, tensor));
+  if (zero > 0) {
+    for (TensorLayout& tensor : state.shards->layout(zero)) layout.push_back(std::move(tensor));
     std::sort(layout.begin(), layout.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-    options.about.shards = member.layout().shards();
   }
+  options.about.shards = member.layout().shard_buckets().count();
   options.about.state = std::move(layout);
   {
     const Lock lock(mutex);
@@ -130,10 +131,8 @@ GroupFormer::Tells Session::Impl::about_groups() {
 }
 
 void Session::Impl::flush() {
-  if (sharded()) {
-    give_wanted();
-    give_parameters();
-  }
+  give_wanted();
+  give_parameters();
   for (Action& action : member.outbox().take()) {
     switch (action.what) {
       case Action::What::connect:
@@ -204,6 +203,7 @@ void Session::Impl::heartbeat() {
   messages::Alive alive{.work = work.heartbeat(now()),
                         .leaves = gradients_computed,
                         .resident = static_cast<int64_t>(resident_memory()),
+                        .segment_seconds = segment_seconds,
                         .answer = watch.asks(now())};
   if (alive.work.what.empty()) alive.work.misses = member.missing();
   member.heartbeat(std::move(alive));

@@ -16,11 +16,11 @@ int64_t chunks_of(int64_t elements) { return (elements + kChunkElements - 1) / k
 
 }  // namespace
 
-std::vector<StateSlice> Session::Impl::state_of(std::span<const int> buckets) const {
+std::vector<StateSlice> Session::Impl::state_of(std::span<const int> buckets, int zero) const {
   std::vector<StateSlice> slices;
   for (const int bucket : buckets)
     for (const Slice& slice : member.layout().shard_buckets().slices(bucket))
-      for (StateSlice& tensor : state.shards->state(slice)) slices.push_back(std::move(tensor));
+      for (StateSlice& tensor : state.shards->state(slice, zero)) slices.push_back(std::move(tensor));
   return slices;
 }
 
@@ -38,7 +38,7 @@ void Session::Impl::send_shards(const StatePart& part, const std::vector<StateSl
   for (const int bucket : part.buckets) {
     messages::BucketState told{.bucket = bucket};
     for (const Slice& slice : member.layout().shard_buckets().slices(bucket))
-      for (size_t k = state.shards->ranges(slice).size(); k > 0; --k, ++at) {
+      for (size_t k = state.shards->ranges(slice, part.zero).size(); k > 0; --k, ++at) {
         told.tensors.push_back(blob_of(slices[at].values));
         told.digests.push_back(digest(slices[at].values));
       }
@@ -47,11 +47,11 @@ void Session::Impl::send_shards(const StatePart& part, const std::vector<StateSl
   }
 }
 
-std::vector<messages::StateChunks> Session::Impl::state_chunks(std::span<const int> buckets) const {
+std::vector<messages::StateChunks> Session::Impl::state_chunks(std::span<const int> buckets, int zero) const {
   std::vector<messages::StateChunks> chunks;
   for (const int bucket : buckets) {
     std::string bytes;
-    for (const SliceDigests& slice : slice_digests(state_of({&bucket, 1})))
+    for (const SliceDigests& slice : slice_digests(state_of({&bucket, 1}, zero)))
       bytes.append(reinterpret_cast<const char*>(slice.chunks.data()), slice.chunks.size() * sizeof(Digest));
     chunks.push_back({.bucket = bucket, .chunks = blob_of(std::move(bytes))});
   }
@@ -67,9 +67,10 @@ void Session::Impl::change_shards(Lock& lock) {
   std::vector<Slice> slices;
   for (const int bucket : change->kept)
     slices.insert(slices.end(), buckets.slices(bucket).begin(), buckets.slices(bucket).end());
-  state.shards->keep(std::move(slices));
+  state.shards->keep(change->zero, std::move(slices));
+  options.about.zero = change->zero;
   for (const auto& [bucket, gained] : change->gained) {
-    std::vector<StateSlice> places = state_of({&bucket, 1});
+    std::vector<StateSlice> places = places_of(bucket, change->zero_before, change->zero);
     if (places.size() != gained.tensors.size() || places.size() != gained.digests.size())
       elinvar::fail("the optimizer's state of bucket {} came in {} tensors instead of {}", bucket,
                     gained.tensors.size(), places.size());
@@ -83,6 +84,25 @@ void Session::Impl::change_shards(Lock& lock) {
     }
   }
   lock.lock();
+}
+
+// Returns where the tensors of a bucket go that was held with one stage of ZeRO and is kept with another.
+std::vector<StateSlice> Session::Impl::places_of(int bucket, int zero_before, int zero) const {
+  std::vector<StateSlice> places;
+  for (const Slice& slice : member.layout().shard_buckets().slices(bucket)) {
+    std::vector<StateSlice> kept = state.shards->state(slice, zero);
+    for (const SliceRange& range : state.shards->ranges(slice, zero_before)) {
+      const auto found = std::ranges::find(kept, range.tensor, &StateSlice::tensor);
+      if (found != kept.end()) places.push_back(*found);
+      else
+        places.push_back({.tensor = range.tensor,
+                          .whole = range.whole,
+                          .begin = range.begin,
+                          .end = range.end,
+                          .values = state.shards->parameter(slice)});
+    }
+  }
+  return places;
 }
 
 // Makes the digests of the gradient, and of the state before the step if it was digested, from those of their chunks.
@@ -103,12 +123,12 @@ void Session::Impl::compose_digests(Lock& lock) {
     gradient = digest_in_order(tensors);
   }
   if (reduced.state) {
-    if (digested != view.number) digests = digests_of(whole_state(made, made_before));
+    if (held_with > 0 && digested != view.number) digests = digests_of(whole_state(made, made_before, held_with));
     std::vector<SliceDigests> slices;
     for (const BucketChunks& bucket : reduced.state_chunks) {
       size_t at = 0;
       for (const Slice& slice : member.layout().shard_buckets().slices(bucket.bucket))
-        for (const SliceRange& range : state.shards->ranges(slice)) {
+        for (const SliceRange& range : state.shards->ranges(slice, held_with)) {
           const auto count = static_cast<size_t>(chunks_of(range.end - range.begin));
           if (at + count > bucket.chunks.size()) elinvar::fail("the trailer lacks digests of {}", range.tensor);
           slices.push_back(
@@ -120,9 +140,11 @@ void Session::Impl::compose_digests(Lock& lock) {
           at += count;
         }
     }
-    StateSum sum = state_sum(digests, slices);
-    reduced.state = sum.digest;
-    reduced.state_digests = std::move(sum.parts);
+    if (held_with > 0) {
+      StateSum sum = state_sum(digests, slices);
+      reduced.state = sum.digest;
+      reduced.state_digests = std::move(sum.parts);
+    }
   }
   lock.lock();
 }
@@ -206,7 +228,7 @@ bool Session::exchange_values() {
   const Activity activity("exchange of parameters");
   Lock lock(s.mutex);
   s.die(Fault::Point::update, s.view.number);
-  if (!s.sharded()) return true;
+  if (!s.sharded) return true;
   ValueExchange& values = s.member.values();
   const Buckets& buckets = s.member.layout().shard_buckets();
   const std::vector<int> to_send = values.to_send();

@@ -1,5 +1,7 @@
 #include "elastic/step/arrangement.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <span>
@@ -22,7 +24,7 @@ void read_entry(std::string_view text, std::span<const Entry> entries) {
   const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   const bool whole = error == std::errc{} && stop == value.data() + value.size();
   const auto entry = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.key == key; });
-  check(entry != entries.end(), "[arrangement] expected dp=N, tp=N, pp=N or zero=N, got '{}'", text);
+  check(entry != entries.end(), "[arrangement] expected dp=N, tp=N, pp=N, zero=N or copies=N, got '{}'", text);
   check(whole && number >= entry->least && number <= entry->most,
         "[arrangement] expected {0}={1} to {0}={2}, got '{3}'", key, entry->least, entry->most, text);
   *entry->value = number;
@@ -35,7 +37,8 @@ int read_arrangement(std::string_view text, Arrangement& arrangement) {
   const Entry entries[] = {{"dp", 1, kMostParallel, &dp},
                            {"tp", 1, kMostParallel, &arrangement.tp},
                            {"pp", 1, kMostParallel, &arrangement.pp},
-                           {"zero", 0, kMostZero, &arrangement.zero}};
+                           {"zero", 0, kMostZero, &arrangement.zero},
+                           {"copies", 1, kMostParallel, &arrangement.copies}};
   if (text.empty()) return 0;
   while (true) {
     const size_t end = text.find(',');
@@ -47,6 +50,18 @@ int read_arrangement(std::string_view text, Arrangement& arrangement) {
   check(workers <= kMostParallel, "[arrangement] at most {} workers expected, but dp={},tp={},pp={} has {}",
         kMostParallel, std::max(dp, 1), arrangement.tp, arrangement.pp, workers);
   return dp;
+}
+
+std::string to_string(const Arrangement& arrangement) {
+  std::string text;
+  const auto add = [&](std::string_view key, int value) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", key, value);
+  };
+  if (arrangement.tp > 1) add("tp", arrangement.tp);
+  if (arrangement.pp > 1) add("pp", arrangement.pp);
+  if (arrangement.zero > 0 || text.empty()) add("zero", arrangement.zero);
+  if (arrangement.zero > 0) add("copies", arrangement.copies);
+  return text;
 }
 
 }  // namespace elinvar

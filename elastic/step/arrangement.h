@@ -21,8 +21,11 @@ struct Arrangement {
 inline constexpr int kMostZero = 3;
 inline constexpr int kMostParallel = 1024;  // workers, also in one dimension
 
-// Reads entries like "dp=2,tp=3,pp=2,zero=1" into an arrangement; "" changes nothing. Returns the number of model
-// replicas (dp), or 0 if the text does not name it. Throws UsageError that names what was expected.
+// Reads entries like "dp=2,tp=3,pp=2,zero=1,copies=1" into an arrangement; "" changes nothing. Returns the number of
+// model replicas (dp), or 0 if the text does not name it. Throws UsageError that names what was expected.
 int read_arrangement(std::string_view text, Arrangement& arrangement);
+
+// Returns the entries that differ from those of data parallelism, "tp=3,zero=1,copies=2" for example, or "zero=0".
+std::string to_string(const Arrangement& arrangement);
 
 }  // namespace elinvar

@@ -126,6 +126,11 @@ std::vector<int> Generation::ids() const {
   return ids;
 }
 
+int Generation::held_with(int64_t step) const {
+  if (!sharding) return 0;
+  return step <= first_step ? sharding->zero_before : sharding->zero;
+}
+
 const std::vector<Interval>& Generation::share(int member, int64_t step) const {
   const GenerationMember& m = members[static_cast<size_t>(member)];
   return step == first_step ? m.first_share : m.share;
@@ -143,7 +148,13 @@ Json to_json(const Generation& g) {
     json["sharding"] = {{"zero", g.sharding->zero},
                         {"keepers", to_json(g.sharding->keepers)},
                         {"holders", to_json(g.sharding->holders)},
-                        {"whole", g.sharding->whole}};
+                        {"whole", g.sharding->whole},
+                        {"zero_before", g.sharding->zero_before}};
+  if (g.arrangement)
+    json["arrangement"] = {{"zero", g.arrangement->zero},
+                           {"copies", g.arrangement->copies},
+                           {"tp", g.arrangement->tp},
+                           {"pp", g.arrangement->pp}};
   if (g.shards > 0) json["shards"] = g.shards;
   for (const GenerationMember& m : g.members) {
     Json member = {{"id", m.id},
@@ -187,6 +198,14 @@ Generation generation_from(const Json& json) {
                             .keepers = deal_from(sharding.at("keepers")),
                             .holders = deal_from(sharding.at("holders")),
                             .whole = sharding.at("whole").get<bool>()};
+      g.sharding->zero_before = sharding.value("zero_before", g.sharding->zero);
+    }
+    if (json.contains("arrangement")) {
+      const Json& arrangement = json["arrangement"];
+      g.arrangement = Arrangement{.zero = arrangement.at("zero").get<int>(),
+                                  .copies = arrangement.at("copies").get<int>(),
+                                  .tp = arrangement.at("tp").get<int>(),
+                                  .pp = arrangement.at("pp").get<int>()};
     }
     g.shards = json.value("shards", 0);
     for (const Json& m : json.at("members")) {

@@ -8,6 +8,7 @@
 
 #include "comm/peer.h"
 #include "comm/nccl.h"
+#include "elastic/step/arrangement.h"
 #include "elastic/step/model_replicas.h"
 #include "elastic/step/scaling_state.h"
 #include "elastic/step/sharding.h"
@@ -62,6 +63,8 @@ struct Generation {
   // The generation from whose group the new one is made; all members were in it. Null: a new group.
   std::optional<int64_t> group_from = {};
   std::optional<Sharding> sharding = {};  // null: every member has the whole state of the optimizer
+  // The arrangement for which places and keepers were dealt; null in records of versions that could not change it.
+  std::optional<Arrangement> arrangement = {};
   // With tensor or pipeline parallelism, the number of the network's virtual shards, which the members of a stage
   // share; else 0. Members of a replica have the same virtual ranks.
   int shards = 0;
@@ -70,6 +73,8 @@ struct Generation {
   int index_of_id(int id) const;    // -1 if no member has this id
   std::vector<int> ids() const;
   const std::vector<Interval>& share(int member, int64_t step) const;
+  // The stage of ZeRO with which members hold the state after `step` updates; 0: each has all of it.
+  int held_with(int64_t step) const;
 };
 
 // A member's request for the group of a generation's members. The first member makes the id.

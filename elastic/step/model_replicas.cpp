@@ -97,6 +97,13 @@ std::vector<ReplicaPlace> deal_stages(const ReplicaLimits& limits, int replica, 
 
 }  // namespace
 
+ReplicaLimits limits_of(const Arrangement& arrangement, int shards, SegmentCosts segments) {
+  return {.shards = arrangement.replica() > 1 ? shards : 1,
+          .tp = arrangement.tp,
+          .pp = arrangement.pp,
+          .segments = std::move(segments)};
+}
+
 int most_stages(const SegmentCosts& segments) { return static_cast<int>(units_of(segments).size()); }
 
 std::vector<int> replica_sizes(const ReplicaLimits& limits, int members) {

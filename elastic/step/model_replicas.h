@@ -3,9 +3,12 @@
 // each rank gradient together. A replica is a pipeline of stages, each of which computes some segments of the network
 // (NUMERICS.md, rule 28); the members of a stage compute some of its virtual shards each (rule 24). Pure functions of
 // speeds and costs, which decide time and no bit of the result.
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "elastic/step/arrangement.h"
 #include "elastic/step/assignment.h"
 
 namespace elinvar {
@@ -25,9 +28,10 @@ struct SegmentCosts {
   std::vector<double> seconds = {};  // of both passes through each; only ratios matter
   // The segment with which each is computed: itself, or a later one that reads a parameter of it.
   std::vector<int> homes = {};
+  std::optional<std::vector<std::string>> names = {};  // for people; null: not known
 
   bool operator==(const SegmentCosts&) const = default;
-  ELINVAR_FIELDS(seconds, homes)
+  ELINVAR_FIELDS(seconds, homes, names)
 };
 
 // What a model replica may be at most.
@@ -40,6 +44,9 @@ struct ReplicaLimits {
   int members() const { return tp * pp; }
   bool together() const { return members() > 1; }
 };
+
+// Returns what a model replica may be in this arrangement of a network with so many virtual shards.
+ReplicaLimits limits_of(const Arrangement& arrangement, int shards, SegmentCosts segments = {});
 
 // Returns how many stages the segments allow.
 int most_stages(const SegmentCosts& segments);

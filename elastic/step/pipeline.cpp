@@ -48,10 +48,13 @@ class Simulated {
     size_t which;  // of the virtual ranks
   };
 
-  // A pass that is to begin earlier comes first; of those that can begin at once, backward passes, and older ones.
+  // A pass that is to begin earlier comes first; of those that can begin at once, forward passes, and older ones.
+  // Forward passes keep the next stage at work; backward passes come in turn, because the number of rank gradients
+  // between their passes is limited. Otherwise a stage that takes longer in this simulation than in truth would
+  // compute several backward passes in a row, while the next one waits.
   static bool before(const Next& a, const Next& b) {
     if (a.begin != b.begin) return a.begin < b.begin;
-    if (a.backward != b.backward) return a.backward;
+    if (a.backward != b.backward) return b.backward;
     if (a.which != b.which) return a.which < b.which;
     return a.run > b.run;
   }

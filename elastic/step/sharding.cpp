@@ -65,6 +65,8 @@ void even_out(std::vector<Workers>& keepers, Loads& loads) {
 
 }  // namespace
 
+HeldForm form_of(int zero) { return zero >= 3 ? HeldForm::sliced : zero > 0 ? HeldForm::sharded : HeldForm::whole; }
+
 std::vector<std::vector<int>> keepers_of(const BucketDeal& deal, int buckets) {
   const size_t workers = deal.ids.size(), count = static_cast<size_t>(buckets);
   check(workers > 0 && deal.copies >= 1, "[sharding] {} workers and {} copies", workers, deal.copies);

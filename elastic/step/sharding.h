@@ -23,6 +23,10 @@ struct BucketDeal {
 // own share: with 500 buckets, 1.3 times its share of 8 workers, and 1.5 times its share of 16.
 std::vector<std::vector<int>> keepers_of(const BucketDeal& deal, int buckets);
 
+// What a worker holds of the state: all of it; the optimizer's state of some buckets; or also only their parameters.
+enum class HeldForm { whole, sharded, sliced };
+HeldForm form_of(int zero);  // with this stage of ZeRO
+
 // The part of a generation's record that says where the state is.
 struct Sharding {
   int zero = 1;             // ZeRO's stage
@@ -31,9 +35,10 @@ struct Sharding {
   // of all buckets: it has restored a checkpoint, or the initial state.
   BucketDeal holders = {};
   bool whole = false;
+  int zero_before = 1;  // the stage with which that state is held; 0: without ZeRO, by all
 
   bool operator==(const Sharding&) const = default;
-  ELINVAR_FIELDS(zero, keepers, holders, whole)
+  ELINVAR_FIELDS(zero, keepers, holders, whole, zero_before)
 };
 
 // Returns the id of the worker that provides the state of each bucket with which the generation begins: the first

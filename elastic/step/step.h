@@ -40,6 +40,7 @@ struct RankFacts {
 struct RankGradient {
   std::vector<Tensor> gradients = {};
   std::vector<Tensor> batch_statistics = {};  // for running statistics: combined by the same tree, but not scaled
+  std::vector<int> statistics_segments = {};  // the network's segment of each batch statistic; none: not known
   RankFacts facts = {};
   std::optional<Digest> digest = {};  // digest of all tensors (elastic/audit/audit.h), if already computed
 };

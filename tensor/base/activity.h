@@ -2,7 +2,7 @@
 // Reports what threads do to a watcher (tools/training/profiler.h), as named intervals of time that nest within a
 // thread.
 //
-//   const Activity activity("forward");   // until the end of the scope
+//   const Activity activity("forward", vrank);   // until the end of the scope
 //
 // A process has at most one watcher. Without one, an activity costs a load and a test.
 //
@@ -20,8 +20,9 @@ class ActivityWatcher {
   using Time = std::chrono::steady_clock::time_point;
   virtual ~ActivityWatcher() = default;
   // Called by the thread whose activity it is; any number of threads at once. Names live as long as the program.
+  // `vrank`: the virtual rank for which the thread works, or kNoRank.
   virtual void begins(const char* what) = 0;
-  virtual void ends(const char* what, Time began) = 0;
+  virtual void ends(const char* what, Time began, int vrank) = 0;
 };
 
 class ActivityClock {
@@ -34,6 +35,7 @@ class ActivityClock {
 };
 
 namespace activity {
+inline constexpr int kNoRank = -1;
 inline constinit std::atomic<ActivityWatcher*> watcher{nullptr};
 inline constinit thread_local ActivityClock* clock = nullptr;  // of this thread; may be null
 // The activity reported for the threads of a team (tensor/stream.h) while they work for this thread.
@@ -42,16 +44,18 @@ inline constinit thread_local const char* task = "task";
 
 class Activity {
  public:
-  explicit Activity(const char* what) : watcher_(activity::watcher.load(std::memory_order_acquire)) {
+  explicit Activity(const char* what, int vrank = activity::kNoRank)
+      : watcher_(activity::watcher.load(std::memory_order_acquire)) {
     if (watcher_ == nullptr) [[likely]]
       return;
     what_ = what;
+    vrank_ = vrank;
     watcher_->begins(what);
     began_ = std::chrono::steady_clock::now();
   }
   ~Activity() {
     if (watcher_ != nullptr) [[unlikely]]
-      watcher_->ends(what_, began_);
+      watcher_->ends(what_, began_, vrank_);
   }
   Activity(const Activity&) = delete;
   Activity& operator=(const Activity&) = delete;
@@ -59,6 +63,7 @@ class Activity {
  private:
   ActivityWatcher* watcher_;
   const char* what_ = nullptr;
+  int vrank_ = activity::kNoRank;
   ActivityWatcher::Time began_;
 };
 

@@ -62,10 +62,11 @@ TEST(Admission, WithAdaptiveScalingNobodyHasTheFirstStateYet) {
 
 // Who received the state from members has the parameters, but no bucket of the optimizer's state.
 TEST(Admission, WithShardedStateWhoHasTheFirstStateIsToldToRestoreIt) {
-  CoordinatedJob job({.steps = 10, .zero = CoordinatorOptions::Zero{}}, /*first_step=*/4);
+  CoordinatedJob job({.steps = 10, .arrangement = {.zero = 1}}, /*first_step=*/4);
   Admission admission(job.state, 0);
   messages::Hello loaded = hello_of(8);
   loaded.loaded = true;
+  loaded.about.zero = 1;
   EXPECT_EQ(admission.hello(from(8, 0, 4), loaded, 1), Admission::Arrival::newcomer);
   EXPECT_EQ(job.sent(8).at(0).as<messages::Welcome>()->restore, 4);
 }

@@ -47,11 +47,20 @@ TEST(Arrangement, WhatIsWrongIsNamed) {
     EXPECT_EQ(fault_of(wrong), std::string("[arrangement] expected tp=1 to tp=1024, got '") + wrong + "'");
   EXPECT_EQ(fault_of("tp=2,dp=0"), "[arrangement] expected dp=1 to dp=1024, got 'dp=0'");
   for (const char* wrong : {"ep=2", "Tp=2", " tp=2", "=2", "2"})
-    EXPECT_EQ(fault_of(wrong), std::string("[arrangement] expected dp=N, tp=N, pp=N or zero=N, got '") + wrong + "'");
+    EXPECT_EQ(fault_of(wrong),
+              std::string("[arrangement] expected dp=N, tp=N, pp=N, zero=N or copies=N, got '") + wrong + "'");
   EXPECT_EQ(fault_of("dp=64,tp=32"), "[arrangement] at most 1024 workers expected, but dp=64,tp=32,pp=1 has 2048");
   EXPECT_EQ(fault_of("dp=1024,tp=1024,zero=1"),
             "[arrangement] at most 1024 workers expected, but dp=1024,tp=1024,pp=1 has 1048576");
-  EXPECT_EQ(fault_of("tp=2,"), "[arrangement] expected dp=N, tp=N, pp=N or zero=N, got ''");
+  EXPECT_EQ(fault_of("tp=2,"), "[arrangement] expected dp=N, tp=N, pp=N, zero=N or copies=N, got ''");
+}
+
+TEST(Arrangement, IsTextOfWhatDiffersFromDataParallelism) {
+  EXPECT_EQ(to_string(Arrangement{}), "zero=0");
+  EXPECT_EQ(to_string(Arrangement{.copies = 1, .tp = 2}), "tp=2");
+  EXPECT_EQ(to_string(Arrangement{.zero = 1, .copies = 1, .tp = 2, .pp = 3}), "tp=2,pp=3,zero=1,copies=1");
+  for (const Arrangement& each : {Arrangement{.zero = 3, .copies = 1, .pp = 2}, {.zero = 0, .copies = 2, .tp = 3}})
+    EXPECT_EQ(read(to_string(each)).arrangement, each);
 }
 
 }  // namespace

@@ -81,7 +81,8 @@ TEST(BatchScaling, TheBatchFollowsWorkersAndMeasurements) {
 // Two replicas of two workers, which are as fast as two workers of which each computes rank gradients alone.
 TEST(BatchScaling, ModelReplicasCountInPlaceOfWorkers) {
   CoordinatorOptions options = kAdaptiveJob;
-  options.plan.replica = {.shards = 4, .tp = 2};
+  options.arrangement.tp = 2;
+  options.virtual_shards = 4;
   CoordinatedJob job(options);
   job.world.recorded.scaling_state.batch = 64;
   BatchScaling scaling(job.state);

@@ -17,11 +17,12 @@ struct ShardedJob {
       : coordinator({.endpoint = "here",
                      .steps = 100,
                      .initial_workers = 3,
-                     .zero = CoordinatorOptions::Zero{.copies = copies},
+                     .arrangement = {.zero = 1, .copies = copies},
                      .plan = {.vranks = 8}},
                     world, 0, {}, 0) {
     for (const PeerId peer : {1, 2, 3})
-      coordinator.receive({.sender = peer, .payload = messages::Hello{.about = {.endpoint = "e", .shards = 20}}}, 0);
+      coordinator.receive(
+          {.sender = peer, .payload = messages::Hello{.about = {.endpoint = "e", .zero = 1, .shards = 20}}}, 0);
     for (const PeerId peer : {1, 2, 3}) tell(peer, messages::Ready{0}, 0);
     for (const PeerId peer : {1, 2, 3}) tell(peer, messages::Alive{}, 6, 1);
     (void)coordinator.take_actions();

@@ -182,7 +182,7 @@ TEST(GenerationPlanner, ARecoveryKeepsWhatIsComputedAndAssignsOrphans) {
 
 // With tensor parallelism no member keeps rank gradients: replicas are formed anew.
 TEST(GenerationPlanner, ARecoveryOfModelReplicasDealsEverythingAnew) {
-  Planner p({.steps = 100, .plan = {.vranks = 8, .replica = {.shards = 4, .tp = 2}}});
+  Planner p({.steps = 100, .arrangement = {.tp = 2}, .virtual_shards = 4, .plan = {.vranks = 8}});
   p.job.run({1, 2, 3});
   for (auto& [peer, w] : p.job.state.workers) w.fenced = messages::Fenced{.loaded = true};
   p.job.state.workers.erase(1);
@@ -200,7 +200,7 @@ TEST(GenerationPlanner, ARecoveryOfModelReplicasDealsEverythingAnew) {
 }
 
 TEST(GenerationPlanner, ANewcomerMakesOthersReplicasSmaller) {
-  Planner p({.steps = 100, .plan = {.vranks = 8, .replica = {.shards = 4, .tp = 3}}});
+  Planner p({.steps = 100, .arrangement = {.tp = 3}, .virtual_shards = 4, .plan = {.vranks = 8}});
   p.job.run({1, 2, 3});
   p.job.add(7, State::ready).id = 0;
   EXPECT_FALSE(p.planner.propose(1));
@@ -233,7 +233,7 @@ TEST(GenerationPlanner, AStopWaitsForATrial) {
   }
 }
 
-const CoordinatorOptions kZero{.steps = 100, .zero = CoordinatorOptions::Zero{.copies = 2}, .plan = {.vranks = 8}};
+const CoordinatorOptions kZero{.steps = 100, .arrangement = {.zero = 1, .copies = 2}, .plan = {.vranks = 8}};
 
 // Members 1, 2 and 3 of generation 1, which keep five buckets of the optimizer's state.
 struct ShardedPlanner : Planner {
@@ -327,6 +327,64 @@ TEST(GenerationPlanner, StateIsLostIfNoMemberHasSomeBucket) {
   EXPECT_FALSE(p.planner.lost_state(recovery));
   Planner without;
   EXPECT_FALSE(without.planner.lost_state({.step = 6, .members = {}}));
+}
+
+// --- Another arrangement.
+
+TEST(GenerationPlanner, AnArrangementThatIsAskedForIsThatOfTheSameMembers) {
+  Planner p({.steps = 100, .virtual_shards = 4, .plan = {.vranks = 8}});
+  p.job.run({1, 2, 3});
+  p.job.state.wanted = Arrangement{.tp = 2};
+  EXPECT_FALSE(p.planner.propose(1));
+  ASSERT_EQ(p.job.world.created.size(), 1u);
+  EXPECT_EQ(p.newest().reason, "arrangement tp=2");
+  EXPECT_EQ(p.newest().arrangement, (Arrangement{.tp = 2}));
+  EXPECT_EQ(p.newest().ids(), (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(p.newest().shards, 4);
+  EXPECT_EQ(p.newest().members[1].place.replica, 0);
+  EXPECT_EQ(p.newest().members[2].place.replica, 1);
+  EXPECT_FALSE(p.newest().sharding);
+  EXPECT_FALSE(p.job.state.wanted);
+}
+
+TEST(GenerationPlanner, TheFirstKeepersOfAShardedStateHaveAllOfIt) {
+  Planner p;
+  p.job.run({1, 2});
+  p.job.state.wanted = Arrangement{.zero = 2, .copies = 1};
+  EXPECT_FALSE(p.planner.propose(1));
+  EXPECT_EQ(p.newest().sharding, (Sharding{.zero = 2,
+                                           .keepers = {.ids = {1, 2}, .copies = 1},
+                                           .holders = {.ids = {1, 2}, .copies = 1},
+                                           .whole = true,
+                                           .zero_before = 0}));
+}
+
+// Without ZeRO every member keeps all buckets.
+TEST(GenerationPlanner, AShardedStateRemainsSharded) {
+  ShardedPlanner p;
+  p.job.state.wanted = Arrangement{};
+  EXPECT_FALSE(p.planner.propose(1));
+  EXPECT_EQ(p.newest().sharding->zero, 1);
+  EXPECT_EQ(p.newest().sharding->zero_before, 1);
+  EXPECT_EQ(p.newest().sharding->keepers, (BucketDeal{.ids = {1, 2, 3}, .copies = kMostParallel}));
+  EXPECT_EQ(p.newest().sharding->holders, p.kept);
+}
+
+// Such a worker holds the state as the members did when it came. Those that have only said hello come back.
+TEST(GenerationPlanner, MembersDoNotHoldTheStateOtherwiseWhileAWorkerLearnsIt) {
+  for (const State state : {State::joining, State::receiving, State::ready})
+    for (const bool welcomed : {false, true}) {
+      ShardedPlanner p;
+      p.job.add(7, state).welcomed = welcomed;
+      p.job.state.wanted = Arrangement{.zero = 2};
+      EXPECT_FALSE(p.planner.propose(1));
+      EXPECT_FALSE(p.job.state.wanted) << "members hold it alike in both stages";
+      ShardedPlanner q;
+      q.job.add(7, state).welcomed = welcomed;
+      q.job.state.wanted = Arrangement{.zero = 3};
+      EXPECT_FALSE(q.planner.propose(1));
+      EXPECT_EQ(q.job.state.wanted.has_value(), state != State::joining || welcomed);
+    }
 }
 
 }  // namespace

@@ -46,13 +46,11 @@ const std::vector<int> kShardsOfGradients = {1, -1, 0, -1, 0};
 
 TEST(GradientLayout, WithTensorParallelismABucketIsOfOneShard) {
   GradientLayout layout(/*bucket_elements=*/3, {}, parts_of_shards(kShardsOfGradients));
-  EXPECT_TRUE(layout.divided());
   EXPECT_TRUE(layout.learn(gradient_of_shards()));
   EXPECT_EQ(tensors_in(*layout.buckets()), (std::vector<std::vector<int>>{{1, 3}, {2, 4}, {0}, {5}}));
   for (const int t : {0, 1, 2, 3, 4}) EXPECT_EQ(layout.part(t).shard, kShardsOfGradients[static_cast<size_t>(t)]);
   EXPECT_EQ(layout.part(5).shard, -1) << "all have the batch statistics";
   GradientLayout whole(3);
-  EXPECT_FALSE(whole.divided());
   EXPECT_EQ(whole.part(0).shard, -1);
 }
 

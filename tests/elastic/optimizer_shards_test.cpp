@@ -126,7 +126,7 @@ TEST(OptimizerShards, ACommitChangesWhatIsKept) {
 TEST(OptimizerShards, WhoHasRestoredHoldsAllUntilTheFirstCommit) {
   const BucketDeal both{.ids = {1, 2}, .copies = 1};
   ShardedMember at(2, 1, {.keepers = both, .holders = both, .whole = true});
-  at.shards.restored();
+  at.shards.restored(1);
   EXPECT_TRUE(at.shards.held()->whole);
   EXPECT_EQ(at.shards.missing(), "");
   EXPECT_TRUE(at.shards.take_gives().empty()) << "both have everything";

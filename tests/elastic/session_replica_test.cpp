@@ -83,7 +83,7 @@ struct Pair {
                                                     [] {
                                                       return StateDict{{"model.weight", Tensor::full({1}, 9)}};
                                                     },
-                                                .restore = [](int64_t) { return ScalingState(); }}));
+                                                .restore = [](int64_t, int) { return ScalingState(); }}));
     }
     for (const PeerId peer : {1, 2}) tell(peer, {.payload = messages::Welcome{.restore = 0}});
   }

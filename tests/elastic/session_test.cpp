@@ -115,7 +115,7 @@ TEST(Session, ALostConnectionToTheCoordinatorIsMadeAnew) {
   Network network;
   network.connections[kCoordinator] = "tcp://127.0.0.1:2";
   Session session(options_of_a_worker(), std::make_unique<PlayedTransport>(network),
-                  {.view = [] { return StateDict(); }, .restore = [](int64_t) { return ScalingState(); }});
+                  {.view = [] { return StateDict(); }, .restore = [](int64_t, int) { return ScalingState(); }});
   EXPECT_EQ(network.next("hello").kind, "hello");
   for (int i = 0; i < 2; ++i) {
     network.arrive({.what = Arrival::What::lost, .peer = kCoordinator, .reason = "cut"});
@@ -143,15 +143,17 @@ TEST(Session, ARankGradientThatLacksParametersEndsWithItsGeneration) {
   network.connections[kCoordinator] = "tcp://127.0.0.1:2";
   SessionOptions options = options_of_a_worker();
   options.member.vranks = 4;
-  options.member.sharding = ShardOptions{.parameters = {{1}}, .whole_parameters = false};
+  options.member.sharding = ShardOptions{.parameters = {{1}}, .zero = 3};
   Session session(options, std::make_unique<PlayedTransport>(network),
                   {.view = [] { return StateDict(); },
-                   .restore = [](int64_t) { return ScalingState(); },
-                   .shards = ShardAccess{.keep = [](const auto&) {},
+                   .restore = [](int64_t, int) { return ScalingState(); },
+                   .shards = ShardAccess{.keep = [](int, const auto&) {},
                                          .learned = [] {},
-                                         .ranges = [](const Slice&) { return std::vector<SliceRange>(); },
-                                         .state = [](const Slice&) { return std::vector<StateSlice>(); },
-                                         .parameter = [](const Slice&) { return Tensor::full({1}, 9); }}});
+                                         .ranges = [](const Slice&, int) { return std::vector<SliceRange>(); },
+                                         .state = [](const Slice&, int) { return std::vector<StateSlice>(); },
+                                         .parameter = [](const Slice&) { return Tensor::full({1}, 9); },
+                                         .layout = [](int) { return std::vector<TensorLayout>(); },
+                                         .fetches = [] { return true; }}});
   const auto tell = [&](Message message) {
     message.sender = kCoordinator;
     network.arrive({.what = Arrival::What::message, .packet = packet_of(std::move(message), /*run=*/1)});
@@ -160,7 +162,8 @@ TEST(Session, ARankGradientThatLacksParametersEndsWithItsGeneration) {
     Generation g{.number = number, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
     g.members = {{.id = 1, .peer = kSelf, .endpoint = "e", .share = {{0, 2}}, .first_share = {{0, 2}}},
                  {.id = 2, .peer = 6, .endpoint = "e", .share = {{2, 4}}, .first_share = {{2, 4}}}};
-    g.sharding = Sharding{.zero = 3, .keepers = {.ids = {2}}, .holders = {.ids = {1, 2}}, .whole = true};
+    g.sharding =
+        Sharding{.zero = 3, .keepers = {.ids = {2}}, .holders = {.ids = {1, 2}}, .whole = true, .zero_before = 3};
     tell({.generation = number, .payload = messages::Start{.record = g}});
     EXPECT_EQ(network.next("entered").kind, "entered");
   };
@@ -218,7 +221,7 @@ TEST(Session, AReplayIsOverBeforeALearnerGetsTheState) {
                          return StateDict{{"model.weight", weight}};
                        },
                    .restore =
-                       [&](int64_t step) {
+                       [&](int64_t step, int) {
                          weight.data<float>()[0] = static_cast<float>(step);
                          return ScalingState();
                        }});
@@ -280,7 +283,7 @@ TEST(Session, AReplayWithoutItsCheckpointLeavesTheState) {
                        [&] {
                          return StateDict{{"model.weight", weight}};
                        },
-                   .restore = [&](int64_t step) -> std::optional<ScalingState> {
+                   .restore = [&](int64_t step, int) -> std::optional<ScalingState> {
                      if (damaged) fail("checkpoint {} cannot be used", step);
                      weight.data<float>()[0] = static_cast<float>(step);
                      return ScalingState();
@@ -317,7 +320,7 @@ struct LoneWorker {
                                                         [this] {
                                                           return StateDict{{"model.weight", weight}};
                                                         },
-                                                    .restore = [](int64_t) { return ScalingState(); }});
+                                                    .restore = [](int64_t, int) { return ScalingState(); }});
     tell({.payload = messages::Welcome{.restore = 0}});
     const int vranks = options.member.vranks;
     Generation first{.number = 1, .first_step = 0, .members = {}, .reason = "start"};

@@ -20,11 +20,11 @@ struct StepParts : MemberParts {
         vranks(2 * members),
         layout(
             /*bucket_elements=*/3,
-            zero > 0 ? std::optional(ShardOptions{.parameters = shapes, .whole_parameters = zero < 3}) : std::nullopt,
-            parts) {
+            zero > 0 ? std::optional(ShardOptions{.parameters = shapes, .zero = zero}) : std::nullopt, parts) {
     if (zero == 0) return;
     const BucketDeal all{.ids = position.generation->ids(), .copies = 1};
-    position.generation->sharding = Sharding{.zero = zero, .keepers = all, .holders = all, .whole = true};
+    position.generation->sharding =
+        Sharding{.zero = zero, .keepers = all, .holders = all, .whole = true, .zero_before = zero};
   }
   int vranks;
   GradientLayout layout;

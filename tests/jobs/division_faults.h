@@ -40,13 +40,16 @@ class DivisionFaults : public TinyJob {
     EXPECT_EQ(digests(name), digests("whole"));
     EXPECT_EQ(remaining_children(std::chrono::seconds(10)), "");
   }
-  // Runs with the random faults of a seed, some of which kill at `point`. Returns whether it ended as it should.
-  bool endures_random_faults(int64_t seed, const Division& division, const char* point) const {
+  // Runs with the random faults of a seed, some of which kill at `point`, and `others`. Returns whether it ended as it
+  // should.
+  bool endures_random_faults(int64_t seed, const Division& division, const char* point,
+                             const std::string& others = "") const {
     std::string chaos = fmt::format("random:seed={},rate={}", seed, seed % 3 == 0 ? 0.06 : 0.02);
     if (seed % 4 == 1) chaos += fmt::format(";kill:coordinator,step={}", 1 + seed * 37 % 150);
     if (seed % 5 == 2) chaos += fmt::format(";kill:all,step={}", 1 + seed * 53 % 150);
     if (seed % 6 == 3) chaos += fmt::format(";drop:worker=0,step={}", 1 + seed * 71 % 150);
     if (seed % 7 == 4) chaos += fmt::format(";kill:worker=0,step={},at={}", 1 + seed * 91 % 150, point);
+    chaos += others;
     const std::string name = fmt::format("seed{}", seed);
     Words more;
     if (seed % 4 >= 2) more = {"--set", "run.audit_every=2"};

@@ -12,17 +12,21 @@ namespace {
 struct Notes final : ActivityWatcher, ActivityClock {
   using ActivityClock::Time;
   void begins(const char* what) override { watched.push_back(std::string("+") + what); }
-  void ends(const char* what, Time) override { watched.push_back(std::string("-") + what); }
+  void ends(const char* what, Time, int vrank) override {
+    watched.push_back(std::string("-") + what);
+    ranks.push_back(vrank);
+  }
   void begins(const char* what, Time) override { timed.push_back(std::string("+") + what); }
   void ends(Time) override { timed.push_back("-"); }
   std::vector<std::string> watched, timed;
+  std::vector<int> ranks;
 };
 
 using Names = std::vector<std::string>;
 
 void work() {
   const TimedActivity outer("an evaluation");
-  const Activity inner("forward");
+  const Activity inner("forward", 3);
 }
 
 TEST(Activity, IsWatchedAndTimedWhereSomebodyDoes) {
@@ -36,6 +40,7 @@ TEST(Activity, IsWatchedAndTimedWhereSomebodyDoes) {
   work();
   EXPECT_EQ(notes.timed, (Names{"+an evaluation", "-", "+an evaluation", "-"}));
   EXPECT_EQ(notes.watched, (Names{"+an evaluation", "+forward", "-forward", "-an evaluation"}));
+  EXPECT_EQ(notes.ranks, (std::vector<int>{3, activity::kNoRank}));
   std::jthread(work).join();  // a thread without a clock
   EXPECT_EQ(notes.timed.size(), 4u);
   EXPECT_EQ(notes.watched.size(), 8u);

@@ -222,6 +222,11 @@ TEST_F(ProfiledRun, HasTheSameBitsAndATraceOfEachWorker) {
   for (const char* name : {"step", "data", "making a batch", "forward", "backward", "reduction", "update", "digests",
                            "matmul", "self_attention_backward", "adam"})
     EXPECT_TRUE(names.contains(name)) << name;
+  for (const OrderedJson& event : events_of(one, "activity"))
+    if (event["name"] == "forward" || event["name"] == "backward") {
+      const int vrank = event.value("args", OrderedJson::object()).value("vrank", -1);
+      EXPECT_TRUE(vrank == 0 || vrank == 1) << event;
+    }
   EXPECT_TRUE(threads.contains("loop")) << ::testing::PrintToString(threads);
   EXPECT_EQ(events_of(one, "step").size(), 5u);
 

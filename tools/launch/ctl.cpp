@@ -10,7 +10,9 @@
 
 #include "comm/zmq_transport.h"
 #include "elastic/protocol/message.h"
+#include "elastic/step/arrangement.h"
 #include "tensor/base/check.h"
+#include "tools/launch/arrangement_text.h"
 #include "tools/launch/commands.h"
 #include "tools/training/job_endpoint.h"
 #include "tools/training/progress.h"
@@ -22,10 +24,11 @@ using Json = nlohmann::json;
 
 struct CtlOptions {
   std::string job;    // a run directory or an endpoint
-  std::string what;   // status, scale, drain, checkpoint, stop
-  std::string which;  // number of workers, or a worker by number or name
+  std::string what;   // status, scale, drain, arrange, checkpoint, stop
+  std::string which;  // number of workers, a worker by number or name, or entries of an arrangement
   bool json = false;
-  bool watch = false;  // repeat the status until the job is over
+  bool watch = false;        // repeat the status until the job is over
+  bool arrangement = false;  // status: who computes and keeps what
   std::string key;
 };
 
@@ -99,6 +102,11 @@ std::string status_text(const Json& s) {
   return text;
 }
 
+std::string shown(const CtlOptions& command, const Json& status) {
+  if (command.json) return status.dump(command.watch ? -1 : 2) + "\n";
+  return command.arrangement ? arrangement_text(status) : status_text(status);
+}
+
 class RunningJob {
  public:
   explicit RunningJob(const CtlOptions& command) : endpoint_(job_endpoint(command.job)) {
@@ -145,6 +153,8 @@ class RunningJob {
 std::string what_follows(const CtlOptions& command) {
   if (command.what == "drain") return fmt::format("worker {} will leave after this step", command.which);
   if (command.what == "scale") return fmt::format("the job will have {} workers; ctl status shows them", command.which);
+  if (command.what == "arrange")
+    return fmt::format("the job will have the arrangement {}; ctl status shows when", command.which);
   if (command.what == "checkpoint") return "a checkpoint is requested; ctl status shows the event when it is saved";
   return "the job is asked to stop; it ends with a checkpoint once its workers have agreed on a step";
 }
@@ -154,7 +164,7 @@ void watch(RunningJob& job, const CtlOptions& command) {
   std::string reason;
   while (const std::optional<Json> status = job.ask(command, reason)) {
     if (isatty(STDOUT_FILENO)) fmt::print("\033[H\033[J");
-    fmt::print("{}", command.json ? status->dump() + "\n" : status_text(*status));
+    fmt::print("{}", shown(command, *status));
     std::fflush(stdout);
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }
@@ -162,16 +172,21 @@ void watch(RunningJob& job, const CtlOptions& command) {
 
 int ctl(const CtlOptions& command) {
   check(!command.watch || command.what == "status", "--watch goes with status, not with {}", command.what);
+  check(!command.arrangement || command.what == "status", "--arrangement goes with status, not with {}", command.what);
   check(command.what != "drain" || !command.which.empty(), "drain WORKER expected: the number or the name of a worker");
   const bool digits = !command.which.empty() && command.which.find_first_not_of("0123456789") == std::string::npos;
   check(command.what != "scale" || digits, "scale N expected: the number of workers, got '{}'", command.which);
+  if (command.what == "arrange") {
+    check(!command.which.empty(), "arrange ENTRIES expected, for example tp=2,zero=1");
+    Arrangement arrangement;
+    (void)read_arrangement(command.which, arrangement);
+  }
   RunningJob job(command);
   std::string reason;
   const std::optional<Json> answer = job.ask(command, reason);
   if (!answer) fail("no job at {}: {}", job.endpoint(), reason);
   if (command.watch) watch(job, command);
-  else if (command.json) fmt::print("{}\n", answer->dump(2));
-  else if (command.what == "status") fmt::print("{}", status_text(*answer));
+  else if (command.json || command.what == "status") fmt::print("{}", shown(command, *answer));
   else fmt::print("{}\n", what_follows(command));
   return 0;
 }
@@ -182,11 +197,15 @@ Command add_ctl(CLI::App& program) {
   const auto options = std::make_shared<CtlOptions>();
   CLI::App* app = program.add_subcommand("ctl", "ask a running job for its status, or for a change");
   app->add_option("job", options->job, "its run directory or endpoint")->required();
-  app->add_option("what", options->what, "status, scale, drain, checkpoint or stop")
+  app->add_option("what", options->what, "status, scale, drain, arrange, checkpoint or stop")
       ->required()
-      ->check(CLI::IsMember({"status", "scale", "drain", "checkpoint", "stop"}).description(""));
-  app->add_option("which", options->which, "scale: so many workers; drain: the worker's number or name");
+      ->check(CLI::IsMember({"status", "scale", "drain", "arrange", "checkpoint", "stop"}).description(""));
+  app->add_option("which", options->which,
+                  "scale: so many workers; drain: the worker's number or name; arrange: how state and work are divided "
+                  "from now on, "
+                  "entries as of train run --arrangement; those that are not named stay (elastic/ARRANGEMENT.md)");
   app->add_flag("--watch", options->watch, "status: every second, until the job is over");
+  app->add_flag("--arrangement", options->arrangement, "status: model replicas, stages, and who keeps what");
   app->add_flag("--json", options->json, "the answer as JSON");
   app->add_option("--key", options->key, "folder of the job's key");
   return {app, [options] { return ctl(*options); }};

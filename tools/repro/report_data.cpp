@@ -11,8 +11,11 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tensor/base/json.h"
+#include "tools/repro/report_arrangement.h"
 #include "tools/repro/report_curves.h"
+#include "tools/repro/report_step.h"
 #include "tools/repro/report_timeline.h"
+#include "tools/training/profile_report.h"
 
 extern const char* const kReportPage;  // from tools/repro/page/ in the frame of tools/web/page/
 
@@ -145,6 +148,7 @@ void add_events(Ordered& json, const std::vector<Json>& events, const TimeAxis& 
       if (key != "time" && key != "event" && key != "goodput" && key != "environment" && key != "machines")
         fields[key] = value;
     const std::string name = event.at("event").get<std::string>(), time = event.value("time", "");
+    if (name == "segments") continue;  // of the network; no change of the run
     // A checkpoint is recorded by the directory that has it, and again by the coordinator.
     if (name == "checkpoint" && !committed.insert(event.value("step", Json())).second && !event.contains("state"))
       continue;
@@ -229,6 +233,24 @@ std::vector<std::string> problems_of(const std::vector<Damage>& all) {
   return problems;
 }
 
+// A step of the run's profile; null without one, or with one that cannot be read.
+Ordered profile_of(const fs::path& run, const std::vector<Json>& events, const std::vector<CurvePoint>& points,
+                   const std::vector<Generation>& generations, std::vector<std::string>& problems) {
+  const auto generation_of = [&](int64_t step) -> const Generation* {
+    const auto point = std::ranges::find(points, step, &CurvePoint::step);
+    if (point == points.end()) return nullptr;
+    const auto found = std::ranges::find(generations, point->generation, &Generation::number);
+    return found == generations.end() ? nullptr : &*found;
+  };
+  try {
+    const Ordered trace = joined_profile(run);
+    return trace.is_null() ? trace : profiled_step(trace, segments_of(events), generation_of);
+  } catch (const std::exception& wrong) {
+    problems.push_back(fmt::format("the profile: {}", wrong.what()));
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 Ordered report_data(const RunRecord& record, const Ordered& verdict) {
@@ -277,7 +299,9 @@ Ordered report_data(const RunRecord& record, const Ordered& verdict) {
                   {"best_validation", best_validation(curves.validation)},
                   {"time", whole_time(events, curves, axis)},
                   {"step_time", step_time(curves.points, generations)},
-                  {"timeline", timeline(events, generations, axis)}};
+                  {"timeline", timeline(events, generations, axis)},
+                  {"arrangement", arrangements(generations, events)},
+                  {"profile", profile_of(run, events, curves.points, generations, problems)}};
   add_events(json, events, axis);
   json["environment"] = record.environment();
   add_environments(json, record);

@@ -37,8 +37,9 @@ std::string memory_text(double bytes) {
 // Returns the places of workers that are equally fast.
 std::vector<ReplicaPlace> places_in(Training& training, const Arrangement& arrangement, int workers) {
   if (arrangement.pp > 1) training.measure_segments(arrangement);
-  return deal_replicas(replica_limits(training.config(), arrangement, training.segment_costs()),
-                       std::vector<double>(static_cast<size_t>(workers), 1.0));
+  return deal_replicas(
+      limits_of(arrangement, static_cast<int>(training.config().virtual_shards()), training.segment_costs()),
+      std::vector<double>(static_cast<size_t>(workers), 1.0));
 }
 
 // Prints which virtual ranks and virtual shards each worker computes. Returns the numbers of virtual ranks.
@@ -104,7 +105,7 @@ Measured of_stage(const Training& training, const ReplicaPlace& place, int stage
   Measured stage;
   int64_t most = 0;
   const int64_t under_way = std::min(stages - place.stage, std::max(virtual_ranks, 1));
-  const TensorParts parts = *training.member({.pp = stages}).parts;
+  const TensorParts parts = *training.member().parts;
   const std::vector<Parameter>& parameters = training.setup.network->parameters.list;
   for (size_t i = 0; i < training.segments().size(); ++i) {
     if (!contains(place.segments, static_cast<int>(i))) continue;
@@ -198,7 +199,7 @@ int check_run(const CheckOptions& command) {
   const int64_t state = parameters * (1 + needs.slots) + needs.other_state;
   fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(static_cast<double>(state)),
              run.checkpoint_every > 0 ? fmt::format("every {} steps", run.checkpoint_every) : "at the end", run.keep);
-  needs.parts = training.member(arrangement).parts;
+  needs.parts = training.member().parts;
   const bool in_file = offload.to == Offload::To::file;
   const std::vector<Measured> measured =
       measure(training, places, virtual_ranks, held - (in_file && setup.optimizer ? needs.slots * parameters : 0));

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "tensor/base/check.h"
+#include "tools/training/training_setup.h"
+
 namespace elinvar {
 namespace {
 
@@ -28,13 +31,31 @@ int worker_called(const std::string& name, const Coordinator& coordinator, Secon
   return 0;
 }
 
+// Entries that are not named stay as they are; dp=D says how many workers the job will have.
+Answer arrange(const std::string& entries, Coordinator& coordinator, const Config& config,
+               const std::function<void()>& start_worker, Seconds now) {
+  const JobState& job = coordinator.job();
+  Arrangement wanted = job.wanted.value_or(job.arrangement);
+  int dp = 0;
+  try {
+    dp = read_arrangement(entries, wanted);
+    check_arrangement(config, wanted);
+    if (wanted.zero >= 3) check_can_be_absent(config, !job.segments.homes.empty());
+  } catch (const UsageError& error) {
+    return {.error = error.what()};
+  }
+  if (std::string error = coordinator.arrange(wanted, now); !error.empty()) return {.error = std::move(error)};
+  return dp > 0 ? scale(dp * wanted.replica(), coordinator, start_worker, now) : Answer{};
+}
+
 }  // namespace
 
-Answer control(const messages::Ctl& asked, Coordinator& coordinator, const std::function<void()>& start_worker,
-               const std::function<Json()>& status, Seconds now) {
+Answer control(const messages::Ctl& asked, Coordinator& coordinator, const Config& config,
+               const std::function<void()>& start_worker, const std::function<Json()>& status, Seconds now) {
   const std::string& what = asked.command;
   if (what == "status") return {.status = status()};
   if (what == "scale") return scale(asked.number.value_or(0), coordinator, start_worker, now);
+  if (what == "arrange") return arrange(asked.name.value_or(""), coordinator, config, start_worker, now);
   if (what == "drain") {
     const int worker = asked.name ? worker_called(*asked.name, coordinator, now) : asked.number.value_or(0);
     if (worker == 0 && asked.name) return {.error = "no member is called '" + *asked.name + "'"};

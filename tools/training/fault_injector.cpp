@@ -94,6 +94,12 @@ void FaultInjector::inject(const Fault& fault) {
     tell(what, {}, step);
     return world_.start_worker();
   }
+  if (fault.what == Fault::What::arrange) {
+    Json fields = step;
+    fields["entries"] = fault.entries;
+    if (const std::string error = world_.arrange(fault.entries); !error.empty()) fields["missed"] = error;
+    return tell(what, {}, fields);
+  }
   bool any = false;
   for (const Worker& worker : world_.workers()) {
     const bool chosen = fault.whom == Fault::Whom::all || (fault.worker == 0 ? !any : worker.id == fault.worker);
@@ -129,6 +135,7 @@ void FaultInjector::inject(const DrawnFault& fault, const Worker& worker, const 
       return send(worker, SIGCONT, fault.after + fault.seconds);
     case Fault::What::drop:
     case Fault::What::flip:
+    case Fault::What::arrange:
       return;  // never random
   }
 }

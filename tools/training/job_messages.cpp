@@ -208,6 +208,7 @@ void JobProcess::asked(const Message& m, const messages::Ask& ask) {
     turned_away(reason);
     return send(m.sender, {.payload = messages::Refused{.reason = reason}});
   }
+  const Arrangement& arrangement = coordinator_ ? coordinator_->job().arrangement : command_.arrangement;
   send(m.sender, {.payload = messages::JobDescription{
                       .text = text_,
                       .file = command_.config,
@@ -215,9 +216,9 @@ void JobProcess::asked(const Message& m, const messages::Ask& ask) {
                       .directory = fs::absolute(path_).string(),
                       .chaos = command_.chaos,
                       .imported = imported(),
-                      .zero = command_.arrangement.zero,
-                      .tp = command_.arrangement.tp,
-                      .pp = command_.arrangement.pp,
+                      .zero = coordinator_ ? coordinator_->job().zero() : command_.arrangement.zero,
+                      .tp = arrangement.tp,
+                      .pp = arrangement.pp,
                       .facts_at_once = !command_.chaos.empty() || command_.until.has_value(),
                       .hold = command_.hold,
                       .build = build_of(build()),
@@ -278,6 +279,9 @@ void JobProcess::open_directory() {
   records_.newest = directory_->generations().newest();
   if (records_.newest) records_.before = directory_->generations().read(records_.newest->follows);
   records_.members_alive = directory_->members_alive();
+  // It may have changed since the job began.
+  if (command_.takes_over && records_.newest && records_.newest->arrangement)
+    command_.arrangement = *records_.newest->arrangement;
   write_json(path_ / "coordinator.json",
              {{"peer", self_}, {"endpoint", transport_->endpoint()}, {"pid", getpid()}, {"run", run_}});
 }
@@ -306,28 +310,26 @@ void JobProcess::open(const WorkerInfo& about) {
   report_->begin(about, transport_->endpoint());
   if (about.images) keep_form(path_, *about.images);
   const int64_t first = directory_->start().step;
-  coordinator_.emplace(
-      CoordinatorOptions{.run = run_,
-                         .term = directory_->term().number(),
-                         .endpoint = transport_->endpoint(),
-                         .steps = about.steps,
-                         .initial_workers = command_.workers,
-                         .min_workers = command_.min_workers,
-                         .zero = command_.arrangement.zero > 0
-                                     ? std::optional(CoordinatorOptions::Zero{.stage = command_.arrangement.zero,
-                                                                              .copies = command_.arrangement.copies})
-                                     : std::nullopt,
-                         .plan = {.vranks = config_.run.virtual_ranks,
-                                  .replica = replica_limits(resolved, command_.arrangement, about.segments)},
-                         .scaling = scaling,
-                         .stuck = patience_for(most_bytes(about)),
-                         .hold = command_.hold},
-      *this, first, records_, now());
+  coordinator_.emplace(CoordinatorOptions{.run = run_,
+                                          .term = directory_->term().number(),
+                                          .endpoint = transport_->endpoint(),
+                                          .steps = about.steps,
+                                          .initial_workers = command_.workers,
+                                          .min_workers = command_.min_workers,
+                                          .arrangement = command_.arrangement,
+                                          .virtual_shards = static_cast<int>(resolved.virtual_shards()),
+                                          .segments = about.segments,
+                                          .plan = {.vranks = config_.run.virtual_ranks},
+                                          .scaling = scaling,
+                                          .stuck = patience_for(most_bytes(about)),
+                                          .hold = command_.hold},
+                       *this, first, records_, now());
   if (!command_.chaos.empty())
     fault_injector_.emplace(
         chaos_,
         FaultInjector::World{.workers = [this] { return workers_here(coordinator_->status(now()), local_.alive()); },
                              .start_worker = [this] { start_worker(); },
+                             .arrange = [this](const std::string& entries) { return arrange(entries); },
                              .event = [this](const std::string& n, const Json& f) { event(n, f); }},
         records_.newest ? directory_->facts().recorded() : -1);
   event("start", {{"step", first},
@@ -336,6 +338,8 @@ void JobProcess::open(const WorkerInfo& about) {
                   {"isa", about.environment->at("isa")},
                   {"threads", about.environment->at("threads")},
                   {"workers", command_.workers}});
+  if (!about.segments.seconds.empty())
+    event("segments", {{"names", *about.segments.names}, {"seconds", about.segments.seconds}});
 }
 
 void JobProcess::settle(const std::vector<CheckpointCommitter::Settled>& checkpoints) {
@@ -372,12 +376,18 @@ void JobProcess::shown(const Message& m, const messages::Shown& look) {
     report_->shown(m.step, {reinterpret_cast<const char*>(look.summary.data), look.summary.bytes});
 }
 
+std::string JobProcess::arrange(const std::string& entries) {
+  return elinvar::control(
+             {.command = "arrange", .name = entries}, *coordinator_, config_, [this] { start_worker(); }, {}, now())
+      .error;
+}
+
 void JobProcess::control(const Message& m, const messages::Ctl& asked) {
   transport_->connect(m.sender, asked.endpoint);
   messages::Answer answer{.error = "the job is still starting"};
   if (coordinator_)
     answer = elinvar::control(
-        asked, *coordinator_, [this] { start_worker(); }, [this] { return status(); }, now());
+        asked, *coordinator_, config_, [this] { start_worker(); }, [this] { return status(); }, now());
   send(m.sender, {.payload = std::move(answer)});
   if (coordinator_) flush();
 }

@@ -103,6 +103,7 @@ class JobProcess final : public CoordinatorWorld {
   void state_sent(const Message& message, const messages::StateSent& told);
   void shown(const Message& message, const messages::Shown& look);
   void control(const Message& message, const messages::Ctl& asked);
+  std::string arrange(const std::string& entries);
   nlohmann::json status() const;
 
   JobOptions command_;

@@ -25,6 +25,7 @@ void compute_gradients(Training& training, const Validation& validation, Session
         facts = stage.finish(*task);
       } else if (!step.last && task->computes()) {
         facts = training.rank_gradient(training.loader.batch(at, vrank), step.number, vrank, *task);
+        session.measured(training.segment_seconds());
       }
       if (scores) facts.attached = validation.share(vrank, task->shards());
       task->finish(std::move(facts));

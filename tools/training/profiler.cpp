@@ -160,11 +160,16 @@ void Profiler::ends(const TraceValues&, const OpWork& work) {
 
 void Profiler::begins(const char* what) { push_range(what); }
 
-void Profiler::ends(const char* what, Time began) {
+void Profiler::ends(const char* what, Time began, int vrank) {
   const Time now = Clock::now();
   pop_range();
   const bool waits = std::strncmp(what, "waiting", 7) == 0;
-  add({.name = what, .category = waits ? "wait" : "activity", .thread = 0, .began = began, .ended = now});
+  add({.name = what,
+       .category = waits ? "wait" : "activity",
+       .thread = 0,
+       .began = began,
+       .ended = now,
+       .vrank = vrank});
 }
 
 void Profiler::add(Event event) {
@@ -214,6 +219,7 @@ OrderedJson Profiler::trace() const {
                         {"pid", worker_},
                         {"tid", event->thread}};
     if (event->step > 0) json["args"] = {{"step", event->step}};
+    if (event->vrank >= 0) json["args"] = {{"vrank", event->vrank}};
     if (event->shapes) json["args"] = {{"shapes", *event->shapes}};
     if (event->work.flop > 0) json["args"]["gflop"] = event->work.flop / 1e9;
     if (event->work.bytes > 0) json["args"]["mbyte"] = event->work.bytes / 1e6;

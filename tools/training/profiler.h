@@ -1,7 +1,8 @@
 #pragma once
 // `run --profile`: what a worker does in a few of its steps. Each op (tensor/trace.h) and each activity
-// (tensor/base/activity.h) becomes an event of a trace in Chrome's format, which https://ui.perfetto.dev and
-// chrome://tracing open; tools/training/profile_report.h turns it into a table.
+// (tensor/base/activity.h), with its virtual rank if it has one, becomes an event of a trace in Chrome's format, which
+// https://ui.perfetto.dev and chrome://tracing open; tools/training/profile_report.h turns it into a table, and
+// tools/repro/report_step.h draws a step.
 //
 // Nothing is recorded outside the steps of the window, and no bit depends on the profiler. On a GPU the profiler waits
 // for each op, so that the time between its begin and its end is its own. Builds with CUDA also mark ranges for
@@ -50,7 +51,7 @@ class Profiler final : public Recorder, public ActivityWatcher {
   void begins(const AnyOp& op, const TraceValues& arguments) override;
   void ends(const TraceValues& results, const OpWork& work) override;
   void begins(const char* what) override;
-  void ends(const char* what, Time began) override;
+  void ends(const char* what, Time began, int vrank) override;
 
   static constexpr size_t kMostEvents = size_t{1} << 18;
 
@@ -63,6 +64,7 @@ class Profiler final : public Recorder, public ActivityWatcher {
     OpWork work = {};
     const std::string* shapes = nullptr;
     int64_t step = 0;
+    int vrank = activity::kNoRank;
   };
   struct Thread {
     int row;

@@ -174,7 +174,8 @@ void Report::tell_of_audit(const Json& found) {
 void Report::tell_of_idle_workers(const Json& generation) {
   const auto workers = static_cast<int>(generation.at("members").size());
   const int ranks = config_.run.virtual_ranks, most = options_.arrangement.replica();
-  const std::vector<int> sizes = replica_sizes(replica_limits(config_, options_.arrangement), workers);
+  const std::vector<int> sizes =
+      replica_sizes(limits_of(options_.arrangement, static_cast<int>(config_.virtual_shards())), workers);
   int idle = 0;
   for (size_t replica = static_cast<size_t>(ranks); replica < sizes.size(); ++replica) idle += sizes[replica];
   if (idle > 0 && idle != idle_)

@@ -4,13 +4,21 @@
 
 #include "elastic/ledger/digest_file.h"
 #include "nn/sliced_tensors.h"
+#include "nn/update_rule.h"
 #include "tensor/base/check.h"
 #include "tensor/ops/copy.h"
 
 namespace elinvar {
 
-void ShardedState::restored(std::optional<CheckpointReader> checkpoint) {
-  setup_.sliced->keep({});
+void ShardedState::use(ParameterSource& source) {
+  source_ = &source;
+  setup_.source = setup_.values ? source_ : nullptr;
+}
+
+void ShardedState::restored(int zero, std::optional<CheckpointReader> checkpoint) {
+  setup_.hold(zero);
+  setup_.source = setup_.values ? source_ : nullptr;
+  if (setup_.sliced) setup_.sliced->keep({});
   if (setup_.values) setup_.values->keep({});
   checkpoint_ = std::move(checkpoint);
   begins_ = true;
@@ -18,13 +26,13 @@ void ShardedState::restored(std::optional<CheckpointReader> checkpoint) {
 
 // Of each slice the parameters come first.
 
-std::vector<SliceRange> ShardedState::ranges(const Slice& slice) const {
+std::vector<SliceRange> ShardedState::ranges(const Slice& slice, int zero) const {
   const Parameter& parameter = setup_.network->parameters.list[static_cast<size_t>(slice.tensor)];
   std::vector<SliceRange> ranges;
-  if (setup_.values)
+  if (zero >= 3)
     ranges.push_back(
         {.tensor = "model." + parameter.name, .whole = parameter.var.shape(), .begin = slice.begin, .end = slice.end});
-  for (const std::string& slot : setup_.sliced->slot_names())
+  for (const std::string& slot : make_update_rule(setup_.config.optimizer)->slots())
     ranges.push_back({.tensor = "optimizer." + parameter.name + "." + slot,
                       .whole = parameter.var.shape(),
                       .begin = slice.begin,
@@ -32,7 +40,7 @@ std::vector<SliceRange> ShardedState::ranges(const Slice& slice) const {
   return ranges;
 }
 
-std::vector<StateSlice> ShardedState::state(const Slice& slice) const {
+std::vector<StateSlice> ShardedState::state(const Slice& slice, int zero) const {
   std::vector<StateSlice> state;
   const std::vector<Slice>& kept = setup_.sliced->slices();
   const auto found = std::find(kept.begin(), kept.end(), slice);
@@ -41,7 +49,7 @@ std::vector<StateSlice> ShardedState::state(const Slice& slice) const {
   if (found != kept.end() && setup_.values) values.push_back(setup_.values->tensors()[0][at]);
   if (found != kept.end())
     for (const std::vector<Tensor>& slot : setup_.sliced->tensors()) values.push_back(slot[at]);
-  const std::vector<SliceRange> ranges = this->ranges(slice);
+  const std::vector<SliceRange> ranges = this->ranges(slice, zero);
   for (size_t k = 0; k < ranges.size(); ++k) {
     const SliceRange& range = ranges[k];
     Tensor value;
@@ -55,16 +63,17 @@ std::vector<StateSlice> ShardedState::state(const Slice& slice) const {
   return state;
 }
 
-void ShardedState::keep(std::vector<Slice> slices) {
+void ShardedState::keep(int zero, std::vector<Slice> slices) {
   std::vector<Slice> added;
-  const std::vector<Slice>& before = setup_.sliced->slices();
+  const bool had_slices = setup_.sliced != nullptr;
+  const std::vector<Slice> before = had_slices ? setup_.sliced->slices() : std::vector<Slice>();
   for (const Slice& slice : slices)
     if (std::find(before.begin(), before.end(), slice) == before.end()) added.push_back(slice);
-  if (setup_.values) setup_.values->keep(slices);
-  setup_.sliced->keep(std::move(slices));
-  if (begins_)
+  setup_.keep(zero, std::move(slices));
+  setup_.source = setup_.values ? source_ : nullptr;
+  if (begins_ && had_slices)
     for (const Slice& slice : added) {
-      std::vector<StateSlice> places = state(slice);
+      std::vector<StateSlice> places = state(slice, zero);
       for (StateSlice& place : places)
         if (checkpoint_)
           copy(checkpoint_->read_slice(place.tensor, place.begin, place.end).values.to(place.values.device()),
@@ -76,12 +85,13 @@ void ShardedState::keep(std::vector<Slice> slices) {
 }
 
 bool ShardedState::has(const Slice& slice) const {
+  if (!setup_.values) return true;
   const std::vector<Slice>& kept = setup_.sliced->slices();
   return begins_ || std::find(kept.begin(), kept.end(), slice) != kept.end();
 }
 
 Tensor ShardedState::parameter(const Slice& slice) const {
-  if (setup_.values) return state(slice).at(0).values;
+  if (setup_.values) return state(slice, 3).at(0).values;
   return view_of(setup_.network->parameters.list[static_cast<size_t>(slice.tensor)].var.value(), slice);
 }
 
@@ -103,18 +113,24 @@ void ShardedState::learned() {
   begins_ = false;
 }
 
-ShardAccess ShardedState::access() {
-  ShardAccess access{.keep = [this](std::vector<Slice> slices) { keep(std::move(slices)); },
-                     .learned = [this] { learned(); },
-                     .ranges = [this](const Slice& slice) { return ranges(slice); },
-                     .state = [this](const Slice& slice) { return state(slice); },
-                     .parameter = [this](const Slice& slice) { return parameter(slice); }};
+std::vector<TensorLayout> ShardedState::layout(int zero) const {
+  std::vector<TensorLayout> layout;
   const std::vector<Parameter>& parameters = setup_.network->parameters.list;
   for (size_t i = 0; i < parameters.size(); ++i)
     for (const SliceRange& range :
-         ranges({.tensor = static_cast<int>(i), .begin = 0, .end = parameters[i].var.shape().numel()}))
-      access.layout.push_back({range.tensor, name_of(DType::f32), {range.whole.begin(), range.whole.end()}});
-  return access;
+         ranges({.tensor = static_cast<int>(i), .begin = 0, .end = parameters[i].var.shape().numel()}, zero))
+      layout.push_back({range.tensor, name_of(DType::f32), {range.whole.begin(), range.whole.end()}});
+  return layout;
+}
+
+ShardAccess ShardedState::access() {
+  return {.keep = [this](int zero, std::vector<Slice> slices) { keep(zero, std::move(slices)); },
+          .learned = [this] { learned(); },
+          .ranges = [this](const Slice& slice, int zero) { return ranges(slice, zero); },
+          .state = [this](const Slice& slice, int zero) { return state(slice, zero); },
+          .parameter = [this](const Slice& slice) { return parameter(slice); },
+          .layout = [this](int zero) { return layout(zero); },
+          .fetches = [this] { return setup_.values != nullptr; }};
 }
 
 }  // namespace elinvar

@@ -1,7 +1,7 @@
 #pragma once
 // The state of one worker in a job with ZeRO, as its session accesses it: the optimiser's tensors, and with ZeRO-3 the
 // parameters, of the slices that the worker keeps and, while the worker begins with a checkpoint or with a new network,
-// of all others.
+// of all others. The stage may change while the job runs.
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -16,8 +16,9 @@ class ShardedState {
  public:
   explicit ShardedState(TrainingSetup& setup) : setup_(setup) {}
 
-  // The state of other slices is in this checkpoint; null: it is zero, as in a new network.
-  void restored(std::optional<CheckpointReader> checkpoint);
+  void use(ParameterSource& source);  // of parameters that are not there
+  // The state is that of this checkpoint, or zero as in a new network, and is held with this stage.
+  void restored(int zero, std::optional<CheckpointReader> checkpoint);
 
   ShardAccess access();
   // With ZeRO-3: whether the worker has the parameters in a slice, and these, one-dimensional.
@@ -26,12 +27,14 @@ class ShardedState {
 
  private:
   Tensor initial(const Slice& slice) const;
-  std::vector<SliceRange> ranges(const Slice& slice) const;
-  std::vector<StateSlice> state(const Slice& slice) const;
-  void keep(std::vector<Slice> slices);
+  std::vector<SliceRange> ranges(const Slice& slice, int zero) const;
+  std::vector<StateSlice> state(const Slice& slice, int zero) const;
+  std::vector<TensorLayout> layout(int zero) const;
+  void keep(int zero, std::vector<Slice> slices);
   void learned();
 
   TrainingSetup& setup_;
+  ParameterSource* source_ = nullptr;
   std::optional<CheckpointReader> checkpoint_;
   bool begins_ = true;  // no update has been made since restored()
   // The parameter whose initial values were computed last, of which other slices may follow.

@@ -57,7 +57,7 @@ void StageWork::forward(Session::Task& task, RankWork& work) {
     from.value = input.value.to(training_.setup.device);
     from.rng.op = input.random;
   }
-  const Activity activity("forward");
+  const Activity activity("forward", task.vrank());
   if (training_.setup.source != nullptr && !residence_)
     residence_.emplace(network(), *training_.setup.source, task.shards());
   const SegmentPasses::Options options{.recompute = training_.config().run.recompute,
@@ -87,7 +87,7 @@ void StageWork::backward(Session::Task& task, RankWork& work) {
         task.receive([&](const Shape& shape, DType dtype) { return shape == value.shape() && dtype == value.dtype(); });
     dy = input.value.to(training_.setup.device);
   }
-  const Activity activity("backward");
+  const Activity activity("backward", task.vrank());
   if (work.readers.empty()) {  // the first backward pass comes after all forward passes
     work.readers.resize(network().parameters.list.size());
     for (const auto& [first, other] : work.runs)

@@ -73,14 +73,14 @@ LoaderOptions loader_options(const Config& config, const Dataset& data, Device d
           .device = device};
 }
 
-// Returns the parts of the network that rank gradients' tensors belong to. Unless segments matter, all are in one, and
-// so are batch statistics of segments that were not measured.
-TensorParts tensor_parts(const Network& network, const std::vector<MeasuredSegment>& measured, bool by_segment) {
+// Returns the parts of the network that rank gradients' tensors belong to.
+TensorParts tensor_parts(const Network& network, const std::vector<MeasuredSegment>& measured) {
   TensorParts parts;
   for (const Parameter& p : network.parameters.list)
     parts.gradients.push_back({.segment = 0, .shard = p.cut.shards > 1 ? p.shard : -1});
-  if (!by_segment) return parts;
-  const std::vector<Segment>& segments = dynamic_cast<const SegmentedNetwork&>(network).segments();
+  const auto* const segmented = dynamic_cast<const SegmentedNetwork*>(&network);
+  if (segmented == nullptr) return parts;
+  const std::vector<Segment>& segments = segmented->segments();
   for (size_t i = 0; i < segments.size(); ++i)
     for (const size_t p : segments[i].parameters) parts.gradients[p].segment = static_cast<int>(i);
   for (size_t i = 0; i < measured.size(); ++i)
@@ -130,20 +130,21 @@ Training::Training(const Config& given, Device device, int zero, const Offload& 
   });
 }
 
-MemberOptions Training::member(const Arrangement& arrangement) const {
+MemberOptions Training::member() const {
   MemberOptions member;
   member.vranks = config().run.virtual_ranks;
   member.steps = steps;
   member.checkpoint_every = config().run.checkpoint_every;
   member.state_digest_every = config().run.state_digest_every;
   member.scaling = scaling;
-  if (setup.sliced)
+  if (is_built_in_optimizer(config().optimizer.kind))
     member.sharding = ShardOptions{.multiple = kChunkElements,
                                    .parameters = shapes_of(setup.network->parameters),
-                                   .sums = setup.sliced->has_trust_ratio(),
-                                   .whole_parameters = !setup.values};
-  if (arrangement.replica() > 1 || setup.values)
-    member.parts = tensor_parts(*setup.network, segments_, /*by_segment=*/arrangement.pp > 1 || setup.values);
+                                   .sums = make_update_rule(config().optimizer)->has_trust_ratio(),
+                                   .zero = setup.values   ? 3
+                                           : setup.sliced ? 1
+                                                          : 0};
+  member.parts = tensor_parts(*setup.network, segments_);
   member.audit = {.every = config().run.audit_every, .seed = config().run.seed};
   return member;
 }
@@ -192,6 +193,7 @@ RankFacts Training::rank_gradient(Batch batch, int64_t step, int vrank, Gradient
   if (!result) result = forward_backward(batch, rng, sink);
   sink.end(std::move(result->gradients), std::move(result->batch_statistics));
   statistics_ = std::move(result->statistics);
+  learn_segments(result->segments, /*alone=*/&sink.shards() == &local_shards());
   RankFacts facts = facts_of(batch);
   facts.loss_sum = result->loss_sum;
   facts.count = result->count;
@@ -207,7 +209,34 @@ RankFacts Training::facts_of(const Batch& batch) {
 RankGradient Training::rank_gradient(const Batch& batch, int64_t step, int vrank) {
   GradientSink sink;
   RankFacts facts = rank_gradient(batch, step, vrank, sink);
-  return sink.take(std::move(facts));
+  RankGradient gradient = sink.take(std::move(facts));
+  gradient.statistics_segments = statistics_segments();
+  return gradient;
+}
+
+// A GPU is not waited for after each segment: there, all count as equally long.
+void Training::learn_segments(const std::vector<SegmentRun>& runs, bool alone) {
+  if (runs.empty()) return;
+  if (alone) {
+    segment_seconds_.clear();
+    for (const SegmentRun& run : runs) segment_seconds_.push_back(setup.device == Device{} ? run.seconds : 1);
+  }
+  if (!segments_.empty()) return;
+  auto statistics = statistics_.begin();
+  for (const SegmentRun& run : runs) {
+    const auto end = statistics + static_cast<std::ptrdiff_t>(run.statistics);
+    MeasuredSegment& segment = segments_.emplace_back();
+    segment.value = run.value;
+    segment.statistics = {statistics, end};
+    statistics = end;
+  }
+}
+
+std::vector<int> Training::statistics_segments() const {
+  std::vector<int> segments;
+  for (size_t i = 0; i < segments_.size(); ++i)
+    segments.insert(segments.end(), 2 * segments_[i].statistics.size(), static_cast<int>(i));
+  return segments;
 }
 
 void Training::measure_segments(const Arrangement& arrangement) {
@@ -239,9 +268,12 @@ void Training::measure_segments(const Arrangement& arrangement) {
 }
 
 SegmentCosts Training::segment_costs() const {
-  if (segments_.empty()) return {};
-  SegmentCosts costs{.homes = homes_of(dynamic_cast<const SegmentedNetwork&>(*setup.network))};
-  for (const MeasuredSegment& segment : segments_) costs.seconds.push_back(segment.seconds);
+  const auto* const network = dynamic_cast<const SegmentedNetwork*>(setup.network.get());
+  if (network == nullptr) return {};
+  SegmentCosts costs{.homes = homes_of(*network), .names = std::vector<std::string>()};
+  for (const Segment& segment : network->segments()) costs.names->push_back(segment.name);
+  for (const MeasuredSegment& segment : segments_)
+    if (segment.seconds > 0) costs.seconds.push_back(segment.seconds);
   return costs;
 }
 
@@ -266,6 +298,7 @@ RankGradient Training::partial_gradient(const Batch& batch, int64_t step, int vr
   RankFacts facts = rank_gradient(batch, step, vrank, sink);
   RankGradient gradient = sink.take(std::move(facts));
   if (batch.samples == 0) return gradient;
+  gradient.statistics_segments = statistics_segments();
   const std::vector<Parameter>& parameters = setup.network->parameters.list;
   gradient.gradients.resize(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i)

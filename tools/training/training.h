@@ -32,12 +32,15 @@ class Training {
 
   const Config& config() const { return setup.config; }
   bool adaptive() const { return scaling.batch > 0; }
-  MemberOptions member(const Arrangement& arrangement = {}) const;  // without the member's identity
+  MemberOptions member() const;  // without the member's identity
   // With pipeline parallelism, before member(): runs each segment of the network once. Throws UsageError if the network
   // cannot be divided into so many stages.
   void measure_segments(const Arrangement& arrangement);
-  const std::vector<MeasuredSegment>& segments() const { return segments_; }  // .. what it found
-  SegmentCosts segment_costs() const;
+  // .. what it found; otherwise, once there was a rank gradient, shapes and batch norms alone.
+  const std::vector<MeasuredSegment>& segments() const { return segments_; }
+  SegmentCosts segment_costs() const;  // seconds only once segments are measured; empty without segments
+  // Of the forward pass through each segment in the last rank gradient that this process computed alone, on a CPU.
+  const std::vector<double>& segment_seconds() const { return segment_seconds_; }
   // A rank gradient of which only the shapes count.
   RankGradient shapes_of_gradient() const;
   // Returns the batch of a step. `scaling_state` matters only with adaptive scaling.
@@ -58,11 +61,14 @@ class Training {
   void finish_update(int64_t step);
 
  private:
+  void learn_segments(const std::vector<SegmentRun>& runs, bool alone);
+  std::vector<int> statistics_segments() const;  // the segment of each batch statistic
   MicroBatchResult forward_backward(const Batch& batch, const Rng& rng, GradientSink& sink);
 
   MicroBatchGraphs graphs_;
-  std::vector<Statistic> statistics_;  // statistics of any rank gradient: they list the batch norms
-  std::vector<MeasuredSegment> segments_;
+  std::vector<Statistic> statistics_;      // statistics of any rank gradient: they list the batch norms
+  std::vector<MeasuredSegment> segments_;  // shapes and batch norms alone unless they were measured
+  std::vector<double> segment_seconds_;
 };
 
 }  // namespace elinvar

@@ -12,6 +12,7 @@
 #include "tensor/base/file.h"
 #include "tensor/base/json.h"
 #include "tensor/heap.h"
+#include "tensor/ops/copy.h"
 #include "tools/cli/standard_streams.h"
 
 namespace elinvar {
@@ -45,19 +46,6 @@ int kept_by(const OptimizerConfig& o) {
   return o.kind == "sgd" || o.kind == "lars" ? (o.momentum > 0 ? 1 : 0) : 2;
 }
 
-// Refuses what needs whole parameters on each worker.
-void check_can_be_absent(const Config& config, const Network& network) {
-  check(dynamic_cast<const SegmentedNetwork*>(&network) != nullptr,
-        "--arrangement zero=3 needs a network that is a list of segments (nn/segments.h), which {} is not",
-        config.model.kind);
-  check(
-      config.optimizer.ema_decay == 0,
-      "--arrangement zero=3 divides the parameters, but their average (optimizer.ema_decay) is whole on every worker; "
-      "zero=2 has both");
-  check(config.tensorboard.text_every == 0,
-        "--arrangement zero=3: no worker has all parameters, to write texts (tensorboard.text_every)");
-}
-
 // Refuses a job before allocation if the parameters, their average and the optimiser's state, unless other workers or
 // a file have it, exceed the machine's memory.
 void check_memory(const Config& config, const InputInfo& input, bool elsewhere) {
@@ -82,6 +70,17 @@ void print_notices(const Dataset& data) {
   for (const std::string& notice : data.take_notices()) say(stderr, "{}\n", notice);
 }
 
+void check_can_be_absent(const Config& config, bool segmented) {
+  check(segmented, "--arrangement zero=3 needs a network that is a list of segments (nn/segments.h), which {} is not",
+        config.model.kind);
+  check(
+      config.optimizer.ema_decay == 0,
+      "--arrangement zero=3 divides the parameters, but their average (optimizer.ema_decay) is whole on every worker; "
+      "zero=2 has both");
+  check(config.tensorboard.text_every == 0,
+        "--arrangement zero=3: no worker has all parameters, to write texts (tensorboard.text_every)");
+}
+
 TrainingSetup::TrainingSetup(const Config& given, Split split, Device place, int zero, Offload state)
     : config(given), device(place), offload(std::move(state)), data(open_split(given, split, &config.data)) {
   build_all(given, zero);
@@ -104,7 +103,7 @@ void TrainingSetup::build_all(const Config& given, int zero) {
     if (absent) no_values.emplace();
     network = build(given.model, input, given.run.seed, &config.model);
   }
-  if (absent) check_can_be_absent(config, *network);
+  if (absent) check_can_be_absent(config, dynamic_cast<const SegmentedNetwork*>(network.get()) != nullptr);
   for (const std::shared_ptr<Buffer>& buffer : network->parameters.buffers)
     if (absent) buffer->value = buffer->value.clone();
   with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });
@@ -114,12 +113,58 @@ void TrainingSetup::build_all(const Config& given, int zero) {
     average->parameters.move_to(device);
   }
   with_places(config.places, [&] {
-    if (absent)
-      values = std::make_unique<SlicedTensors>(network->parameters, std::vector<std::string>{""}, std::vector<Slice>());
-    if (zero > 0)
-      sliced = std::make_unique<SlicedOptimizer>(given.optimizer, network->parameters, std::vector<Slice>(), offload);
+    if (absent) values = sliced_values();
+    if (zero > 0) sliced = sliced_optimizer();
     else optimizer = make_optimizer(given.optimizer, network->parameters, &config.optimizer, offload);
   });
+}
+
+std::unique_ptr<SlicedTensors> TrainingSetup::sliced_values() const {
+  return std::make_unique<SlicedTensors>(network->parameters, std::vector<std::string>{""}, std::vector<Slice>());
+}
+
+std::unique_ptr<SlicedOptimizer> TrainingSetup::sliced_optimizer() const {
+  return std::make_unique<SlicedOptimizer>(config.optimizer, network->parameters, std::vector<Slice>(), offload);
+}
+
+void TrainingSetup::hold(int zero) {
+  if (zero >= 3) check_can_be_absent(config, dynamic_cast<const SegmentedNetwork*>(network.get()) != nullptr);
+  if (zero > 0 && !sliced) sliced = sliced_optimizer();
+  if (zero == 0 && !optimizer) optimizer = make_optimizer(config.optimizer, network->parameters, nullptr, offload);
+  if (zero > 0) optimizer.reset();
+  else sliced.reset();
+  if (zero >= 3 && !values) values = sliced_values();
+  if (zero < 3 && values) {
+    values.reset();
+    for (Parameter& p : network->parameters.list) p.var.mutable_value().restore();
+  } else if (zero >= 3) {
+    for (Parameter& p : network->parameters.list) p.var.mutable_value().release();
+  }
+}
+
+void TrainingSetup::keep(int zero, std::vector<Slice> slices) {
+  const std::unique_ptr<Optimizer> whole = std::move(optimizer);
+  const std::vector<Slice> kept = sliced ? sliced->slices() : std::vector<Slice>();
+  const std::vector<Tensor> parts = values ? values->tensors()[0] : std::vector<Tensor>();
+  const std::vector<Parameter>& parameters = network->parameters.list;
+  std::unique_ptr<SlicedTensors> cut = zero >= 3 && !values ? sliced_values() : nullptr;
+  if (cut) {
+    cut->keep(slices);
+    for (size_t i = 0; i < slices.size(); ++i)
+      copy(view_of(parameters[static_cast<size_t>(slices[i].tensor)].var.value(), slices[i]), cut->tensors()[0][i]);
+  }
+  const bool joins = zero < 3 && values != nullptr;
+  hold(zero);
+  for (size_t i = 0; joins && i < kept.size(); ++i) {
+    Tensor place = view_of(parameters[static_cast<size_t>(kept[i].tensor)].var.value(), kept[i]);
+    copy(parts[i], place);
+  }
+  if (cut) values = std::move(cut);
+  else if (values) values->keep(slices);
+  sliced->keep(std::move(slices));
+  if (!whole) return;
+  const StateDict state = whole->state();
+  for (SlotSlice& slot : sliced->slots()) copy(view_of(state.at(slot.name), slot.slice), slot.values);
 }
 
 StateDict TrainingSetup::state() const {
@@ -198,13 +243,6 @@ void check_arrangement(const Config& config, const Arrangement& arrangement) {
         "--arrangement tp={} needs at least as many virtual shards, but model.virtual_shards = {}; more of them change "
         "the result, and only transformers and networks of layers have them",
         arrangement.tp, shards);
-}
-
-ReplicaLimits replica_limits(const Config& config, const Arrangement& arrangement, const SegmentCosts& segments) {
-  return {.shards = arrangement.replica() > 1 ? static_cast<int>(config.virtual_shards()) : 1,
-          .tp = arrangement.tp,
-          .pp = arrangement.pp,
-          .segments = segments};
 }
 
 Tensor logits_of(const TrainingSetup& setup, std::span<const Tensor> views, ShardGroup& group) {

@@ -47,6 +47,13 @@ struct TrainingSetup {
   std::unique_ptr<SlicedTensors> values;
   ParameterSource* source = nullptr;
 
+  // Holds the state with another stage of ZeRO; what it is must be loaded afterwards. Throws what the constructor
+  // throws.
+  void hold(int zero);
+  // As hold(), but the parameters, and the optimiser's state in these slices, remain. Parameters that were in slices
+  // are whole then, with values in the slices that were kept and in no others.
+  void keep(int zero, std::vector<Slice> slices);
+
   // Returns views of the state: "model.<parameter or buffer>", "average.<the same>" and, unless it is sharded,
   // "optimizer.<parameter>.<name>". With ZeRO-3 it has no parameters.
   StateDict state() const;
@@ -61,6 +68,8 @@ struct TrainingSetup {
 
  private:
   void build_all(const Config& given, int zero = 0);
+  std::unique_ptr<SlicedTensors> sliced_values() const;
+  std::unique_ptr<SlicedOptimizer> sliced_optimizer() const;
 };
 
 // Returns the configuration that a run was started with. A relative path in it is made absolute if it leads somewhere
@@ -85,8 +94,8 @@ struct BatchScore {
 
 // Throws UsageError unless the network has the virtual shards that the arrangement deals to workers.
 void check_arrangement(const Config& config, const Arrangement& arrangement);
-// Returns what a model replica of a job may be at most.
-ReplicaLimits replica_limits(const Config& config, const Arrangement& arrangement, const SegmentCosts& segments = {});
+// Throws UsageError if the job needs whole parameters on each worker. `segmented`: the network is a list of segments.
+void check_can_be_absent(const Config& config, bool segmented);
 
 // Scores the network on share `share` of `shares` of a split. The whole split is cut, in order, into batches of
 // rank_samples(), and the batches into shares. The batches of all shares in order give the score, whichever process

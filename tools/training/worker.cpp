@@ -191,9 +191,9 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   const Arrangement arrangement{.zero = about_job.zero, .tp = about_job.tp, .pp = about_job.pp};
   ShardedState shards(setup);
   ParameterShards parameters(setup, shards);
-  if (setup.values) setup.source = &parameters;
+  shards.use(parameters);
   if (arrangement.pp > 1) training.measure_segments(arrangement);
-  MemberOptions member = training.member(arrangement);
+  MemberOptions member = training.member();
   member.self = self;
   member.endpoint = transport.endpoint();
   if (about_job.facts_at_once) member.report_every = 1;
@@ -215,6 +215,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                 .steps = training.steps,
                 .parameters = setup.network->parameters.count(),
                 .samples = setup.data->size(),
+                .zero = about_job.zero,
                 .segments = training.segment_costs(),
                 .gradient = std::move(gradient),
                 .tokens = setup.data->vocabulary() != nullptr,
@@ -247,32 +248,35 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
       .watch = {.hold = std::max(about_job.hold, kLeastHold), .arrival = static_cast<int>(about_job.arrival)}};
   Session session(options, std::move(owned),
                   {.view = [&] { return setup.state(); },
-                   .restore = [&](int64_t step) -> std::optional<ScalingState> {
+                   .restore = [&](int64_t step, int zero) -> std::optional<ScalingState> {
                      const fs::path path = (*directory)();
                      if (step == 0 && !imported) {
-                       setup.load(TrainingSetup(setup.config, Split::train, {}, about_job.zero, setup.offload).state());
-                       if (about_job.zero > 0) shards.restored(std::nullopt);
+                       shards.restored(zero, std::nullopt);
+                       setup.load(TrainingSetup(setup.config, Split::train, {}, zero, setup.offload).state());
                        return ScalingState{};
                      }
                      if (path.empty()) return std::nullopt;
-                     if (about_job.zero > 0) {
-                       CheckpointReader checkpoint = CheckpointStore(path / "checkpoints").open(step);
-                       checkpoint.verify_state();
-                       std::vector<std::string> names = {"average.", "step", kScalingState};
-                       if (!setup.values) names.push_back("model.");
-                       else
-                         for (const auto& [name, tensor] : setup.state()) names.push_back(name);
-                       const std::vector<std::string_view> prefixes(names.begin(), names.end());
-                       const StateDict whole = checkpoint.read(prefixes);
-                       setup.load(whole);
-                       shards.restored(std::move(checkpoint));
-                       return scaling_state_of(whole);
+                     const CheckpointStore checkpoints(path / "checkpoints");
+                     if (zero == 0) {
+                       const Checkpoint checkpoint = checkpoints.read(step);
+                       setup.hold(zero);
+                       setup.load(checkpoint.state);
+                       return scaling_state_of(checkpoint.state);
                      }
-                     const Checkpoint checkpoint = CheckpointStore(path / "checkpoints").read(step);
-                     setup.load(checkpoint.state);
-                     return scaling_state_of(checkpoint.state);
+                     CheckpointReader checkpoint = checkpoints.open(step);
+                     checkpoint.verify_state();
+                     shards.restored(zero, std::nullopt);
+                     std::vector<std::string> names = {"average.", "step", kScalingState};
+                     if (!setup.values) names.push_back("model.");
+                     else
+                       for (const auto& [name, tensor] : setup.state()) names.push_back(name);
+                     const std::vector<std::string_view> prefixes(names.begin(), names.end());
+                     const StateDict whole = checkpoint.read(prefixes);
+                     setup.load(whole);
+                     shards.restored(zero, std::move(checkpoint));
+                     return scaling_state_of(whole);
                    },
-                   .shards = about_job.zero > 0 ? std::optional(shards.access()) : std::nullopt});
+                   .shards = member.sharding ? std::optional(shards.access()) : std::nullopt});
   if (!command.profile.empty()) {
     const auto save = [&](const nlohmann::ordered_json& trace, int worker) {
       const fs::path seen = (*directory)();

@@ -321,7 +321,7 @@ class Simulation {
   uint64_t boundary(const Process& p, int vrank, int segment, bool backward) const;
 
   // Sharded state of the optimizer (simulation_shards.cpp).
-  std::optional<CoordinatorOptions::Zero> zero() const;
+  Arrangement arrangement() const;
   void change_shards(Process& p);
   void update_shards(Process& p);
   uint32_t sum_of_gradients(const Process& p) const;

@@ -33,25 +33,24 @@ void Simulation::start_coordinator() {
     records.newest = records_.rbegin()->second;
     if (records_.contains(records.newest->follows)) records.before = records_.at(records.newest->follows);
   }
-  h.coordinator = std::make_unique<Coordinator>(
-      CoordinatorOptions{
-          .term = h.term,
-          .endpoint = "sim",
-          .steps = s_.steps,
-          .initial_workers = s_.initial_workers,
-          .min_workers = s_.min_workers,
-          .zero = zero(),
-          .plan = {.vranks = s_.vranks,
-                   .replica = {.shards = virtual_shards(), .tp = s_.tp, .pp = s_.pp, .segments = segments_}},
-          .scaling = scaling_,
-          .heartbeat_timeout = 2,
-          .hang = {.floor = 1},
-          .stuck = 1.5,
-          .start_timeout = 3,
-          .gather_timeout = 2,
-          .reassign_every = 0.5,
-          .hold = 10},
-      h, saved_step_, records, now_);
+  h.coordinator = std::make_unique<Coordinator>(CoordinatorOptions{.term = h.term,
+                                                                   .endpoint = "sim",
+                                                                   .steps = s_.steps,
+                                                                   .initial_workers = s_.initial_workers,
+                                                                   .min_workers = s_.min_workers,
+                                                                   .arrangement = arrangement(),
+                                                                   .virtual_shards = virtual_shards(),
+                                                                   .segments = segments_,
+                                                                   .plan = {.vranks = s_.vranks},
+                                                                   .scaling = scaling_,
+                                                                   .heartbeat_timeout = 2,
+                                                                   .hang = {.floor = 1},
+                                                                   .stuck = 1.5,
+                                                                   .start_timeout = 3,
+                                                                   .gather_timeout = 2,
+                                                                   .reassign_every = 0.5,
+                                                                   .hold = 10},
+                                                h, saved_step_, records, now_);
   log(fmt::format("coordinator {} of term {} starts at {} records, members alive: {}", h.peer, h.term, records_.size(),
                   records.members_alive));
   heads_[h.term] = std::move(made);

@@ -15,10 +15,7 @@ size_t Simulation::element_of(const Slice& slice) const {
   return static_cast<size_t>(element);
 }
 
-std::optional<CoordinatorOptions::Zero> Simulation::zero() const {
-  if (s_.zero == 0) return std::nullopt;
-  return CoordinatorOptions::Zero{.stage = s_.zero, .copies = s_.copies};
-}
+Arrangement Simulation::arrangement() const { return {.zero = s_.zero, .copies = s_.copies, .tp = s_.tp, .pp = s_.pp}; }
 
 // Checks that a worker has the state of these buckets, which it is about to save, send or update.
 void Simulation::check_slots(const Process& p, const std::vector<int>& which, int64_t step) {

@@ -20,10 +20,9 @@ void Simulation::add_worker() {
       .vranks = s_.vranks,
       .steps = s_.steps,
       .bucket_elements = s_.zero > 0 || (divided() && s_.seed % 4 < 2) ? 1 : kBucketElements,
-      .sharding = s_.zero > 0
-                      ? std::optional(ShardOptions{
-                            .multiple = 1, .parameters = shapes_, .sums = s_.sums, .whole_parameters = s_.zero < 3})
-                      : std::nullopt,
+      .sharding = s_.zero > 0 ? std::optional(ShardOptions{
+                                    .multiple = 1, .parameters = shapes_, .sums = s_.sums, .zero = s_.zero})
+                              : std::nullopt,
       .parts = parts_,
       .checkpoint_every = kCheckpointEvery,
       .state_digest_every = kDigestEvery,
@@ -63,8 +62,9 @@ void Simulation::introduce(Process& p, int64_t term) {
   connected_.insert({p.peer, coordinator});
   // The coordinator is dead.
   if (!heads_.at(term)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
-  p.member->introduce(coordinator,
-                      {.endpoint = "sim", .shards = s_.zero > 0 ? 5 : 0, .nccl = p.nccl.value_or(NcclSupport{})});
+  p.member->introduce(
+      coordinator,
+      {.endpoint = "sim", .zero = s_.zero, .shards = s_.zero > 0 ? 5 : 0, .nccl = p.nccl.value_or(NcclSupport{})});
   flush(p);
 }
 

@@ -307,6 +307,8 @@ fill_tiles();
 fill_curves();
 fill_time();
 fill_workers();
+fill_arrangement();
+fill_step();
 fill_events();
 fill_environment();
 by_id("config").textContent = data.config || "config.toml cannot be read.";
