@@ -156,9 +156,9 @@ void ValueExchange::updated() { values_.updated = true; }
 std::vector<messages::BucketValues> ValueExchange::take_arrived() { return std::exchange(values_.arrived, {}); }
 
 std::string ValueExchange::missing() const {
-  if (!pending() || values_.missing.empty()) return "";
+  if (!pending()) return "";
   if (!values_.missing_sums.empty()) return fmt::format("the sums of {} buckets", values_.missing_sums.size());
-  return fmt::format("the values of {} buckets", values_.missing.size());
+  return values_.missing.empty() ? "" : fmt::format("the values of {} buckets", values_.missing.size());
 }
 
 void ValueExchange::receive(const Message& m, const messages::WantValues& want) {

@@ -61,6 +61,7 @@ TEST(ExchangeInbox, ResultsOfAnEarlierTransferAreDropped) {
   Inbox at;
   at.position.generation.reset();
   at.position.index = -1;
+  at.catching_up.learn();
   at.catching_up.take(0, {.part = 0, .parts = 1, .attempt = 5, .last = true});
   const auto trailer = [](int64_t attempt) {
     return Message{.sender = 2, .generation = kCopyGeneration, .payload = messages::Trailer{.attempt = attempt}};
@@ -75,6 +76,7 @@ TEST(ExchangeInbox, ResultsOfAnEarlierTransferAreDropped) {
 // and may be of another history than the checkpoint that it has restored since.
 TEST(ExchangeInbox, AFencedMemberTakesWhatItFetchedAndNoOldResults) {
   Inbox at;
+  at.catching_up.learn();
   at.catching_up.take(0, {.part = 0, .parts = 1, .attempt = 5, .last = true});
   at.catching_up.restore(0);
   at.position.promised = 2;

@@ -15,8 +15,8 @@ Happened expect_schedules_of_fetches_hold(RandomJobs jobs) {
   if (happened.schedules < 100) return happened;
   EXPECT_GT(happened.fetched, 40 * happened.schedules);
   EXPECT_GT(happened.fetches_over, happened.schedules / 10);
-  EXPECT_GT(happened.lost_parameters, happened.schedules / 400);
-  EXPECT_GT(happened.killed_providers, happened.schedules / 200);
+  EXPECT_GE(happened.lost_parameters, happened.schedules / 400);
+  EXPECT_GE(happened.killed_providers, happened.schedules / 200);
   EXPECT_GT(happened.opened, 5 * happened.schedules);
   EXPECT_GT(happened.moved, happened.schedules / 2);
   EXPECT_GE(happened.state_lost, jobs.copies == 1 ? happened.schedules / 20 : 0);

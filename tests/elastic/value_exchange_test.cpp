@@ -72,6 +72,28 @@ TEST(ValueExchange, AnOwnerSendsItsBucketsToThoseWhoLackThem) {
   EXPECT_TRUE(all.values.complete());
 }
 
+// With ZeRO-3 an update lacks no values, but may lack sums. A coordinator that is not told waits for ever.
+TEST(ValueExchange, LostSumsAreMissedWhetherValuesFollowOrNot) {
+  for (const int zero : {2, 3}) {
+    ShardedMember at(3, 0, {.zero = zero, .keepers = kDeal, .holders = kDeal});
+    const GradientLayout layout{/*bucket_elements=*/1,
+                                ShardOptions{.parameters = {{3}, {2}}, .sums = true, .zero = zero}};
+    OptimizerShards shards{at.position, layout};
+    CatchingUp catching_up{at.position, at.outbox};
+    ValueExchange values{at.position, layout, catching_up, shards, at.outbox};
+    EXPECT_EQ(values.missing(), "");
+    values.begin(4, /*sends=*/true, shards.kept());
+    const std::vector<int> lacks = without(kAll, shards.kept());
+    const std::string buckets = std::to_string(lacks.size()) + " buckets";
+    EXPECT_EQ(values.missing(), "the sums of " + buckets);
+    for (const int bucket : lacks) {
+      const messages::BucketSums sums{.bucket = bucket, .sums = blob_of("sums")};
+      values.receive({.sender = 2, .generation = 1, .step = 4, .payload = sums}, sums);
+    }
+    EXPECT_EQ(values.missing(), zero < 3 ? "the values of " + buckets : "");
+  }
+}
+
 TEST(ValueExchange, AnUpdateIsCompleteWithAllValuesAndItsOwnPart) {
   Values at(0);
   at.begin();
@@ -210,6 +232,7 @@ TEST(ValueExchange, ALearnerTakesTheCopiesOfItsAttempt) {
   Values at(0);
   at.position.generation.reset();
   at.position.index = -1;
+  at.catching_up.learn();
   (void)at.catching_up.take(4, {.part = 0, .parts = 1, .attempt = 3, .last = true});
   at.values.begin(4, /*sends=*/false, {});
   EXPECT_EQ(at.values.missing(), "the values of 5 buckets");
@@ -228,6 +251,7 @@ TEST(ValueExchange, ALearnerTakesTheCopiesOfItsAttempt) {
 // With adaptive scaling, what it got as a learner may be of another history than the checkpoint that it has restored.
 TEST(ValueExchange, AMemberThatHasRestoredACheckpointTakesNoOldCopies) {
   Values at(0);
+  at.catching_up.learn();
   (void)at.catching_up.take(2, {.part = 0, .parts = 1, .attempt = 3, .last = true});
   at.catching_up.restore(4);
   messages::BucketValues copy = Values::value(at.lacks()[0]);

@@ -46,9 +46,10 @@ std::string Simulation::where() {
   for (const auto& [peer, p] : workers_) {
     if (!p->alive) continue;
     const MemberPosition& at = p->member->position();
-    text +=
-        fmt::format("\n  {}: generation {} step {} completed {} active {} fenced {} next {} busy {}", peer, at.number(),
-                    at.step, at.completed, at.active(), at.fenced(), static_cast<int>(p->member->next()), p->busy);
+    text += fmt::format(
+        "\n  {}: generation {} step {} completed {} active {} fenced {} next {} busy {} idle {:.1f} misses '{}'", peer,
+        at.number(), at.step, at.completed, at.active(), at.fenced(), static_cast<int>(p->member->next()), p->busy,
+        now_ - p->idle_since, p->member->missing());
   }
   return text;
 }
