@@ -199,7 +199,7 @@ TEST_F(StepTimeline, StaysSmallHoweverMuchHappened) {
     step(worker, 1, 0, kRanks + 1);
     for (int vrank = 0; vrank < kRanks; ++vrank) {
       event(worker, "backward", "activity", vrank, vrank + 0.9, {{"vrank", vrank}});
-      for (int i = 0; i < 40; ++i) event(worker, "reduction", "activity", vrank + 0.02 * i, vrank + 0.02 * i + 0.001);
+      for (int i = 0; i < 10; ++i) event(worker, "reduction", "activity", vrank + 0.08 * i, vrank + 0.08 * i + 0.001);
     }
   }
   const Ordered told = shown();
