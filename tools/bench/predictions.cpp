@@ -18,7 +18,7 @@
 namespace elinvar::bench {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Ordered = nlohmann::ordered_json;
 
 constexpr size_t kSteps = 3;  // of a job that are measured
 
@@ -37,7 +37,7 @@ std::vector<std::string> options_of(const std::string& network, int workers) {
 }
 
 // Returns what a dry run of these workers says.
-Json dry_run(const std::string& network, int workers, int threads, const std::vector<std::string>& more) {
+Ordered dry_run(const std::string& network, int workers, int threads, const std::vector<std::string>& more) {
   const Folder folder;
   const std::filesystem::path config = folder.path + "/job.toml", out = folder.path + "/out";
   replace_file(config, config_of(network, sizes_of(network), folder.path, 0));
@@ -46,28 +46,28 @@ Json dry_run(const std::string& network, int workers, int threads, const std::ve
                                     "--memory",  "999TB",                  "--device",  "cpu"};
   words.insert(words.end(), more.begin(), more.end());
   if (Process(words, out).wait() != 0) fail("train run --dry-run: {}", read_file(out));
-  return Json::parse(read_file(out));
+  return Ordered::parse(read_file(out));
 }
 
-bool is_for(const Json& estimate, const Arrangement& a) {
+bool is_for(const Ordered& estimate, const Arrangement& a) {
   return estimate.at("zero") == a.zero && estimate.at("tp") == a.tp && estimate.at("pp") == a.pp &&
          (a.zero == 0 || estimate.at("copies") == a.copies);
 }
 
-const Json& estimate_of(const Json& dry_run, const Arrangement& arrangement) {
-  for (const Json& e : dry_run.at("arrangements"))
+const Ordered& estimate_of(const Ordered& dry_run, const Arrangement& arrangement) {
+  for (const Ordered& e : dry_run.at("arrangements"))
     if (is_for(e, arrangement)) return e;
   fail("the dry run has no estimate of a measured arrangement");
 }
 
 struct Compared {
   ArrangementJob job;
-  const Json* dry_run;
+  const Ordered* dry_run;
 };
 
 // The arrangement of the first estimate with so many copies, as `--arrangement auto --copies N` takes it.
-Arrangement chosen(const Json& dry_run, int copies) {
-  for (const Json& e : dry_run.at("arrangements"))
+Arrangement chosen(const Ordered& dry_run, int copies) {
+  for (const Ordered& e : dry_run.at("arrangements"))
     if (e.at("zero") == 0 || e.at("copies") == copies)
       return {.zero = e.at("zero"), .copies = copies, .tp = e.at("tp"), .pp = e.at("pp")};
   fail("the dry run has no arrangement of {} copies", copies);
@@ -102,7 +102,7 @@ double percent(double predicted, double measured) { return 100 * (predicted / me
 void compare_predictions(const std::string& network, int workers, int rounds, Report& report) {
   const std::vector<std::string> more = options_of(network, workers);
   const Sizes sizes = sizes_of(network);
-  const Json alone = dry_run(network, 1, 1, more), wide = dry_run(network, 1, workers, more),
+  const Ordered alone = dry_run(network, 1, 1, more), wide = dry_run(network, 1, workers, more),
              several = dry_run(network, workers, 1, more);
   fmt::print("links of {}: {:.1f} us a message, {:.2f} GB/s each way, {:.3f} s of the passes' time a GB\n", network,
              1e6 * several.at("latency").get<double>(), 1e-9 * several.at("bandwidth").get<double>(),
@@ -125,12 +125,12 @@ void compare_predictions(const std::string& network, int workers, int rounds, Re
 
   std::vector<double> errors, of_memory;
   for (const auto& [job, dry_run] : all) {
-    const Json& estimate = estimate_of(*dry_run, job.arrangement);
+    const Ordered& estimate = estimate_of(*dry_run, job.arrangement);
     const double step = median(job.steps), peak = *std::ranges::max_element(job.peaks),
                  predicted = estimate.at("seconds"), predicted_peak = 1e-6 * estimate.at("peak_bytes").get<double>();
     errors.push_back(std::abs(percent(predicted, step)));
     of_memory.push_back(percent(predicted_peak, peak));
-    Json parts = {{"predicted_ms", rounded(1e3 * predicted)}, {"error_percent", rounded(percent(predicted, step))}};
+    Ordered parts = {{"predicted_ms", rounded(1e3 * predicted)}, {"error_percent", rounded(percent(predicted, step))}};
     for (const char* part : {"computing", "within", "bubble", "exchange", "update"})
       parts[fmt::format("{}_ms", part)] = rounded(1e3 * estimate.at(part).get<double>());
     parts.update({{"peak_mb", rounded(peak)},

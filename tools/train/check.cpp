@@ -103,14 +103,16 @@ struct Measured {
 // there are stages from it on, and for the gradients of one. Parameters that a segment fetches (ZeRO-3) were in memory
 // as it was measured.
 Measured of_stage(const Training& training, const ReplicaPlace& place, int stages, int virtual_ranks) {
-  NetworkNeeds needs{.shards = static_cast<int>(training.config().virtual_shards())};
+  NetworkNeeds needs;
+  needs.shards = static_cast<int>(training.config().virtual_shards());
   needs.memory.parameters = shapes_of(training.setup.network->parameters);
   needs.memory.parts = *training.member({.pp = stages}).parts;
   Measured stage;
   for (size_t i = 0; i < training.segments().size(); ++i) {
     const MeasuredSegment& segment = training.segments()[i];
-    needs.segments.push_back({.held = {.common = static_cast<double>(segment.held)},
-                              .more = {.common = static_cast<double>(segment.peak - segment.held)}});
+    SegmentNeeds& needed = needs.segments.emplace_back();
+    needed.held.common = static_cast<double>(segment.held);
+    needed.more.common = static_cast<double>(segment.peak - segment.held);
     if (contains(place.segments, static_cast<int>(i))) stage.seconds += segment.seconds;
   }
   const int under_way = std::clamp(virtual_ranks, 1, stages - place.stage);
