@@ -32,8 +32,9 @@ std::vector<LayerKind> image_layers();      // conv2d and poolings
 std::vector<LayerKind> norm_layers();       // batch_norm, layer_norm, rms_norm, group_norm
 std::vector<LayerKind> branch_layers();     // residual, parallel
 
-// Receives the layers of a list in order, each as soon as it is built. Those of a "repeat" come one by one.
-using Built = std::function<void(const std::string& name, Layer layer)>;
+// Receives the layers of a list in order, each as soon as it is built. Those of a "repeat" come one by one, and are of
+// one kind (Segment::kind); other layers' kind is "".
+using Built = std::function<void(const std::string& name, Layer layer, const std::string& kind)>;
 // Builds the layers of list `name`, to run one after another; parameters are named <scope><i> or by the layer's `name`.
 void build_layers(Settings& settings, const std::string& name, const Scope& scope, Flow& flow, const Built& built);
 // Builds the layers of a "repeat": its list as many times as it says, each time with parameters of their own.

@@ -70,9 +70,11 @@ class LayeredNetwork : public SegmentedNetwork {
     expected.push_back(input.classes);
     s.require(s.has_list("layer"), "layer", "is missing: 'layers' needs a list of [[model.layer]]");
     (void)count_layers(s.spec().lists.at("layer"));
-    build_layers(s, "layer", Scope(parameters, seed), flow, [this](const std::string& name, Layer layer) {
-      add_segment(name, [run = std::move(layer)](const Residual& x, Context& c) { return run(x, c); });
-    });
+    const auto add = [this](const std::string& name, Layer layer, const std::string& kind) {
+      add_segment(
+          name, [run = std::move(layer)](const Residual& x, Context& c) { return run(x, c); }, {}, kind);
+    };
+    build_layers(s, "layer", Scope(parameters, seed), flow, add);
     add_head();
     s.require(!flow.tokens && flow.shape == expected, "layer",
               "ends with {} a sample where {} is expected; put a \"linear\" last{}", to_string(flow.shape),
@@ -91,9 +93,10 @@ void build_layers(Settings& settings, const std::string& name, const Scope& scop
     s.require(is_name(called), "name", "must be a name without control characters, and not empty");
     s.require(names.insert(called).second, "name", "= '{}' is what a layer before it is called", called);
     with_place_of(s, [&] {
-      if (s.kind() != "repeat") return built(called, build_layer(s, scope / called, flow));
-      repeat_layers(s, scope / called, flow,
-                    [&](const std::string& i, Layer layer) { built(called + "." + i, std::move(layer)); });
+      if (s.kind() != "repeat") return built(called, build_layer(s, scope / called, flow), "");
+      repeat_layers(s, scope / called, flow, [&](const std::string& i, Layer layer, const std::string&) {
+        built(called + "." + i, std::move(layer), called);
+      });
     });
     s.finish();
     double numbers = 1;
@@ -106,7 +109,7 @@ void build_layers(Settings& settings, const std::string& name, const Scope& scop
 Layer sequence(Settings& settings, const std::string& name, const Scope& scope, Flow& flow) {
   std::vector<Layer> layers;
   build_layers(settings, name, scope, flow,
-               [&](const std::string&, Layer layer) { layers.push_back(std::move(layer)); });
+               [&](const std::string&, Layer layer, const std::string&) { layers.push_back(std::move(layer)); });
   return [layers](const Var& x, Context& context) {
     Var y = x;
     for (const Layer& layer : layers) y = layer(y, context);

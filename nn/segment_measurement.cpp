@@ -121,28 +121,44 @@ MeasuredSegment run_segment(const SegmentedNetwork& network, size_t i, Boundary&
   return measured;
 }
 
+// Runs segment i as often as `trials` says, and replaces `at` by what it gives.
+MeasuredSegment measure_segment(const SegmentedNetwork& network, size_t i, Boundary& at, const Targets& targets,
+                                const LossOptions& loss, const SegmentPasses::Options& options,
+                                const SegmentTrials& trials) {
+  const Boundary from = at;
+  const auto run = [&] {
+    at = from;
+    (void)trials.greatest(0);
+    return run_segment(network, i, at, targets, loss, options);
+  };
+  MeasuredSegment first = run();
+  const double seconds = trials.greatest(first.seconds);
+  if (seconds >= kLong) return first;
+  std::vector<MeasuredSegment> runs;
+  for (int r = 0; r < (seconds > trials.brief ? 1 : trials.runs); ++r) runs.push_back(run());
+  std::ranges::sort(runs, {}, &MeasuredSegment::seconds);
+  return runs[runs.size() / 2];
+}
+
 }  // namespace
 
 std::vector<MeasuredSegment> measure_segments(const SegmentedNetwork& network, const Tensor& input,
                                               const Targets& targets, const LossOptions& loss, const Rng& rng,
-                                              const SegmentPasses::Options& options) {
+                                              const SegmentPasses::Options& options, const SegmentTrials& trials) {
   std::vector<MeasuredSegment> measured;
   std::map<std::string, size_t> by_work;
   Boundary at{input, rng};
   for (size_t i = 0; i < network.segments().size(); ++i) {
     const std::string work = work_of(network, i, at.value);
-    if (const auto same = by_work.find(work); same != by_work.end() && measured[same->second].statistics.empty()) {
+    const auto same = by_work.find(work);
+    if (same != by_work.end() && (!trials.statistics || measured[same->second].statistics.empty())) {
       const MeasuredSegment& earlier = measured.emplace_back(MeasuredSegment(measured[same->second]));
       if (at.value.shape() != earlier.value) at.value = Tensor::zeros(earlier.value, earlier.dtype, input.device());
       continue;
     }
     std::optional<Present> parameters;
     if (options.residence == nullptr) parameters.emplace(network, i, *options.group);
-    Boundary again = at;
-    MeasuredSegment once = run_segment(network, i, again, targets, loss, options);
-    if (once.seconds < kLong) once = run_segment(network, i, at, targets, loss, options);
-    else at = std::move(again);
-    measured.push_back(std::move(once));
+    measured.push_back(measure_segment(network, i, at, targets, loss, options, trials));
     if (!work.empty()) by_work.emplace(work, i);
   }
   return measured;

@@ -1,6 +1,7 @@
 #pragma once
 // What each segment of a network takes and gives, found by running it: what is to be known to divide the network into
 // the stages of a pipeline. Only one segment's values are held at a time.
+#include <functional>
 #include <vector>
 
 #include "nn/stage.h"
@@ -24,13 +25,23 @@ struct MeasuredSegment {
   std::vector<Statistic> statistics = {};  // of its batch norms, in the order in which they ran
 };
 
-// Runs the passes of a micro-batch through one segment after another, each twice, of which the second is measured: the
-// first touches memory. If the first takes long, it is measured itself. A segment that does the same as an earlier one
-// does not run. Gradients of values are taken to be 1. Without a residence, absent parameters
-// (OutlineScope) are in memory only while their segment runs, with values that mean nothing.
+struct SegmentTrials {
+  int runs = 1;  // of a segment that takes no longer than `brief` seconds; of others one is measured
+  double brief = 0.25;
+  bool statistics = true;  // MeasuredSegment::statistics is wanted
+  // Processes may measure at the same time: returns the greatest of the values that each of them calls it with, once
+  // all have. What is decided by seconds they decide alike.
+  std::function<double(double)> greatest = [](double value) { return value; };
+};
+
+// Runs the passes of a micro-batch through one segment after another, once to touch memory, and then to measure. If the
+// first takes long, it is measured itself; of several runs the one with the median of seconds counts. A segment that
+// does the same as an earlier one does not run, unless it has batch norms whose statistics are wanted. Gradients of
+// values are taken to be 1. Without a residence, absent parameters (OutlineScope) are in memory only while their
+// segment runs, with values that mean nothing.
 std::vector<MeasuredSegment> measure_segments(const SegmentedNetwork& network, const Tensor& input,
                                               const Targets& targets, const LossOptions& loss, const Rng& rng,
-                                              const SegmentPasses::Options& options);
+                                              const SegmentPasses::Options& options, const SegmentTrials& trials = {});
 
 // Returns for each segment the last one that reads a parameter of it, perhaps by way of others: both must be computed
 // by the same process, so that it has the whole gradient of the parameter.

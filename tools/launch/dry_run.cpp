@@ -1,20 +1,15 @@
 #include "tools/launch/dry_run.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include "tensor/base/check.h"
 #include "tensor/heap.h"
-#include "tensor/stream.h"
 #include "tools/cli/standard_streams.h"
+#include "tools/launch/companions.h"
+#include "tools/launch/link_measurement.h"
 #include "tools/training/network_needs.h"
 
 namespace elinvar {
@@ -24,24 +19,7 @@ constexpr size_t kShown = 10, kShownWithoutRoom = 5;
 
 using OrderedJson = nlohmann::ordered_json;
 
-struct Predicted {
-  MeasuredNetwork network;
-  Cluster cluster;
-  std::vector<ArrangementEstimate> estimates;
-};
-
-// `process`: the bytes of a process before it builds a network.
-Predicted predict(const Config& config, const DryRunOptions& options, size_t process) {
-  options.device.apply();
-  Predicted predicted{
-      .network = measure_network(config, static_cast<int64_t>(process)), .cluster = options.cluster, .estimates = {}};
-  Cluster& cluster = predicted.cluster;
-  if (cluster.memory == 0) cluster.memory = static_cast<int64_t>(machine_memory()) / cluster.workers;
-  predicted.estimates = estimate_arrangements(predicted.network.needs, config.run.virtual_ranks, cluster);
-  return predicted;
-}
-
-std::string gigabytes(int64_t bytes) { return fmt::format("{:.3g} GB", 1e-9 * static_cast<double>(bytes)); }
+std::string gigabytes(double bytes) { return fmt::format("{:.3g} GB", 1e-9 * bytes); }
 
 std::string seconds_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
@@ -69,11 +47,60 @@ OrderedJson to_json(const ArrangementEstimate& e) {
           {"fits", e.fits}};
 }
 
-OrderedJson to_json(const Predicted& predicted) {
-  OrderedJson json = {{"workers", predicted.cluster.workers},       {"memory_bytes", predicted.cluster.memory},
-                      {"latency", predicted.cluster.latency},       {"bandwidth", predicted.cluster.bandwidth},
-                      {"parameters", predicted.network.parameters}, {"arrangements", OrderedJson::array()}};
-  for (const ArrangementEstimate& e : predicted.estimates) json["arrangements"].push_back(to_json(e));
+// How many workers this machine has processors for, at least one. Further ones are taken to be on others like it.
+int workers_here(const DryRunOptions& options) {
+  return std::clamp(usable_threads() / options.device.threads, 1, options.workers);
+}
+
+// Returns how much longer passes take for a second of another thread's work on this machine: not at all if each worker
+// has a processor besides those of its threads.
+double taken_by_other_threads(const DryRunOptions& options) {
+  const bool idle = workers_here(options) * (options.device.threads + 1) <= usable_threads();
+  return idle ? 0 : 1.0 / options.device.threads;
+}
+
+Cluster cluster_of(const DryRunOptions& options) {
+  MeasuredLink link{.latency = 0, .bandwidth = 1, .processor = 0};
+  if (options.workers > 1) link = measure_link(options.transport);
+  Cluster cluster{.workers = options.workers,
+                  .latency = options.latency.value_or(link.latency),
+                  .bandwidth = options.bandwidth.value_or(link.bandwidth),
+                  .processor = link.processor * taken_by_other_threads(options),
+                  .memory = options.memory,
+                  .copies = options.copies};
+  if (cluster.memory == 0) cluster.memory = static_cast<int64_t>(machine_memory()) / cluster.workers;
+  return cluster;
+}
+
+// The answer of a child process: predictions, and what they are made from.
+OrderedJson predict_in_child(const Config& config, const DryRunOptions& options, const Cluster& cluster,
+                             int64_t process, Companions& companions) {
+  options.device.apply();
+  MeasuredNetwork network =
+      measure_network(config, {.process = process,
+                               .offload = parse_offload(options.device.offload, Device{}),
+                               .greatest = [&](double value) { return companions.greatest(value); }});
+  if (companions.index() > 0) return {};
+  network.needs.batch *= taken_by_other_threads(options);
+  OrderedJson json = {{"parameters", network.parameters}, {"segments", network.needs.segments.size()},
+                      {"shards", network.needs.shards},   {"samples", network.samples},
+                      {"measured", network.measured},     {"arrangements", OrderedJson::array()}};
+  for (const ArrangementEstimate& e : estimate_arrangements(network.needs, config.run.virtual_ranks, cluster))
+    json["arrangements"].push_back(to_json(e));
+  return json;
+}
+
+OrderedJson predict(const Config& config, const DryRunOptions& options) {
+  const auto process = static_cast<int64_t>(resident_memory());
+  const Cluster cluster = cluster_of(options);
+  const int processes = workers_here(options);
+  OrderedJson json = {{"workers", cluster.workers},     {"memory_bytes", cluster.memory},
+                      {"latency", cluster.latency},     {"bandwidth", cluster.bandwidth},
+                      {"processor", cluster.processor}, {"threads", options.device.threads},
+                      {"processes", processes}};
+  json.update(in_children(processes, [&](Companions& companions) {
+                return predict_in_child(config, options, cluster, process, companions);
+              }).front());
   return json;
 }
 
@@ -94,19 +121,37 @@ void print_row(const ArrangementEstimate& e) {
   const auto percent = [&](double part) { return fmt::format("{:.0f} %", 100 * part / e.time.all()); };
   fmt::print("{:<34} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", e.text(), seconds_text(e.time.all()),
              percent(e.time.computing), percent(e.time.within), percent(e.time.bubble), percent(e.time.exchange),
-             percent(e.time.update), gigabytes(e.peak), e.fits ? e.bound() : "does not fit");
+             percent(e.time.update), gigabytes(static_cast<double>(e.peak)), e.fits ? e.bound() : "does not fit");
 }
 
-void print(const Predicted& predicted, const Config& config) {
-  const Cluster& cluster = predicted.cluster;
-  const MeasuredNetwork& network = predicted.network;
-  const std::vector<ArrangementEstimate>& estimates = predicted.estimates;
-  fmt::print("model        {}: {} parameters, {} segments, {} virtual shard{}\n", config.model.kind, network.parameters,
-             network.needs.segments.size(), network.needs.shards, network.needs.shards == 1 ? "" : "s");
-  fmt::print("measured     {} of the {} samples of a virtual rank, on {} thread{}\n", network.measured, network.samples,
-             cpu_stream().threads(), cpu_stream().threads() == 1 ? "" : "s");
-  fmt::print("workers      {} of {}, {} a message, {} a second\n\n", cluster.workers, gigabytes(cluster.memory),
-             seconds_text(cluster.latency), gigabytes(static_cast<int64_t>(cluster.bandwidth)));
+std::vector<ArrangementEstimate> estimates_of(const OrderedJson& predicted) {
+  std::vector<ArrangementEstimate> estimates;
+  for (const OrderedJson& estimate : predicted.at("arrangements")) estimates.push_back(read_estimate(estimate));
+  return estimates;
+}
+
+std::string plural(int64_t count, const std::string& thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
+std::string links_text(const OrderedJson& predicted, const DryRunOptions& options) {
+  const auto source = [](const std::optional<double>& given) { return given ? "given" : "measured"; };
+  return fmt::format("{} a message ({}), {} a second each way ({}), {} of the passes' time a GB",
+                     seconds_text(predicted.at("latency")), source(options.latency),
+                     gigabytes(predicted.at("bandwidth").get<double>()), source(options.bandwidth),
+                     seconds_text(1e9 * predicted.at("processor").get<double>()));
+}
+
+void print(const OrderedJson& predicted, const Config& config, const DryRunOptions& options) {
+  const std::vector<ArrangementEstimate> estimates = estimates_of(predicted);
+  const auto number = [&](const char* name) { return predicted.at(name).get<int64_t>(); };
+  fmt::print("model        {}: {} parameters, {}, {}\n", config.model.kind, number("parameters"),
+             plural(number("segments"), "segment"), plural(number("shards"), "virtual shard"));
+  fmt::print("measured     {} of the {} samples of a virtual rank, on {}, in {} at the same time\n", number("measured"),
+             number("samples"), plural(number("threads"), "thread"),
+             number("processes") == 1 ? "1 process" : fmt::format("{} processes", number("processes")));
+  if (options.workers > 1) fmt::print("links        {}\n", links_text(predicted, options));
+  fmt::print("workers      {} of {}\n\n", number("workers"), gigabytes(predicted.at("memory_bytes").get<double>()));
   fmt::print("{:<34} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n", "arrangement", "step", "computing", "within",
              "bubble", "exchange", "update", "memory", "bound by");
   const auto without_room = std::ranges::find(estimates, false, &ArrangementEstimate::fits);
@@ -116,85 +161,32 @@ void print(const Predicted& predicted, const Config& config) {
   for (size_t i = 0; i < std::min(others, kShownWithoutRoom); ++i) print_row(estimates[fitting + i]);
   fmt::print("\n{} of {} arrangements fit", fitting, estimates.size());
   if (fitting == 0)
-    fmt::print("; {} needs the least memory, {}", smallest(estimates).text(), gigabytes(smallest(estimates).peak));
+    fmt::print("; {} needs the least memory, {}", smallest(estimates).text(),
+               gigabytes(static_cast<double>(smallest(estimates).peak)));
   fmt::print("\n");
-}
-
-std::string read_all(int file) {
-  std::string text;
-  char buffer[4096];
-  while (true) {
-    const ssize_t count = read(file, buffer, sizeof(buffer));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return text;
-    text.append(buffer, static_cast<size_t>(count));
-  }
-}
-
-// Ends this process, which is a child, after it has written what `work` returns, or what it throws.
-[[noreturn]] void answer(int file, const std::function<OrderedJson()>& work) {
-  OrderedJson answer;
-  try {
-    answer = work();
-  } catch (const UsageError& error) {
-    answer = {{"usage", error.what()}};
-  } catch (const std::exception& error) {
-    answer = {{"failure", error.what()}};
-  }
-  const std::string text = answer.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-  for (size_t written = 0; written < text.size();) {
-    const ssize_t count = write(file, text.data() + written, text.size() - written);
-    if (count < 0 && errno != EINTR) break;
-    written += static_cast<size_t>(std::max<ssize_t>(count, 0));
-  }
-  _exit(0);
-}
-
-// Runs `work` in a child process, whose memory is gone afterwards.
-OrderedJson in_child(const std::function<OrderedJson()>& work) {
-  int pipe_ends[2];
-  if (pipe(pipe_ends) != 0) fail("no pipe to a child process: {}", std::strerror(errno));
-  const pid_t child = fork();
-  if (child < 0) fail("cannot start a child process: {}", std::strerror(errno));
-  if (child == 0) {
-    close(pipe_ends[0]);
-    answer(pipe_ends[1], work);
-  }
-  close(pipe_ends[1]);
-  const std::string text = read_all(pipe_ends[0]);
-  close(pipe_ends[0]);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (WIFSIGNALED(status)) fail("the process that measures the network was killed by signal {}", WTERMSIG(status));
-  OrderedJson answer = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (answer.is_discarded()) fail("the process that measures the network ended without an answer");
-  if (answer.contains("usage")) throw UsageError(answer["usage"]);
-  if (answer.contains("failure")) throw Failure(answer["failure"]);
-  return answer;
 }
 
 }  // namespace
 
 int dry_run(const Config& config, const DryRunOptions& options) {
-  const Predicted predicted = predict(config, options, resident_memory());
-  if (options.json) fmt::print("{}\n", to_json(predicted).dump());
-  else print(predicted, config);
-  return predicted.estimates.front().fits ? 0 : 1;
+  const OrderedJson predicted = predict(config, options);
+  if (options.json) fmt::print("{}\n", predicted.dump());
+  else print(predicted, config, options);
+  return predicted.at("arrangements").at(0).at("fits") ? 0 : 1;
 }
 
 ArrangementEstimate choose_arrangement(const Config& config, const DryRunOptions& options) {
-  const size_t process = resident_memory();
-  const OrderedJson json = in_child([&] { return to_json(predict(config, options, process)); });
-  std::vector<ArrangementEstimate> estimates;
-  for (const OrderedJson& estimate : json.at("arrangements")) estimates.push_back(read_estimate(estimate));
+  const OrderedJson predicted = predict(config, options);
+  const std::vector<ArrangementEstimate> estimates = estimates_of(predicted);
   const ArrangementEstimate& best = estimates.front();
-  const int64_t memory = json.at("memory_bytes");
+  const double memory = predicted.at("memory_bytes");
+  const auto bytes = [](const ArrangementEstimate& e) { return gigabytes(static_cast<double>(e.peak)); };
   check(best.fits, "--arrangement auto: none fits workers of {}; {} would need the least, {} on each",
-        gigabytes(memory), smallest(estimates).text(), gigabytes(smallest(estimates).peak));
+        gigabytes(memory), smallest(estimates).text(), bytes(smallest(estimates)));
   say(stdout, "arrangement {}: the fastest of {} that fit, {} a step and {} of {} predicted, bound by {}\n",
       best.text(), std::ranges::count(estimates, true, &ArrangementEstimate::fits), seconds_text(best.time.all()),
-      gigabytes(best.peak), gigabytes(memory), best.bound());
+      bytes(best), gigabytes(memory), best.bound());
+  if (options.workers > 1) say(stdout, "links: {}\n", links_text(predicted, options));
   return best;
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 // `train run --dry-run` and `--arrangement auto`: which arrangements a job could have, how long their steps would take
-// and how much memory, predicted from measurements in one process (elastic/ARRANGEMENT.md, "Choosing an arrangement").
+// and how much memory, predicted from measurements on this machine (elastic/ARRANGEMENT.md, "Choosing an arrangement").
+#include <optional>
 #include <string>
 
+#include "comm/zmq_transport.h"
 #include "tools/cli/device_options.h"
 #include "tools/config/config.h"
 #include "tools/training/arrangement_estimate.h"
@@ -10,16 +12,22 @@
 namespace elinvar {
 
 struct DryRunOptions {
-  Cluster cluster;       // memory 0: an equal share of this machine's
-  DeviceOptions device;  // of the process that measures
+  int workers = 1;
+  int64_t memory = 0;                        // bytes of a worker; 0: an equal share of this machine's
+  std::vector<int> copies = {1, 2};          // Arrangement::copies to compare
+  std::optional<double> latency, bandwidth;  // of links (Cluster); those that are not given are measured
+  ZmqOptions transport;                      // of the job
+  DeviceOptions device;                      // of a worker, with its number of threads
   bool json = false;
 };
+
+// Both measure in child processes: call them while this process has no other threads.
 
 // Prints the arrangements of a job. Returns 0, or 1 if none fits.
 int dry_run(const Config& config, const DryRunOptions& options);
 
-// Returns the fastest arrangement that fits, and prints which and why. Measures in a child process, so call it while
-// this one has no other threads. Throws UsageError, with the least memory that would do, if none fits.
+// Returns the fastest arrangement that fits, and prints which and why. Throws UsageError, with the least memory that
+// would do, if none fits.
 ArrangementEstimate choose_arrangement(const Config& config, const DryRunOptions& options);
 
 }  // namespace elinvar

@@ -24,7 +24,7 @@ struct RunOptions {
   int64_t steps = 0;
   std::string numerics, arrangement;
   bool dry = false;
-  DryRunOptions predicted = {.cluster = {.latency = 1e-4, .bandwidth = 2e9}, .device = {}};
+  DryRunOptions predicted = {};
   double memory = 0;  // bytes
   CLI::Option* workers = nullptr;
 };
@@ -50,8 +50,10 @@ void prepare_prediction(RunOptions& o) {
         "--workers 0 leaves open how many workers there will be, for which arrangements are compared");
   check(parse_device(o.device.device).kind == DeviceKind::cpu,
         "arrangements are predicted for workers on CPUs: give --device cpu");
-  o.predicted.cluster.workers = o.job.workers;
-  o.predicted.cluster.memory = static_cast<int64_t>(o.memory);
+  o.predicted.workers = o.job.workers;
+  o.predicted.memory = static_cast<int64_t>(o.memory);
+  o.predicted.transport.listen = o.job.listen;
+  if (!o.job.key.empty()) o.predicted.transport.key = JobKey::load(o.job.key);
   o.predicted.device = o.device;
   int& threads = o.predicted.device.threads;
   if (threads == 0) threads = std::max(1, usable_threads() / o.job.workers);
@@ -60,7 +62,7 @@ void prepare_prediction(RunOptions& o) {
 // Replaces "auto" by the fastest arrangement that fits. How many workers may die is not its choice.
 void choose_arrangement(RunOptions& o) {
   prepare_prediction(o);
-  o.predicted.cluster.copies = {o.job.arrangement.copies};
+  o.predicted.copies = {o.job.arrangement.copies};
   const ArrangementEstimate best = elinvar::choose_arrangement(config_of(o.job), o.predicted);
   o.job.arrangement = best.arrangement;
 }
@@ -138,12 +140,13 @@ void add_shared_options(CLI::App& app, RunOptions& o) {
                  "for predictions: memory of a worker, as 80GB (default: an equal share of this machine's)")
       ->transform(sizes)
       ->check(number_from(1, 1e18));
-  app.add_option("--bandwidth", o.predicted.cluster.bandwidth,
-                 "for predictions: bytes that a worker sends in a second (default 2GB)")
+  app.add_option(
+         "--bandwidth", o.predicted.bandwidth,
+         "for predictions: bytes that a worker sends in a second (default: measured between two processes here)")
       ->transform(sizes)
       ->check(number_from(1, 1e18));
-  app.add_option("--latency", o.predicted.cluster.latency,
-                 "for predictions: time that a small message takes (default 100us)")
+  app.add_option("--latency", o.predicted.latency,
+                 "for predictions: time that a small message takes (default: measured between two processes here)")
       ->transform(times)
       ->check(number_from(0, 1e6));
   app.add_option("--hold", job.hold,

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
+#include "elastic/protocol/member.h"
 #include "elastic/step/pipeline.h"
 #include "tensor/base/check.h"
 
@@ -28,6 +30,15 @@ bool has(const ReplicaPlace& place, size_t segment) {
   return place.segments.empty() || contains(place.segments, static_cast<int>(segment));
 }
 
+// The passes of a stage through each of its segments, in the order of forward passes: seconds, with waits for values of
+// other virtual shards.
+struct StagePasses {
+  std::vector<int> segments;
+  std::vector<double> forward, backward;
+  double computing = 0, within = 0;  // of all of them
+  double all() const { return computing + within; }
+};
+
 // The model replicas of an arrangement, and the time of their passes. Neither depends on how the state is divided.
 class Replicas {
  public:
@@ -49,8 +60,11 @@ class Replicas {
 
   int count() const { return count_; }
   int most_ranks() const { return most_; }
+  int tp() const { return tp_; }
   const StepTime& passes() const { return passes_; }
-  double last_backward() const { return last_backward_; }  // seconds of the busiest stage's
+  const std::vector<StagePasses>& stages() const { return stages_; }
+  // The first worker of a stage of the first replica. Places of other replicas are the same.
+  const ReplicaPlace& place(size_t stage) const { return places_[stage * static_cast<size_t>(tp_)]; }
 
   std::vector<WorkerLoad> loads(int zero) const {
     std::vector<WorkerLoad> loads;
@@ -65,28 +79,7 @@ class Replicas {
     return loads;
   }
 
-  // Returns the bytes of the parameters that a member's passes read, and of the gradients that it contributes: the
-  // members of a stage share those of what is not cut. The most of any member.
-  double read() const { return most_bytes(1); }
-  double contributed() const { return most_bytes(tp_); }
-
  private:
-  double most_bytes(int sharing) const {
-    double most = 0;
-    for (int w = 0; w < tp_ * pp_; ++w) {
-      const ReplicaPlace& place = places_[static_cast<size_t>(w)];
-      double bytes = 0;
-      for (size_t p = 0; p < needs_.memory.parameters.size(); ++p) {
-        const NetworkPart part = needs_.memory.parts->gradients[p];
-        if (!has(place, static_cast<size_t>(part.segment))) continue;
-        if (part.shard < 0) bytes += bytes_of(needs_.memory.parameters[p]) / sharing;
-        else if (contains({&place.shards, 1}, part.shard)) bytes += bytes_of(needs_.memory.parameters[p]);
-      }
-      most = std::max(most, bytes);
-    }
-    return most;
-  }
-
   // The most that a member of the stage computes.
   double portion(int stage) const {
     int shards = 0;
@@ -97,39 +90,46 @@ class Replicas {
   }
 
   void predict_passes() {
-    std::vector<std::vector<Interval>> stages;
-    for (int s = 0; s < pp_; ++s) stages.push_back(places_[static_cast<size_t>(s * tp_)].segments);
-    if (pp_ == 1) stages[0] = {{0, static_cast<int>(needs_.segments.size())}};
-    const std::vector<PipelineRun> runs = runs_of(stages);
-    std::vector<PassSeconds> seconds;
-    std::vector<double> computing(stages.size(), 0), within(stages.size(), 0), backward(stages.size(), 0);
-    for (const PipelineRun& run : runs) {
-      const auto stage = static_cast<size_t>(run.stage);
-      PassSeconds& of_run = seconds.emplace_back();
-      for (int i = run.segments.begin; i < run.segments.end; ++i) {
-        const SegmentNeeds& segment = needs_.segments[static_cast<size_t>(i)];
-        const double forward = segment.forward.of(portion(run.stage)), back = segment.backward.of(portion(run.stage));
-        const double waits[] = {seconds_of(segment.forward_sums, tp_, cluster_),
-                                seconds_of(segment.backward_sums, tp_, cluster_)};
-        of_run.forward += forward + waits[0];
-        of_run.backward += back + waits[1];
-        computing[stage] += forward + back;
-        within[stage] += waits[0] + waits[1];
-        backward[stage] += back + waits[1];
-      }
-      if (run.segments.end < static_cast<int>(needs_.segments.size())) {
-        const auto bytes = static_cast<double>(needs_.segments[static_cast<size_t>(run.segments.end - 1)].value);
-        of_run.sent = cluster_.latency + bytes / cluster_.bandwidth;
-      }
-    }
+    std::vector<std::vector<Interval>> intervals;
+    for (int s = 0; s < pp_; ++s) intervals.push_back(place(static_cast<size_t>(s)).segments);
+    if (pp_ == 1) intervals[0] = {{0, static_cast<int>(needs_.segments.size())}};
+    const std::vector<PipelineRun> runs = runs_of(intervals);
+    stages_.resize(intervals.size());
+    std::vector<PassSeconds> seconds(runs.size());
+    for (size_t r = 0; r < runs.size(); ++r) add_run(runs, r, seconds);
     size_t busiest = 0;
-    for (size_t s = 1; s < stages.size(); ++s)
-      if (computing[s] + within[s] > computing[busiest] + within[busiest]) busiest = s;
-    passes_.computing = most_ * computing[busiest];
-    passes_.within = most_ * within[busiest];
-    last_backward_ = backward[busiest];
+    for (size_t s = 1; s < stages_.size(); ++s)
+      if (stages_[s].all() > stages_[busiest].all()) busiest = s;
+    passes_.computing = most_ * (stages_[busiest].computing + needs_.batch);
+    passes_.within = most_ * stages_[busiest].within;
     if (pp_ > 1)
-      passes_.bubble = std::max(0.0, pipeline_seconds(runs, seconds, pp_, most_) - passes_.computing - passes_.within);
+      passes_.bubble = std::max(0.0, pipeline_seconds(runs, seconds, pp_, most_) - most_ * stages_[busiest].all());
+  }
+
+  void add_run(const std::vector<PipelineRun>& runs, size_t r, std::vector<PassSeconds>& seconds) {
+    StagePasses& stage = stages_[static_cast<size_t>(runs[r].stage)];
+    const double part = portion(runs[r].stage);
+    const auto add = [&](double& pass, double computing, double within) {
+      pass += computing + within;
+      stage.computing += computing;
+      stage.within += within;
+    };
+    for (int i = runs[r].segments.begin; i < runs[r].segments.end; ++i) {
+      const SegmentNeeds& segment = needs_.segments[static_cast<size_t>(i)];
+      stage.segments.push_back(i);
+      add(stage.forward.emplace_back(0), segment.forward.of(part), seconds_of(segment.forward_sums, tp_, cluster_));
+      add(stage.backward.emplace_back(0), segment.backward.of(part), seconds_of(segment.backward_sums, tp_, cluster_));
+      seconds[r].forward += stage.forward.back();
+      seconds[r].backward += stage.backward.back();
+    }
+    if (r + 1 == runs.size()) return;
+    // The value is sent, and its gradient comes back: a byte each way for both stages.
+    const auto bytes = static_cast<double>(needs_.segments[static_cast<size_t>(runs[r].segments.end - 1)].value);
+    seconds[r].sent = cluster_.latency + bytes / cluster_.bandwidth;
+    for (const size_t end : {r, r + 1}) {
+      seconds[end].backward += bytes * cluster_.processor;
+      stages_[static_cast<size_t>(runs[end].stage)].within += bytes * cluster_.processor;
+    }
   }
 
   const NetworkNeeds& needs_;
@@ -137,8 +137,8 @@ class Replicas {
   int tp_, pp_, count_ = 1, most_ = 1;
   std::vector<ReplicaPlace> places_;
   std::vector<int> ranks_;  // of each worker
+  std::vector<StagePasses> stages_;
   StepTime passes_;
-  double last_backward_ = 0;
 };
 
 // Returns the needs as workers of the arrangement see them: the parts of the network that they distinguish.
@@ -150,29 +150,118 @@ MemoryNeeds memory_of(const NetworkNeeds& needs, const Arrangement& arrangement)
   return memory;
 }
 
+// The bytes of a stage's parameters by segment, in the order of StagePasses: those that a member's passes read, and
+// those whose gradient a member contributes once the segment's backward pass has ended. The members of a stage share
+// the gradients of what is not cut.
+struct StageBytes {
+  std::vector<double> read, contributed;
+  double all_contributed = 0;
+  // Those that both passes of a rank gradient fetch: what the last segment reads stays for its backward pass.
+  double fetched() const { return 2 * std::accumulate(read.begin(), read.end(), 0.0) - read.back(); }
+};
+StageBytes bytes_of(const NetworkNeeds& needs, const Replicas& replicas, size_t stage) {
+  const std::vector<int>& segments = replicas.stages()[stage].segments;
+  StageBytes bytes{.read = std::vector<double>(segments.size(), 0), .contributed = {}};
+  bytes.contributed = bytes.read;
+  const auto at = [&](int segment) {
+    return static_cast<size_t>(std::ranges::find(segments, segment) - segments.begin());
+  };
+  for (size_t p = 0; p < needs.memory.parameters.size(); ++p) {
+    const NetworkPart part = needs.memory.parts->gradients[p];
+    const size_t last = at(part.segment), first = at(needs.first_readers[p]);
+    if (last == segments.size()) continue;
+    if (part.shard >= 0 && !contains({&replicas.place(stage).shards, 1}, part.shard)) continue;
+    const double all = bytes_of(needs.memory.parameters[p]);
+    bytes.read[last] += all;
+    if (first != last) bytes.read[first] += all;
+    bytes.contributed[first] += part.shard < 0 ? all / replicas.tp() : all;
+  }
+  bytes.all_contributed = std::accumulate(bytes.contributed.begin(), bytes.contributed.end(), 0.0);
+  return bytes;
+}
+
+// How gradients leave.
+struct Division {
+  bool leaves;           // rank gradients leave as they are made, and not their sum with the last one
+  double reduced, sums;  // bytes of gradients and of their sums that are sent for a byte that is contributed
+};
+
+// Returns the seconds of a member of a stage in the exchange of gradients. They leave segment by segment while the
+// backward pass runs, and their sums follow; what is left afterwards is waited for.
+double exchange_seconds(const StagePasses& passes, const StageBytes& bytes, const Division& division, double ranks,
+                        const Cluster& cluster) {
+  double now = 0, link = 0, moved = 0;
+  for (double rank = division.leaves ? 1 : ranks; rank <= ranks; ++rank) {
+    for (const double forward : passes.forward) now += division.leaves ? forward : 0;
+    for (size_t i = passes.segments.size(); i-- > 0;) {
+      now += passes.backward[i];
+      const double sent = bytes.contributed[i] * (division.reduced + (rank == ranks ? division.sums : 0));
+      link = std::max(link, now) + sent / cluster.bandwidth;
+      moved += sent;
+    }
+  }
+  const double waited = std::max(0.0, link - now);
+  return waited + std::max(0.0, moved - waited * cluster.bandwidth) * cluster.processor;
+}
+
+// Returns the seconds in which a member fetches parameters (ZeRO-3) for the passes of a rank gradient: each segment's
+// while the one before runs. `missing`: the part of them that others keep.
+double fetch_seconds(const StagePasses& passes, const StageBytes& bytes, double missing, const Cluster& cluster) {
+  double waited = 0, moved = 0, before = 0;
+  const auto fetch = [&](size_t i, double pass) {
+    const double sent = missing * bytes.read[i];
+    if (sent > 0) waited += std::max(0.0, 2 * cluster.latency + sent / cluster.bandwidth - before);
+    moved += sent;
+    before = pass;
+  };
+  for (size_t i = 0; i < passes.segments.size(); ++i) fetch(i, passes.forward[i]);
+  before = passes.backward.back();
+  for (size_t i = passes.segments.size() - 1; i-- > 0;) fetch(i, passes.backward[i]);
+  return waited + std::max(0.0, moved - waited * cluster.bandwidth) * cluster.processor;
+}
+
 // Adds what follows the passes to their time. `all`: the bytes of all parameters.
 StepTime time_of(const NetworkNeeds& needs, const Cluster& cluster, const Arrangement& arrangement,
                  const Replicas& replicas, double all) {
   StepTime time = replicas.passes();
-  const double workers = cluster.workers, ranks = replicas.most_ranks(), contributed = replicas.contributed();
-  const bool sharded = arrangement.zero > 0, leaves = arrangement.zero >= 2;
-  const double kept = sharded ? std::min<double>(arrangement.copies, workers) / workers : 1;  // a worker's part
+  const double workers = cluster.workers, ranks = replicas.most_ranks();
+  const bool sharded = arrangement.zero > 0, leaves = arrangement.zero >= 2, fetches = arrangement.zero == 3;
+  const double kept = sharded ? std::min<double>(arrangement.copies, workers) / workers : 1;
   // Owners of buckets are members of a replica that contribute to them; with ZeRO they may be any.
   const double owners = sharded ? workers : replicas.count();
-  const double reduced = (leaves ? ranks : 1) * contributed * (owners - 1) / owners;
-  const double sums = all * (sharded ? kept - 1 / workers : 1 - 1 / workers);
-  const double fetched = arrangement.zero == 3 ? 2 * ranks * replicas.read() * (1 - kept) : 0;
-  const double values = arrangement.zero == 3 ? 0 : all * (1 - kept);
-  // Gradients leave bucket by bucket while the backward pass runs, and their sums return.
-  const double meanwhile = leaves ? time.computing : replicas.last_backward();
-  if (workers > 1)
-    time.exchange = std::max(0.0, (reduced + sums + fetched) / cluster.bandwidth - meanwhile) +
-                    values / cluster.bandwidth +
-                    (sharded ? 5 : 4) * cluster.latency;  // gradients, sums, parts of the trailer, trailer, values
+  double large = 0;  // of the parameters, those that are cut into buckets
+  for (const Shape& shape : needs.memory.parameters)
+    if (shape.numel() > MemberOptions().bucket_elements) large += bytes_of(shape) / all;
+  double contributed = 0, fetched = 0;  // the most of any member, as parts of all parameters
+  for (size_t s = 0; s < replicas.stages().size() && workers > 1; ++s) {
+    const StageBytes bytes = bytes_of(needs, replicas, s);
+    contributed = std::max(contributed, bytes.all_contributed / all);
+    fetched = std::max(fetched, bytes.fetched() / all);
+    const double sums = all * (sharded ? kept - 1 / workers : 1 - 1 / workers);
+    const Division division{.leaves = leaves,
+                            .reduced = (owners - 1) / owners,
+                            .sums = bytes.all_contributed > 0 ? sums / bytes.all_contributed : 0};
+    double exchange = exchange_seconds(replicas.stages()[s], bytes, division, ranks, cluster);
+    if (fetches) exchange += ranks * fetch_seconds(replicas.stages()[s], bytes, 1 - kept, cluster);
+    time.exchange = std::max(time.exchange, exchange);
+  }
+  if (workers == 1) contributed = 1;
+  const double values = fetches ? 0 : all * (1 - kept) / cluster.bandwidth;
+  if (workers > 1)  // gradients, sums, parts of the trailer, trailer, values
+    time.exchange += values + (sharded ? 5 : 4) * cluster.latency;
   // A member adds up its own rank gradients, and an owner those that it gets.
-  const double own = leaves ? 0 : (ranks - 1) * contributed / all;
+  const double own = leaves && workers > 1 ? 0 : (ranks - 1) * contributed;
   const double of_all = ((leaves ? ranks : 1) * replicas.count() - 1) / workers;
-  time.update = needs.update * kept + needs.sum * (own + of_all) + needs.digest / workers;
+  // Copies: parts of a tensor that come in several buckets; values that leave while the next step may change them, and
+  // come; parameters that are fetched, and given to others; an owner's part of a tensor that is not kept.
+  double copies = 0;
+  if (!sharded && workers > 1) copies = large;
+  else if (kept < 1 && !fetches) copies = 1 / workers + 1 - kept;
+  if (fetches) copies = ranks * fetched * (2 - kept);
+  if (leaves) copies += ranks * contributed * large / workers;
+  const double owned = sharded ? 1 / workers : 1;  // of norms and digests
+  time.update = needs.norm * owned + needs.update * kept + needs.sum * (own + of_all) + needs.scale / workers +
+                needs.digest * owned + needs.copy * copies;
   return time;
 }
 
@@ -219,25 +308,25 @@ std::string ArrangementEstimate::bound() const {
 
 int64_t rank_gradient_bytes(const NetworkNeeds& needs, const ReplicaPlace& place, int under_way, int zero) {
   const double portion = 1.0 * place.shards.size() / needs.shards;
-  const size_t segments = needs.segments.size();
-  std::vector<double> parameters(segments, 0);
+  const int segments = static_cast<int>(needs.segments.size());
+  // In the backward pass of each segment: bytes of gradients, and of parameters that are fetched. The pass goes down.
+  // Gradients stay until the end, or leave while the next segment's are made; the next one's parameters come meanwhile.
+  std::vector<double> besides(needs.segments.size(), 0);
   for (size_t p = 0; p < needs.memory.parameters.size(); ++p) {
     const NetworkPart part = needs.memory.parts->gradients[p];
-    if (part.shard < 0 || contains({&place.shards, 1}, part.shard))
-      parameters[static_cast<size_t>(part.segment)] += bytes_of(needs.memory.parameters[p]);
+    if (!has(place, static_cast<size_t>(part.segment))) continue;
+    if (part.shard >= 0 && !contains({&place.shards, 1}, part.shard)) continue;
+    const double bytes = bytes_of(needs.memory.parameters[p]);
+    const int last = part.segment, first = zero >= 2 ? needs.first_readers[p] : last;
+    for (int i = zero >= 2 ? std::max(first - 1, 0) : 0; i <= last; ++i) besides[static_cast<size_t>(i)] += bytes;
+    for (int i = 0; zero == 3 && i < segments; ++i)
+      if (i == last || i == last + 1 || i == first || i == first + 1) besides[static_cast<size_t>(i)] += bytes;
   }
-  // The backward pass goes down, and what it is past is not held any more. Gradients stay until the end, or are a
-  // segment's, beside its parameters and those of the next one.
-  double held = 0, peak = 0, made = 0, before = 0;
-  for (size_t i = 0; i < segments; ++i)
-    if (has(place, i)) made += parameters[i];
-  for (size_t i = 0; i < segments; ++i) {
+  double held = 0, peak = 0;
+  for (size_t i = 0; i < needs.segments.size(); ++i) {
     if (!has(place, i)) continue;
     held += needs.segments[i].held.of(portion);
-    const double besides = zero == 3 ? 2 * parameters[i] + before : made;
-    peak = std::max(peak, held + needs.segments[i].more.of(portion) + besides);
-    made -= parameters[i];
-    before = parameters[i];
+    peak = std::max(peak, held + needs.segments[i].more.of(portion) + besides[i]);
   }
   return std::llround((under_way - 1) * held + peak);
 }

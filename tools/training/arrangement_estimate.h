@@ -29,28 +29,33 @@ struct SegmentNeeds {
 
 struct NetworkNeeds {
   std::vector<SegmentNeeds> segments;
-  std::vector<int> homes;     // SegmentCosts::homes
-  int shards = 1;             // virtual shards
-  int most_zero = kMostZero;  // the last stage of ZeRO that the configuration allows
-  MemoryNeeds memory;         // with the segment and the virtual shard of each parameter
-  // Seconds of one process for all parameters: an update, the sum of two gradients, the digest of one.
-  double update = 0, sum = 0, digest = 0;
+  std::vector<int> homes;          // SegmentCosts::homes
+  std::vector<int> first_readers;  // of each parameter: the segment whose backward pass completes its gradient
+  int shards = 1;                  // virtual shards
+  int most_zero = kMostZero;       // the last stage of ZeRO that the configuration allows
+  MemoryNeeds memory;              // with the segment and the virtual shard of each parameter
+  double batch = 0;                // seconds that it takes from the passes to read and digest a virtual rank's batch
+  // Seconds of one process for all parameters: the norm of a gradient, an update, the sum of two gradients, the scaling
+  // and the digest of one, and a copy.
+  double norm = 0, update = 0, sum = 0, scale = 0, digest = 0, copy = 0;
 };
 
 struct Cluster {
   int workers = 1;
   double latency = 0, bandwidth = 1;  // of a worker's link: seconds of a message, bytes per second in each direction
-  int64_t memory = 0;                 // bytes of a worker; 0: no limit
-  std::vector<int> copies = {1, 2};   // Arrangement::copies to compare
+  // Seconds that it takes from the passes to send a byte and to get one meanwhile: 0 if processors are idle.
+  double processor = 0;
+  int64_t memory = 0;                // bytes of a worker; 0: no limit
+  std::vector<int> copies = {1, 2};  // Arrangement::copies to compare
 };
 
 // The parts of a step's time, in seconds.
 struct StepTime {
-  double computing = 0;  // passes of the busiest stage
+  double computing = 0;  // passes of the busiest stage, and their batches
   double within = 0;     // .. and its waits for values of other virtual shards
   double bubble = 0;     // what is left until all stages have ended
-  double exchange = 0;   // of gradients and parameters, as far as no pass runs meanwhile
-  double update = 0;     // with sums of gradients and digests
+  double exchange = 0;   // of gradients and parameters: waits, and processor time while a pass runs
+  double update = 0;     // with sums, digests and copies of gradients and parameters
   double all() const { return computing + within + bubble + exchange + update; }
 };
 
@@ -70,7 +75,8 @@ std::vector<ArrangementEstimate> estimate_arrangements(const NetworkNeeds& needs
                                                        const Cluster& cluster);
 
 // Returns the bytes at the peak of a rank gradient of a worker in this place, if so many are between their passes.
-// With ZeRO-3 parameters come and gradients go segment by segment.
+// With ZeRO-2 gradients leave segment by segment, and with ZeRO-3 parameters come so; both need NetworkNeeds's
+// first_readers.
 int64_t rank_gradient_bytes(const NetworkNeeds& needs, const ReplicaPlace& place, int under_way, int zero);
 
 }  // namespace elinvar

@@ -8,7 +8,10 @@
 #include "models/build.h"
 #include "nn/clip.h"
 #include "nn/sliced_tensors.h"
+#include "tensor/allocator.h"
 #include "tensor/base/check.h"
+#include "tensor/heap.h"
+#include "tensor/ops/copy.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/state.h"
 #include "tools/peak/timing.h"
@@ -18,40 +21,41 @@ namespace elinvar {
 namespace {
 
 constexpr double kEnough = 2;                    // seconds of passes through all segments
+constexpr int kRuns = 3;                         // of what takes little time
 constexpr int64_t kElements = int64_t{1} << 22;  // with which updates, sums and digests are measured
 
-Batch first_batch(const Config& config, const std::shared_ptr<const Dataset>& data) {
-  Loader loader(data, {.seed = config.run.seed,
-                       .global_batch = config.adaptive() ? config.run.batch_max : config.run.batch_size,
-                       .virtual_ranks = config.run.virtual_ranks,
-                       .shuffle = config.reader.shuffle,
-                       .augment_epochs = config.reader.augment_epochs,
-                       .mixing = config.reader.mixing,
-                       .threads = 0,
-                       .prefetch = 0});
-  int vrank = 0;
-  while (loader.samples(0, vrank) == 0) ++vrank;
-  return loader.batch(0, vrank);
+LoaderOptions loader_of(const Config& config) {
+  return {.seed = config.run.seed,
+          .global_batch = config.adaptive() ? config.run.batch_max : config.run.batch_size,
+          .virtual_ranks = config.run.virtual_ranks,
+          .shuffle = config.reader.shuffle,
+          .augment_epochs = config.reader.augment_epochs,
+          .mixing = config.reader.mixing,
+          .threads = 0,
+          .prefetch = 0};
 }
 
 // The passes of a rank gradient, of which some samples run.
 class Passes {
  public:
-  Passes(const Config& config, const SegmentedNetwork& network, const Batch& batch)
-      : config_(config), network_(network), batch_(batch) {}
+  Passes(const Config& config, const SegmentedNetwork& network, const Batch& batch,
+         const std::function<double(double)>& greatest)
+      : config_(config), network_(network), batch_(batch), greatest_(greatest) {}
 
   std::vector<MeasuredSegment> run(int64_t samples, ShardGroup& group) const {
     const auto first = [&](const Tensor& t) { return t.defined() ? t.slice(0, 0, samples).to_contiguous() : t; };
     return measure_segments(network_, first(batch_.input),
                             Targets(first(batch_.target), first(batch_.mixed.other), first(batch_.mixed.share)),
                             config_.loss, {.seed = config_.run.seed},
-                            {.recompute = config_.run.recompute, .group = &group});
+                            {.recompute = config_.run.recompute, .group = &group},
+                            {.runs = kRuns, .statistics = false, .greatest = greatest_});
   }
 
  private:
   const Config& config_;
   const SegmentedNetwork& network_;
   const Batch& batch_;
+  const std::function<double(double)>& greatest_;
 };
 
 double sum_of_seconds(const std::vector<MeasuredSegment>& segments) {
@@ -94,22 +98,59 @@ TensorParts parts_of(const SegmentedNetwork& network) {
   return parts;
 }
 
+std::vector<int> first_readers_of(const SegmentedNetwork& network) {
+  std::vector<int> readers(network.parameters.list.size(), 0);
+  for (size_t i = network.segments().size(); i-- > 0;)
+    for (const size_t p : network.segments()[i].parameters) readers[p] = static_cast<int>(i);
+  return readers;
+}
+
 // Measures what is done to all parameters on a tensor of its own, whose size does not depend on the network.
-void measure_update(const Config& config, int64_t parameters, NetworkNeeds& needs) {
+void measure_update(const Config& config, int64_t parameters, const NeedsOptions& options, NetworkNeeds& needs) {
+  const Shape shape{kElements / 1024, 1024};
   Parameters one;
-  (void)Scope(one, 0).parameter("weight", {kElements / 1024, 1024},
+  (void)Scope(one, 0).parameter("weight", shape,
                                 [](Tensor& values, uint64_t) { std::ranges::fill(values.span<float>(), 0.5F); });
-  const auto optimizer = make_optimizer(config.optimizer, one);
+  const auto optimizer = make_optimizer(config.optimizer, one, nullptr, options.offload);
   needs.memory.slots = static_cast<int>(optimizer->state().size());
-  const Tensor gradient = Tensor::full({kElements / 1024, 1024}, 1e-3);
-  Tensor sum = Tensor::zeros({kElements / 1024, 1024});
+  const std::vector<Tensor> gradients{Tensor::full(shape, 1e-3)};
+  Tensor other = Tensor::zeros(shape);
   const double scale = static_cast<double>(parameters) / static_cast<double>(kElements);
-  needs.update = scale * bench::median_seconds(1, 3, [&] {
-                   const Clipping clipping = clip_by_global_norm(std::vector{gradient}, config.optimizer.clip_norm);
-                   optimizer->step(one, std::vector{gradient}, config.optimizer.lr, 0, clipping.scale);
-                 });
-  needs.sum = scale * bench::median_seconds(1, 3, [&] { add_into(sum, gradient); });
-  needs.digest = scale * bench::median_seconds(1, 3, [&] { (void)digest(gradient); });
+  const auto seconds = [&](const auto& work) {
+    (void)options.greatest(0);
+    return scale * bench::median_seconds(1, kRuns, work);
+  };
+  needs.norm = seconds([&] { (void)clip_by_global_norm(gradients, config.optimizer.clip_norm); });
+  needs.update = seconds([&] { optimizer->step(one, gradients, config.optimizer.lr, 0, 1.0); });
+  needs.sum = seconds([&] { add_into(other, gradients[0]); });
+  needs.scale = seconds([&] { scale_into(other, 0.5); });
+  needs.digest = seconds([&] { (void)digest(other); });
+  needs.copy = seconds([&] { copy(gradients[0], other); });
+}
+
+// How the memory of this process has grown since this was made.
+class Growth {
+ public:
+  int64_t all() const { return std::max<int64_t>(0, resident() - resident_); }
+  // Code that has run for the first time, and the small objects of the standard library.
+  int64_t without_tensors() const { return std::max<int64_t>(0, all() - (of_tensors() - of_tensors_)); }
+
+ private:
+  static int64_t resident() { return static_cast<int64_t>(resident_memory()); }
+  static int64_t of_tensors() {
+    const AllocatorStats stats = HostAllocator::instance().stats();
+    return stats.in_use + stats.cached;
+  }
+  int64_t resident_ = resident(), of_tensors_ = of_tensors();
+};
+
+// Returns the seconds in which a process makes a virtual rank's batch and digests it.
+double batch_seconds(Loader& loader, int vrank, const std::function<double(double)>& greatest) {
+  (void)greatest(0);
+  return bench::median_seconds(1, kRuns, [&] {
+    const Batch batch = loader.batch(0, vrank);
+    (void)digest(batch.input);
+  });
 }
 
 int most_zero(const Config& config) {
@@ -119,12 +160,17 @@ int most_zero(const Config& config) {
 
 }  // namespace
 
-MeasuredNetwork measure_network(const Config& config, int64_t process) {
+MeasuredNetwork measure_network(const Config& config, const NeedsOptions& options) {
   MeasuredNetwork result;
   NetworkNeeds& needs = result.needs;
-  needs.memory.process = process;
+  needs.memory.process = options.process;
+  needs.memory.offload = options.offload;
   needs.memory.checkpoints = config.run.checkpoint_every > 0;
-  const std::shared_ptr<const Dataset> data = open_split(config, Split::train);
+  const Growth of_data;
+  const std::shared_ptr<const Dataset> data = open_split(config, Split::train),
+                                       validation = open_split(config, Split::validation);
+  needs.memory.process += of_data.all();
+  const Growth of_program;
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
   std::unique_ptr<Network> built;
   {
@@ -140,6 +186,7 @@ MeasuredNetwork measure_network(const Config& config, int64_t process) {
   needs.memory.parameters = shapes_of(network->parameters);
   needs.memory.parts = parts_of(*network);
   needs.homes = homes_of(*network);
+  needs.first_readers = first_readers_of(*network);
   needs.shards = static_cast<int>(config.virtual_shards());
   needs.most_zero = most_zero(config);
   const int copies = config.optimizer.ema_decay > 0 ? 2 : 1;  // of the state of a network
@@ -150,19 +197,26 @@ MeasuredNetwork measure_network(const Config& config, int64_t process) {
   }
 
   const PrecisionScope products(config.exact() ? Precision::exact : Precision::portable);
-  const Batch batch = first_batch(config, data);
-  const Passes passes(config, *network, batch);
+  Loader loader(data, loader_of(config));
+  int vrank = 0;
+  while (loader.samples(0, vrank) == 0) ++vrank;
+  const Batch batch = loader.batch(0, vrank);
+  const int64_t of_batch = batch.input.bytes() + (batch.target.defined() ? batch.target.bytes() : 0);
+  needs.memory.process += (config.reader.prefetch + 1) * of_batch;  // those that readers have made ahead
+  needs.batch = batch_seconds(loader, vrank, options.greatest);
+  const Passes passes(config, *network, batch, options.greatest);
   result.samples = batch.samples;
   result.measured = std::min<int64_t>(batch.samples, batch.is_text() ? 1 : 2);  // batch norms need two
   std::vector<MeasuredSegment> all = passes.run(result.measured, local_shards());
-  const double each = sum_of_seconds(all) / static_cast<double>(result.measured);
+  const double each = options.greatest(sum_of_seconds(all)) / static_cast<double>(result.measured);
   const int64_t more = std::min(batch.samples, static_cast<int64_t>(kEnough / std::max(each, 1e-9)));
   if (more > result.measured) all = passes.run(result.measured = more, local_shards());
   PartialShards one_shard({0, 1});
   const std::vector<MeasuredSegment> one = needs.shards > 1 ? passes.run(result.measured, one_shard) : all;
   const double scale = static_cast<double>(batch.samples) / static_cast<double>(result.measured);
   for (size_t i = 0; i < all.size(); ++i) needs.segments.push_back(needs_of(all[i], one[i], needs.shards, scale));
-  measure_update(config, result.parameters, needs);
+  measure_update(config, result.parameters, options, needs);
+  needs.memory.process += of_program.without_tensors();
   return result;
 }
 

@@ -1,6 +1,9 @@
 #pragma once
 // Measures, in one process, what a configuration's network needs in a step (tools/training/arrangement_estimate.h).
 // The network is never in memory as a whole, and has no state.
+#include <functional>
+
+#include "nn/offload.h"
 #include "tools/config/config.h"
 #include "tools/training/arrangement_estimate.h"
 
@@ -14,9 +17,15 @@ struct MeasuredNetwork {
   int64_t measured = 0;    // of them, with which the segments ran
 };
 
+struct NeedsOptions {
+  int64_t process = 0;   // the bytes of the program itself
+  Offload offload = {};  // where workers keep the optimizer's state
+  // Several processes may measure at the same time (SegmentTrials::greatest).
+  std::function<double(double)> greatest = [](double value) { return value; };
+};
+
 // Computes on the CPU with this process's threads. A rank gradient that would take long is scaled up from fewer
-// samples. `process`: the bytes of the program itself. Throws UsageError unless the network is a list of segments
-// (nn/segments.h).
-MeasuredNetwork measure_network(const Config& config, int64_t process);
+// samples. Throws UsageError unless the network is a list of segments (nn/segments.h).
+MeasuredNetwork measure_network(const Config& config, const NeedsOptions& options);
 
 }  // namespace elinvar
