@@ -27,6 +27,7 @@ NetworkNeeds network_of(int segments, int shards = 1) {
     for (int s = 0; s < shards; ++s) {
       needs.memory.parameters.push_back({static_cast<int64_t>(kParameters) / 4 / segments / shards});
       parts.gradients.push_back({.segment = i, .shard = shards > 1 ? s : -1});
+      needs.first_readers.push_back(i);
     }
   }
   needs.memory.parts = parts;
@@ -97,13 +98,56 @@ TEST(ArrangementEstimate, ZeroThreeHoldsTheParametersOfTwoSegments) {
   EXPECT_EQ(bytes(3), static_cast<int64_t>(8 * 4e6 + 3 * kParameters / 8));
 }
 
-TEST(ArrangementEstimate, WhatComesMeanwhileTakesNoTime) {
-  NetworkNeeds needs = network_of(1);
-  Cluster links{.workers = 2, .latency = 0, .bandwidth = kParameters};
+TEST(ArrangementEstimate, GradientsLeaveAsSegmentsAreDone) {
+  const NetworkNeeds needs = network_of(2);
+  Cluster links{.workers = 2, .latency = 0, .bandwidth = kParameters / 2};
   const auto exchange = [&] { return one_of(estimate_arrangements(needs, 2, links), {}).time.exchange; };
-  EXPECT_NEAR(exchange(), 1.0 - 2.0 / 3, 1e-9) << "half of the gradients there and half back, while a pass runs";
-  links.bandwidth = 2 * kParameters;
-  EXPECT_NEAR(exchange(), 0, 1e-9);
+  // Half of the gradients go there and half of the sums come back: a second for each segment. The first segment's
+  // backward pass covers two thirds of the second one's.
+  EXPECT_NEAR(exchange(), 2 - 2.0 / 3, 1e-9);
+  links.bandwidth = kParameters;
+  EXPECT_NEAR(exchange(), 0.5, 1e-9) << "those of the last backward pass";
+}
+
+TEST(ArrangementEstimate, MessagesTakeProcessorTimeFromPasses) {
+  const NetworkNeeds needs = network_of(2);
+  const Cluster links{.workers = 2, .latency = 0, .bandwidth = kParameters, .processor = 0.1 / kParameters};
+  const double exchange = one_of(estimate_arrangements(needs, 2, links), {}).time.exchange;
+  EXPECT_NEAR(exchange, 0.5 + 0.5 * 0.1, 1e-9) << "half of the bytes move while a pass runs";
+}
+
+TEST(ArrangementEstimate, SharedParametersAreDoneLast) {
+  NetworkNeeds needs = network_of(2);
+  const Cluster links{.workers = 2, .latency = 0, .bandwidth = kParameters / 2};
+  const auto exchange = [&] { return one_of(estimate_arrangements(needs, 2, links), {}).time.exchange; };
+  const double apart = exchange();
+  needs.homes = {1, 1};
+  needs.first_readers = {0, 0};  // the head reads the parameter of the embeddings
+  EXPECT_NEAR(exchange() - apart, 2.0 / 3, 1e-9) << "its gradient leaves after all passes";
+}
+
+TEST(ArrangementEstimate, WithoutZeroAllMembersDigestAllGradients) {
+  NetworkNeeds needs = network_of(1);
+  needs.digest = 4;
+  const auto estimates = estimate_arrangements(needs, 4, free_links(4));
+  EXPECT_NEAR(one_of(estimates, {}).time.update, 4, 1e-9);
+  EXPECT_NEAR(one_of(estimates, {.zero = 1, .copies = 1}).time.update, 1, 1e-9) << "the chunks of an owner's buckets";
+}
+
+TEST(ArrangementEstimate, ZeroThreeFetchesParametersWhileOthersAreUsed) {
+  const NetworkNeeds needs = network_of(4);
+  Cluster links{.workers = 2, .latency = 0, .bandwidth = kParameters / 8, .copies = {1}};
+  const auto exchange = [&](int zero) {
+    return one_of(estimate_arrangements(needs, 2, links), {.zero = zero, .copies = 1}).time.exchange;
+  };
+  // Half of a segment's gradients take a second, and a backward pass two thirds of one.
+  const double gradients = 4 - 3 * 2.0 / 3;
+  EXPECT_NEAR(exchange(2), gradients + 4, 1e-9) << "half of the new parameters";
+  // Half of a segment's parameters take a second, of which the pass before covers a part. The last segment's stay for
+  // its backward pass.
+  EXPECT_NEAR(exchange(3), gradients + 1 + 3 * (1 - 1.0 / 3) + 3 * (1 - 2.0 / 3), 1e-9);
+  links.bandwidth = 1e30;
+  EXPECT_NEAR(exchange(3), 0, 1e-9);
 }
 
 TEST(ArrangementEstimate, ThoseThatDoNotFitComeLast) {

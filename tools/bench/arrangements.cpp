@@ -3,67 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
-#include "elastic/step/arrangement.h"
-#include "tools/bench/elastic_job.h"
-#include "tools/bench/job_configs.h"
-#include "tools/bench/job_files.h"
+#include "tools/bench/arrangement_job.h"
+#include "tools/bench/predictions.h"
 #include "tools/peak/timing.h"
 
 namespace elinvar::bench {
 namespace {
 
-constexpr size_t kStepsOfRound = 4;  // of each round, after two that are not measured
-
-// Bytes that the loopback interface has sent.
-double loopback_bytes() {
-  std::ifstream file("/sys/class/net/lo/statistics/tx_bytes");
-  double bytes = 0;
-  file >> bytes;
-  return bytes;
-}
-
-double peak_megabytes(pid_t pid) {
-  std::ifstream status(fmt::format("/proc/{}/status", pid));
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) / 1000;
-  return 0;
-}
-
-struct Measured {
-  std::string name;
-  Arrangement arrangement = {};
-  int workers = 1, threads = 1;  // of each worker
-  Sizes sizes = {};
-  std::vector<std::string> more = {};
-  std::vector<double> steps = {}, megabytes = {}, peaks = {};
-};
-
-// Measures one round; returns the number of parameters.
-int64_t measure(const std::string& network, Measured& into) {
-  const Folder folder;
-  const Arrangement& arrangement = into.arrangement;
-  std::vector<std::string> options = {
-      "--min-workers", std::to_string(into.workers),
-      "--copies",      std::to_string(arrangement.copies),
-      "--arrangement", fmt::format("zero={},tp={},pp={}", arrangement.zero, arrangement.tp, arrangement.pp)};
-  options.insert(options.end(), into.more.begin(), into.more.end());
-  ElasticJob job(folder.path, config_of(network, into.sizes, folder.path, 0), into.workers, into.threads,
-                 /*pinned=*/into.threads == 1, options);
-  job.await_steps(2);
-  const double before = loopback_bytes();
-  job.await_steps(kStepsOfRound);
-  into.megabytes.push_back(1e-6 * (loopback_bytes() - before) / kStepsOfRound);
-  into.steps.push_back(job.step_seconds(kStepsOfRound));
-  double peak = 0;
-  for (const ElasticJob::Worker& worker : job.workers()) peak = std::max(peak, peak_megabytes(worker.pid));
-  into.peaks.push_back(peak);
-  return job.parameters();
-}
-
 void measure_zero(const std::string& network, int workers, int rounds, Report& report) {
-  std::vector<Measured> all;
+  std::vector<ArrangementJob> all;
   for (int zero = 0; zero <= kMostZero; ++zero)
     for (const int copies : {1, 2})
       if (zero > 0 || copies == 2)
@@ -73,7 +22,7 @@ void measure_zero(const std::string& network, int workers, int rounds, Report& r
                        .sizes = usual_steps(network)});
   int64_t parameters = 0;
   for (int round = 0; round < rounds; ++round)
-    for (Measured& each : all) parameters = measure(network, each);
+    for (ArrangementJob& each : all) parameters = each.measure(network);
 
   const double megabytes = 4e-6 * static_cast<double>(parameters);  // of the parameters
   const double slots = network == "gpt2" ? 2 : 1;                   // AdamW, or SGD with momentum
@@ -83,7 +32,7 @@ void measure_zero(const std::string& network, int workers, int rounds, Report& r
     return megabytes * (1 + slots * share);
   };
   const double peak_without = median(all[0].peaks), without = median(all[0].steps);
-  for (const Measured& each : all) {
+  for (const ArrangementJob& each : all) {
     // Subtree roots go to each bucket's owner, sums to its other keepers, parameters to those that do not keep it.
     const double copies = each.arrangement.zero == 0 ? n : std::min<double>(each.arrangement.copies, n);
     report.add(fmt::format("{}, {} workers, {}", network, workers, each.name), median(each.steps), 0, 0, 0, "",
@@ -104,7 +53,7 @@ void measure_tensor_parallelism(int workers, int rounds, Report& report) {
   const std::vector<std::string> shards = {"--set", fmt::format("model.virtual_shards={}", workers)};
   const Sizes together{.batch = 4, .vranks = 1, .width = 256};
   const Sizes apart{.batch = 4 * workers, .vranks = workers, .width = 256};
-  std::vector<Measured> all = {
+  std::vector<ArrangementJob> all = {
       {.name = fmt::format("one worker of {} threads", workers), .threads = workers, .sizes = together, .more = shards},
       {.name = fmt::format("tp={}", workers),
        .arrangement = {.tp = workers},
@@ -118,9 +67,9 @@ void measure_tensor_parallelism(int workers, int rounds, Report& report) {
        .more = shards},
       {.name = fmt::format("dp={}, as many gradients", workers), .workers = workers, .sizes = apart, .more = shards}};
   for (int round = 0; round < rounds; ++round)
-    for (Measured& each : all) measure("gpt2", each);
+    for (ArrangementJob& each : all) each.measure("gpt2");
   const double gradient = median(all[0].steps);
-  for (const Measured& each : all)
+  for (const ArrangementJob& each : all)
     report.add(fmt::format("gpt2, {} virtual shards, {}", workers, each.name), median(each.steps), 0, 0, 0, "",
                {{"slower_percent", rounded(100 * (median(each.steps) / each.sizes.vranks / gradient - 1))},
                 {"sent_mb", rounded(median(each.megabytes))},
@@ -134,14 +83,14 @@ void measure_pipeline(const std::string& network, int workers, int rounds, Repor
   Sizes sizes = usual_steps(network);
   sizes.batch = sizes.batch / sizes.vranks * kGradients;
   sizes.vranks = kGradients;
-  std::vector<Measured> all = {
+  std::vector<ArrangementJob> all = {
       {.name = "one worker", .sizes = sizes},
       {.name = fmt::format("pp={}", workers), .arrangement = {.pp = workers}, .workers = workers, .sizes = sizes}};
   for (int round = 0; round < rounds; ++round)
-    for (Measured& each : all) measure(network, each);
+    for (ArrangementJob& each : all) each.measure(network);
   const double alone = median(all[0].steps),
                ideal = static_cast<double>(workers) * kGradients / (kGradients + workers - 1);
-  for (const Measured& each : all)
+  for (const ArrangementJob& each : all)
     report.add(fmt::format("{}, {} gradients, {}", network, kGradients, each.name), median(each.steps), 0, 0, 0, "",
                {{"faster", rounded(alone / median(each.steps))},
                 {"of_ideal_percent", rounded(each.workers == 1 ? 100 : 100 * alone / median(each.steps) / ideal)},
@@ -151,12 +100,13 @@ void measure_pipeline(const std::string& network, int workers, int rounds, Repor
 
 }  // namespace
 
-std::vector<std::string> arrangement_sections() { return {"zero", "pipeline", "tensor"}; }
+std::vector<std::string> arrangement_sections() { return {"zero", "pipeline", "tensor", "predicted"}; }
 
 void run_arrangements(const std::string& section, const std::string& network, int workers, int rounds, Report& report) {
   if (section == "zero") measure_zero(network, workers, rounds, report);
   if (section == "pipeline") measure_pipeline(network, workers, rounds, report);
   if (section == "tensor" && network == "gpt2") measure_tensor_parallelism(workers, rounds, report);
+  if (section == "predicted") compare_predictions(network, workers, rounds, report);
 }
 
 }  // namespace elinvar::bench

@@ -9,7 +9,7 @@
 //
 // Then a pipeline of workers beside one of them alone. For gpt2 also tensor parallelism: workers that compute each
 // gradient together, beside one worker of as many threads, and beside workers that compute gradients of their own. Then
-// `slower_percent` is of the time of a gradient.
+// `slower_percent` is of the time of a gradient. At last predictions are compared with jobs (tools/bench/predictions.h).
 #include <string>
 #include <vector>
 
@@ -17,7 +17,7 @@
 
 namespace elinvar::bench {
 
-std::vector<std::string> arrangement_sections();  // "zero", "pipeline", "tensor"
+std::vector<std::string> arrangement_sections();  // "zero", "pipeline", "tensor", "predicted"
 
 // `network` is one of job_networks() (tools/bench/job_configs.h); `rounds` are measured after one that is not.
 void run_arrangements(const std::string& section, const std::string& network, int workers, int rounds, Report& report);

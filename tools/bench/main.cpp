@@ -106,7 +106,7 @@ int run(int argc, char** argv) {
   auto* arrangements = app.add_subcommand("arrangements", "what ZeRO, tensor parallelism and pipelines cost and save");
   arrangements->add_option("networks", o.networks, "resnet20, resnet50, gpt2 (default: gpt2)")
       ->check(CLI::IsMember(bench::job_networks()).description(""));
-  arrangements->add_option("--section", o.names, "zero, pipeline, tensor (default: all)")
+  arrangements->add_option("--section", o.names, "zero, pipeline, tensor, predicted (default: all)")
       ->check(CLI::IsMember(bench::arrangement_sections()).description(""))
       ->allow_extra_args(false);
   arrangements->add_option("--workers", o.workers, "workers of one thread each")

@@ -186,10 +186,10 @@ ArrangementEstimate choose_arrangement(const Config& config, const DryRunOptions
   const auto bytes = [](const ArrangementEstimate& e) { return gigabytes(static_cast<double>(e.peak)); };
   check(best.fits, "--arrangement auto: none fits workers of {}; {} would need the least, {} on each",
         gigabytes(memory), smallest(estimates).text(), bytes(smallest(estimates)));
-  if (options.workers > 1) say(stdout, "links: {}\n", links_text(predicted, options));
   say(stdout, "arrangement {}: the fastest of {} that fit, {} a step and {} of {} predicted, bound by {}\n",
       best.text(), std::ranges::count(estimates, true, &ArrangementEstimate::fits), seconds_text(best.time.all()),
       bytes(best), gigabytes(memory), best.bound());
+  if (options.workers > 1) say(stdout, "links: {}\n", links_text(predicted, options));
   return best;
 }
 

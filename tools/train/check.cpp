@@ -13,6 +13,7 @@
 #include "tensor/heap.h"
 #include "tools/cli/device_options.h"
 #include "tools/train/commands.h"
+#include "tools/training/arrangement_estimate.h"
 #include "tools/training/memory_forecast.h"
 #include "tools/training/parameter_shards.h"
 #include "tools/training/progress.h"
@@ -99,23 +100,23 @@ struct Measured {
 };
 
 // What a stage of a pipeline needs for the rank gradients that are between their passes, of which there are as many as
-// there are stages from it on, and for the gradients of one.
+// there are stages from it on, and for the gradients of one. Parameters that a segment fetches (ZeRO-3) were in memory
+// as it was measured.
 Measured of_stage(const Training& training, const ReplicaPlace& place, int stages, int virtual_ranks) {
+  NetworkNeeds needs;
+  needs.shards = static_cast<int>(training.config().virtual_shards());
+  needs.memory.parameters = shapes_of(training.setup.network->parameters);
+  needs.memory.parts = *training.member({.pp = stages}).parts;
   Measured stage;
-  int64_t most = 0;
-  const int64_t under_way = std::min(stages - place.stage, std::max(virtual_ranks, 1));
-  const TensorParts parts = *training.member({.pp = stages}).parts;
-  const std::vector<Parameter>& parameters = training.setup.network->parameters.list;
   for (size_t i = 0; i < training.segments().size(); ++i) {
-    if (!contains(place.segments, static_cast<int>(i))) continue;
     const MeasuredSegment& segment = training.segments()[i];
-    stage.bytes += segment.held * under_way;
-    stage.seconds += segment.seconds;
-    most = std::max(most, segment.peak - segment.held);
-    for (size_t p = 0; p < parameters.size(); ++p)
-      if (parts.gradients[p].segment == static_cast<int>(i)) stage.bytes += parameters[p].var.value().bytes();
+    SegmentNeeds& needed = needs.segments.emplace_back();
+    needed.held.common = static_cast<double>(segment.held);
+    needed.more.common = static_cast<double>(segment.peak - segment.held);
+    if (contains(place.segments, static_cast<int>(i))) stage.seconds += segment.seconds;
   }
-  stage.bytes += most;
+  const int under_way = std::clamp(virtual_ranks, 1, stages - place.stage);
+  stage.bytes = rank_gradient_bytes(needs, place, under_way, /*zero=*/0);
   return stage;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -155,7 +156,9 @@ MemoryNeeds memory_of(const NetworkNeeds& needs, const Arrangement& arrangement)
 // the gradients of what is not cut.
 struct StageBytes {
   std::vector<double> read, contributed;
-  double all_read = 0, all_contributed = 0;
+  double all_contributed = 0;
+  // Those that both passes of a rank gradient fetch: what the last segment reads stays for its backward pass.
+  double fetched() const { return 2 * std::accumulate(read.begin(), read.end(), 0.0) - read.back(); }
 };
 StageBytes bytes_of(const NetworkNeeds& needs, const Replicas& replicas, size_t stage) {
   const std::vector<int>& segments = replicas.stages()[stage].segments;
@@ -174,8 +177,7 @@ StageBytes bytes_of(const NetworkNeeds& needs, const Replicas& replicas, size_t 
     if (first != last) bytes.read[first] += all;
     bytes.contributed[first] += part.shard < 0 ? all / replicas.tp() : all;
   }
-  for (const double b : bytes.read) bytes.all_read += b;
-  for (const double b : bytes.contributed) bytes.all_contributed += b;
+  bytes.all_contributed = std::accumulate(bytes.contributed.begin(), bytes.contributed.end(), 0.0);
   return bytes;
 }
 
@@ -214,7 +216,8 @@ double fetch_seconds(const StagePasses& passes, const StageBytes& bytes, double 
     before = pass;
   };
   for (size_t i = 0; i < passes.segments.size(); ++i) fetch(i, passes.forward[i]);
-  for (size_t i = passes.segments.size(); i-- > 0;) fetch(i, passes.backward[i]);
+  before = passes.backward.back();
+  for (size_t i = passes.segments.size() - 1; i-- > 0;) fetch(i, passes.backward[i]);
   return waited + std::max(0.0, moved - waited * cluster.bandwidth) * cluster.processor;
 }
 
@@ -230,11 +233,11 @@ StepTime time_of(const NetworkNeeds& needs, const Cluster& cluster, const Arrang
   double large = 0;  // of the parameters, those that are cut into buckets
   for (const Shape& shape : needs.memory.parameters)
     if (shape.numel() > MemberOptions().bucket_elements) large += bytes_of(shape) / all;
-  double contributed = 0, read = 0;  // the most of any member, as parts of all parameters
+  double contributed = 0, fetched = 0;  // the most of any member, as parts of all parameters
   for (size_t s = 0; s < replicas.stages().size() && workers > 1; ++s) {
     const StageBytes bytes = bytes_of(needs, replicas, s);
     contributed = std::max(contributed, bytes.all_contributed / all);
-    read = std::max(read, bytes.all_read / all);
+    fetched = std::max(fetched, bytes.fetched() / all);
     const double sums = all * (sharded ? kept - 1 / workers : 1 - 1 / workers);
     const Division division{.leaves = leaves,
                             .reduced = (owners - 1) / owners,
@@ -255,7 +258,7 @@ StepTime time_of(const NetworkNeeds& needs, const Cluster& cluster, const Arrang
   double copies = 0;
   if (!sharded && workers > 1) copies = large;
   else if (kept < 1 && !fetches) copies = 1 / workers + 1 - kept;
-  if (fetches) copies = 2 * ranks * read * (2 - kept);
+  if (fetches) copies = ranks * fetched * (2 - kept);
   if (leaves) copies += ranks * contributed * large / workers;
   const double owned = sharded ? 1 / workers : 1;  // of norms and digests
   time.update = needs.norm * owned + needs.update * kept + needs.sum * (own + of_all) + needs.scale / workers +
