@@ -37,7 +37,7 @@ TEST(SegmentMeasurement, BatchNormsRunOnceUnlessTheirStatisticsAreWanted) {
                              table("flatten"), table("linear")});
   const auto network = build(layers, {.sample = {32, 32, 3}, .classes = 5}, 1);
   const auto& segmented = dynamic_cast<const SegmentedNetwork&>(*network);
-  const Tensor input = images(3, 32), target = integers<int64_t>("target", {3}, 5);
+  const Tensor input = elinvar::images(3, 32), target = integers<int64_t>("target", {3}, 5);
   const auto needed = measure(segmented, input, target, {.statistics = false});
   EXPECT_TRUE(measured_once(needed[1], needed[2]));
   EXPECT_TRUE(measured_once(needed[1], needed[3]));

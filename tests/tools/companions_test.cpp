@@ -11,10 +11,10 @@
 namespace elinvar {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Answer = nlohmann::ordered_json;
 
 TEST(Companions, AnswersComeByIndex) {
-  const std::vector<Json> answers = in_children(3, [](Companions& companions) -> Json {
+  const std::vector<Answer> answers = in_children(3, [](Companions& companions) -> Answer {
     return {{"index", companions.index()}, {"pid", ::getpid()}};
   });
   ASSERT_EQ(answers.size(), 3u);
@@ -25,8 +25,8 @@ TEST(Companions, AnswersComeByIndex) {
 }
 
 TEST(Companions, ExchangeTextsAgainAndAgain) {
-  const std::vector<Json> answers = in_children(3, [](Companions& companions) -> Json {
-    Json texts = Json::array();
+  const std::vector<Answer> answers = in_children(3, [](Companions& companions) -> Answer {
+    Answer texts = Answer::array();
     for (int round = 0; round < 20; ++round) {
       std::string joined;
       for (const std::string& text : companions.exchange(std::to_string(10 * round + companions.index())))
@@ -35,7 +35,7 @@ TEST(Companions, ExchangeTextsAgainAndAgain) {
     }
     return {{"texts", texts}, {"greatest", companions.greatest(0.5 * companions.index())}};
   });
-  for (const Json& answer : answers) {
+  for (const Answer& answer : answers) {
     EXPECT_EQ(answer.at("texts").at(19), "190 191 192 ");
     EXPECT_EQ(answer, answers[0]);
     EXPECT_EQ(answer.at("greatest"), 1.0);
@@ -44,7 +44,7 @@ TEST(Companions, ExchangeTextsAgainAndAgain) {
 
 TEST(Companions, AnErrorEndsAll) {
   const auto run = [](const std::function<void(int)>& breaks) {
-    (void)in_children(3, [&](Companions& companions) -> Json {
+    (void)in_children(3, [&](Companions& companions) -> Answer {
       breaks(companions.index());
       companions.meet();
       return {};

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMessage = size_t{4} << 20;  // bytes: a bucket of gradients
-constexpr int kMessages = 16;                 // of a round, all of which stay in memory until its end
+constexpr int kMessages = 8;                  // of a round, all of which stay in memory until its end
 constexpr int kRounds = 3, kTrips = 200;      // that are measured, after one and some that are not
 constexpr int kTripsBefore = 20;
 

@@ -9,6 +9,7 @@
 #include "nn/clip.h"
 #include "nn/sliced_tensors.h"
 #include "tensor/base/check.h"
+#include "tensor/heap.h"
 #include "tensor/ops/copy.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/state.h"
@@ -148,7 +149,10 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   needs.memory.process = options.process;
   needs.memory.offload = options.offload;
   needs.memory.checkpoints = config.run.checkpoint_every > 0;
-  const std::shared_ptr<const Dataset> data = open_split(config, Split::train);
+  const auto before = static_cast<int64_t>(resident_memory());
+  const std::shared_ptr<const Dataset> data = open_split(config, Split::train),
+                                       validation = open_split(config, Split::validation);
+  needs.memory.process += std::max<int64_t>(0, static_cast<int64_t>(resident_memory()) - before);
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
   std::unique_ptr<Network> built;
   {
