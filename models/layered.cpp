@@ -71,7 +71,8 @@ class LayeredNetwork : public SegmentedNetwork {
     s.require(s.has_list("layer"), "layer", "is missing: 'layers' needs a list of [[model.layer]]");
     (void)count_layers(s.spec().lists.at("layer"));
     const auto add = [this](const std::string& name, Layer layer, const std::string& kind) {
-      add_segment(name, [run = std::move(layer)](const Residual& x, Context& c) { return run(x, c); }, {}, kind);
+      add_segment(
+          name, [run = std::move(layer)](const Residual& x, Context& c) { return run(x, c); }, {}, kind);
     };
     build_layers(s, "layer", Scope(parameters, seed), flow, add);
     add_head();

@@ -68,7 +68,8 @@ void repeat_layers(Settings& s, const Scope& scope, Flow& flow, const Built& bui
   const int64_t times = s.integer("times", std::nullopt);
   for (int64_t i = 0; i < times; ++i) {
     const Layer layers = sequence(s, "layer", scope / i, flow);
-    built(std::to_string(i), [layers](const Var& x, Context& context) { return run_block(layers, x, context); }, "");
+    built(
+        std::to_string(i), [layers](const Var& x, Context& context) { return run_block(layers, x, context); }, "");
   }
 }
 

@@ -26,7 +26,7 @@ struct MeasuredSegment {
 };
 
 struct SegmentTrials {
-  int runs = 1;            // of a segment that takes no longer than `brief` seconds; of others one is measured
+  int runs = 1;  // of a segment that takes no longer than `brief` seconds; of others one is measured
   double brief = 0.25;
   bool statistics = true;  // MeasuredSegment::statistics is wanted
   // Processes may measure at the same time: returns the greatest of the values that each of them calls it with, once

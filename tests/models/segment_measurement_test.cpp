@@ -32,9 +32,9 @@ TEST(SegmentMeasurement, IterationsOfARepeatRunOnce) {
 
 TEST(SegmentMeasurement, BatchNormsRunOnceUnlessTheirStatisticsAreWanted) {
   const Spec conv = table("conv2d", {{"out", int64_t{6}}});
-  const Spec layers = table("layers", {},
-                            {conv, table("repeat", {{"times", int64_t{3}}}, {conv, table("batch_norm")}),
-                             table("flatten"), table("linear")});
+  const Spec layers = table(
+      "layers", {},
+      {conv, table("repeat", {{"times", int64_t{3}}}, {conv, table("batch_norm")}), table("flatten"), table("linear")});
   const auto network = build(layers, {.sample = {32, 32, 3}, .classes = 5}, 1);
   const auto& segmented = dynamic_cast<const SegmentedNetwork&>(*network);
   const Tensor input = elinvar::images(3, 32), target = integers<int64_t>("target", {3}, 5);

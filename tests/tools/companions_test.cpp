@@ -29,14 +29,14 @@ TEST(Companions, ExchangeTextsAgainAndAgain) {
     Answer texts = Answer::array();
     for (int round = 0; round < 20; ++round) {
       std::string joined;
-      for (const std::string& text : companions.exchange(std::to_string(10 * round + companions.index())))
+      for (const std::string& text : companions.exchange(std::to_string(1000 - 50 * round + companions.index())))
         joined += text + " ";
       texts.push_back(joined);
     }
     return {{"texts", texts}, {"greatest", companions.greatest(0.5 * companions.index())}};
   });
   for (const Answer& answer : answers) {
-    EXPECT_EQ(answer.at("texts").at(19), "190 191 192 ");
+    EXPECT_EQ(answer.at("texts").at(19), "50 51 52 ");
     EXPECT_EQ(answer, answers[0]);
     EXPECT_EQ(answer.at("greatest"), 1.0);
   }

@@ -9,7 +9,8 @@
 //
 // Then a pipeline of workers beside one of them alone. For gpt2 also tensor parallelism: workers that compute each
 // gradient together, beside one worker of as many threads, and beside workers that compute gradients of their own. Then
-// `slower_percent` is of the time of a gradient. At last predictions are compared with jobs (tools/bench/predictions.h).
+// `slower_percent` is of the time of a gradient. At last predictions are compared with jobs
+// (tools/bench/predictions.h).
 #include <string>
 #include <vector>
 

@@ -41,9 +41,9 @@ Ordered dry_run(const std::string& network, int workers, int threads, const std:
   const Folder folder;
   const std::filesystem::path config = folder.path + "/job.toml", out = folder.path + "/out";
   replace_file(config, config_of(network, sizes_of(network), folder.path, 0));
-  std::vector<std::string> words = {"run",       config.string(),         "--dry-run", "--json",
-                                    "--workers", std::to_string(workers), "--threads", std::to_string(threads),
-                                    "--memory",  "999TB",                  "--device",  "cpu"};
+  std::vector<std::string> words = {
+      "run",       config.string(),         "--dry-run", "--json", "--workers", std::to_string(workers),
+      "--threads", std::to_string(threads), "--memory",  "999TB",  "--device",  "cpu"};
   words.insert(words.end(), more.begin(), more.end());
   if (Process(words, out).wait() != 0) fail("train run --dry-run: {}", read_file(out));
   return Ordered::parse(read_file(out));
@@ -103,7 +103,7 @@ void compare_predictions(const std::string& network, int workers, int rounds, Re
   const std::vector<std::string> more = options_of(network, workers);
   const Sizes sizes = sizes_of(network);
   const Ordered alone = dry_run(network, 1, 1, more), wide = dry_run(network, 1, workers, more),
-             several = dry_run(network, workers, 1, more);
+                several = dry_run(network, workers, 1, more);
   fmt::print("links of {}: {:.1f} us a message, {:.2f} GB/s each way, {:.3f} s of the passes' time a GB\n", network,
              1e6 * several.at("latency").get<double>(), 1e-9 * several.at("bandwidth").get<double>(),
              1e9 * several.at("processor").get<double>());

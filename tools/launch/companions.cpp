@@ -35,8 +35,8 @@ using OrderedJson = nlohmann::ordered_json;
 using SharedMemory = std::unique_ptr<Companions::Shared, void (*)(Companions::Shared*)>;
 
 SharedMemory shared_memory() {
-  void* const place = ::mmap(nullptr, sizeof(Companions::Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                             -1, 0);
+  void* const place =
+      ::mmap(nullptr, sizeof(Companions::Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (place == MAP_FAILED) fail("no memory to share with child processes: {}", std::strerror(errno));
   return {new (place) Companions::Shared, [](Companions::Shared* s) { ::munmap(s, sizeof(Companions::Shared)); }};
 }
@@ -48,8 +48,7 @@ struct Child {
 };
 
 // Ends this process, which is a child, after it has written what `work` returns, or what it throws.
-[[noreturn]] void answer(int file, Companions companions,
-                         const std::function<OrderedJson(Companions&)>& work) {
+[[noreturn]] void answer(int file, Companions companions, const std::function<OrderedJson(Companions&)>& work) {
   OrderedJson answer;
   try {
     answer = work(companions);
@@ -126,7 +125,7 @@ void Companions::meet() {
 
 std::vector<std::string> Companions::exchange(const std::string& text) {
   invariant(text.size() <= kMostText, "the text is short");
-  text.copy(shared_.texts[static_cast<size_t>(index_)].data(), kMostText);
+  std::memcpy(shared_.texts[static_cast<size_t>(index_)].data(), text.c_str(), text.size() + 1);
   meet();
   std::vector<std::string> texts;
   for (int i = 0; i < count_; ++i) texts.emplace_back(shared_.texts[static_cast<size_t>(i)].data());
@@ -150,9 +149,9 @@ std::vector<OrderedJson> in_children(int count, const std::function<OrderedJson(
       while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
       }
       if (WIFSIGNALED(status) && child.text.empty())
-        child.text = OrderedJson{{"failure", fmt::format("a process that measures was killed by signal {}",
-                                                         WTERMSIG(status))}}
-                         .dump();
+        child.text =
+            OrderedJson{{"failure", fmt::format("a process that measures was killed by signal {}", WTERMSIG(status))}}
+                .dump();
     }
   };
   try {

@@ -76,20 +76,16 @@ Cluster cluster_of(const DryRunOptions& options) {
 OrderedJson predict_in_child(const Config& config, const DryRunOptions& options, const Cluster& cluster,
                              int64_t process, Companions& companions) {
   options.device.apply();
-  MeasuredNetwork network = measure_network(
-      config, {.process = process,
-               .offload = parse_offload(options.device.offload, Device{}),
-               .greatest = [&](double value) { return companions.greatest(value); }});
+  MeasuredNetwork network =
+      measure_network(config, {.process = process,
+                               .offload = parse_offload(options.device.offload, Device{}),
+                               .greatest = [&](double value) { return companions.greatest(value); }});
   if (companions.index() > 0) return {};
   network.needs.batch *= taken_by_other_threads(options);
-  OrderedJson json = {{"parameters", network.parameters},
-                      {"segments", network.needs.segments.size()},
-                      {"shards", network.needs.shards},
-                      {"samples", network.samples},
-                      {"measured", network.measured},
-                      {"arrangements", OrderedJson::array()}};
-  for (const ArrangementEstimate& e :
-       estimate_arrangements(network.needs, config.run.virtual_ranks, cluster))
+  OrderedJson json = {{"parameters", network.parameters}, {"segments", network.needs.segments.size()},
+                      {"shards", network.needs.shards},   {"samples", network.samples},
+                      {"measured", network.measured},     {"arrangements", OrderedJson::array()}};
+  for (const ArrangementEstimate& e : estimate_arrangements(network.needs, config.run.virtual_ranks, cluster))
     json["arrangements"].push_back(to_json(e));
   return json;
 }
@@ -165,7 +161,8 @@ void print(const OrderedJson& predicted, const Config& config, const DryRunOptio
   for (size_t i = 0; i < std::min(others, kShownWithoutRoom); ++i) print_row(estimates[fitting + i]);
   fmt::print("\n{} of {} arrangements fit", fitting, estimates.size());
   if (fitting == 0)
-    fmt::print("; {} needs the least memory, {}", smallest(estimates).text(), gigabytes(static_cast<double>(smallest(estimates).peak)));
+    fmt::print("; {} needs the least memory, {}", smallest(estimates).text(),
+               gigabytes(static_cast<double>(smallest(estimates).peak)));
   fmt::print("\n");
 }
 

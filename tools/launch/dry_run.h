@@ -13,11 +13,11 @@ namespace elinvar {
 
 struct DryRunOptions {
   int workers = 1;
-  int64_t memory = 0;                 // bytes of a worker; 0: an equal share of this machine's
-  std::vector<int> copies = {1, 2};   // Arrangement::copies to compare
+  int64_t memory = 0;                        // bytes of a worker; 0: an equal share of this machine's
+  std::vector<int> copies = {1, 2};          // Arrangement::copies to compare
   std::optional<double> latency, bandwidth;  // of links (Cluster); those that are not given are measured
-  ZmqOptions transport;               // of the job
-  DeviceOptions device;               // of a worker, with its number of threads
+  ZmqOptions transport;                      // of the job
+  DeviceOptions device;                      // of a worker, with its number of threads
   bool json = false;
 };
 

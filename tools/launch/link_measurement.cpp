@@ -63,7 +63,8 @@ class LinkEnd {
     companions_.meet();
     const double began = seconds_of(CLOCK_MONOTONIC), worked = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < kMessages; ++i)
-      transport_->send(other_, {.kind = "bytes", .sender = me_, .blobs = {{bytes, bytes->data() + i * kMessage, kMessage}}});
+      transport_->send(other_,
+                       {.kind = "bytes", .sender = me_, .blobs = {{bytes, bytes->data() + i * kMessage, kMessage}}});
     std::vector<Packet> arrived;
     for (int i = 0; i < kMessages; ++i) arrived.push_back(receive());
     companions_.meet();  // the other one has what this one sent

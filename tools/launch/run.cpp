@@ -140,8 +140,9 @@ void add_shared_options(CLI::App& app, RunOptions& o) {
                  "for predictions: memory of a worker, as 80GB (default: an equal share of this machine's)")
       ->transform(sizes)
       ->check(number_from(1, 1e18));
-  app.add_option("--bandwidth", o.predicted.bandwidth,
-                 "for predictions: bytes that a worker sends in a second (default: measured between two processes here)")
+  app.add_option(
+         "--bandwidth", o.predicted.bandwidth,
+         "for predictions: bytes that a worker sends in a second (default: measured between two processes here)")
       ->transform(sizes)
       ->check(number_from(1, 1e18));
   app.add_option("--latency", o.predicted.latency,

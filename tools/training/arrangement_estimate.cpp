@@ -103,8 +103,7 @@ class Replicas {
     passes_.computing = most_ * (stages_[busiest].computing + needs_.batch);
     passes_.within = most_ * stages_[busiest].within;
     if (pp_ > 1)
-      passes_.bubble =
-          std::max(0.0, pipeline_seconds(runs, seconds, pp_, most_) - most_ * stages_[busiest].all());
+      passes_.bubble = std::max(0.0, pipeline_seconds(runs, seconds, pp_, most_) - most_ * stages_[busiest].all());
   }
 
   void add_run(const std::vector<PipelineRun>& runs, size_t r, std::vector<PassSeconds>& seconds) {

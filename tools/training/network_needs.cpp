@@ -8,6 +8,7 @@
 #include "models/build.h"
 #include "nn/clip.h"
 #include "nn/sliced_tensors.h"
+#include "tensor/allocator.h"
 #include "tensor/base/check.h"
 #include "tensor/heap.h"
 #include "tensor/ops/copy.h"
@@ -127,6 +128,22 @@ void measure_update(const Config& config, int64_t parameters, const NeedsOptions
   needs.copy = seconds([&] { copy(gradients[0], other); });
 }
 
+// How the memory of this process has grown since this was made.
+class Growth {
+ public:
+  int64_t all() const { return std::max<int64_t>(0, resident() - resident_); }
+  // Code that has run for the first time, and the small objects of the standard library.
+  int64_t without_tensors() const { return std::max<int64_t>(0, all() - (of_tensors() - of_tensors_)); }
+
+ private:
+  static int64_t resident() { return static_cast<int64_t>(resident_memory()); }
+  static int64_t of_tensors() {
+    const AllocatorStats stats = HostAllocator::instance().stats();
+    return stats.in_use + stats.cached;
+  }
+  int64_t resident_ = resident(), of_tensors_ = of_tensors();
+};
+
 // Returns the seconds in which a process makes a virtual rank's batch and digests it.
 double batch_seconds(Loader& loader, int vrank, const std::function<double(double)>& greatest) {
   (void)greatest(0);
@@ -149,10 +166,11 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   needs.memory.process = options.process;
   needs.memory.offload = options.offload;
   needs.memory.checkpoints = config.run.checkpoint_every > 0;
-  const auto before = static_cast<int64_t>(resident_memory());
+  const Growth of_data;
   const std::shared_ptr<const Dataset> data = open_split(config, Split::train),
                                        validation = open_split(config, Split::validation);
-  needs.memory.process += std::max<int64_t>(0, static_cast<int64_t>(resident_memory()) - before);
+  needs.memory.process += of_data.all();
+  const Growth of_program;
   const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
   std::unique_ptr<Network> built;
   {
@@ -183,6 +201,8 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   int vrank = 0;
   while (loader.samples(0, vrank) == 0) ++vrank;
   const Batch batch = loader.batch(0, vrank);
+  const int64_t of_batch = batch.input.bytes() + (batch.target.defined() ? batch.target.bytes() : 0);
+  needs.memory.process += (config.reader.prefetch + 1) * of_batch;  // those that readers have made ahead
   needs.batch = batch_seconds(loader, vrank, options.greatest);
   const Passes passes(config, *network, batch, options.greatest);
   result.samples = batch.samples;
@@ -196,6 +216,7 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   const double scale = static_cast<double>(batch.samples) / static_cast<double>(result.measured);
   for (size_t i = 0; i < all.size(); ++i) needs.segments.push_back(needs_of(all[i], one[i], needs.shards, scale));
   measure_update(config, result.parameters, options, needs);
+  needs.memory.process += of_program.without_tensors();
   return result;
 }
 
