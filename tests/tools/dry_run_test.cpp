@@ -98,6 +98,38 @@ TEST_F(DryRun, AutoNamesTheLeastMemoryIfNoneFits) {
   EXPECT_FALSE(fs::exists(folder_ / "run"));
 }
 
+TEST_F(DryRun, OffloadedStateIsNotInMemory) {
+  std::string medium = kLarge;  // AdamW's state takes 100 MB
+  medium.replace(medium.find("layers = 40"), 11, "layers = 4");
+  medium.replace(medium.find("channels = 2048"), 15, "channels = 512");
+  folder_.write("medium.toml", medium);
+  const auto peak = [&](const std::string& offload) {
+    const Ended ended = dry("medium.toml", {"--memory", "80GB", "--json", "--offload", offload});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return Json::parse(ended.out).at("arrangements").at(0).at("peak_bytes").get<double>();
+  };
+  EXPECT_NEAR(1e-6 * (peak("none") - peak("file")), 100, 10);
+  EXPECT_EQ(dry("medium.toml", {"--memory", "80GB", "--offload", "host"}).code, 2);
+}
+
+TEST_F(DryRun, LinksAreMeasuredUnlessTheyAreGiven) {
+  const auto of = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--workers", "2", "--memory", "80GB", "--json"});
+    const Ended ended = dry("text.toml", std::move(more));
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return Json::parse(ended.out);
+  };
+  const Json measured = of({}), given = of({"--latency", "7ms", "--bandwidth", "3GB"});
+  EXPECT_GT(measured.at("latency"), 0);
+  EXPECT_LT(measured.at("latency"), 1);
+  EXPECT_GT(measured.at("bandwidth"), 1e6);
+  EXPECT_EQ(given.at("latency"), 7e-3);
+  EXPECT_EQ(given.at("bandwidth"), 3e9);
+  const Ended text = dry("text.toml", {"--workers", "2", "--memory", "80GB", "--latency", "7ms"});
+  EXPECT_NE(text.out.find("7 ms a message (given), "), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find(" a second each way (measured)"), std::string::npos) << text.out;
+}
+
 TEST_F(DryRun, NeedsTheMemoryOfASegmentAlone) {
   folder_.write("large.toml", kLarge);
   const Ended ended = dry("large.toml", {"--workers", "8", "--memory", "80GB", "--threads", "2", "--json"});
