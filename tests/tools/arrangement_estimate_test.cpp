@@ -92,10 +92,15 @@ TEST(ArrangementEstimate, ZeroDividesUpdateAndState) {
   EXPECT_NEAR(static_cast<double>(half.peak - quarter.peak), kParameters * (2 * 0.25 + 0.25), 1);
 }
 
-TEST(ArrangementEstimate, ZeroThreeHoldsTheParametersOfTwoSegments) {
-  const auto bytes = [](int zero) { return rank_gradient_bytes(network_of(8), {}, 1, zero); };
-  EXPECT_EQ(bytes(0), static_cast<int64_t>(4e6 + kParameters)) << "all gradients";
-  EXPECT_EQ(bytes(3), static_cast<int64_t>(8 * 4e6 + 3 * kParameters / 8));
+TEST(ArrangementEstimate, GradientsLeaveAndParametersComeBySegment) {
+  NetworkNeeds needs = network_of(8);
+  const auto bytes = [&](int zero) { return rank_gradient_bytes(needs, {}, 1, zero); };
+  constexpr double kSegment = kParameters / 8;
+  EXPECT_EQ(bytes(0), static_cast<int64_t>(4e6 + kParameters)) << "all gradients, in the first segment's pass";
+  EXPECT_EQ(bytes(2), static_cast<int64_t>(7 * 4e6 + 2 * kSegment)) << "a segment's gradients, and the ones before";
+  EXPECT_EQ(bytes(3), static_cast<int64_t>(7 * 4e6 + 4 * kSegment)) << ".. and the parameters of two segments";
+  needs.first_readers[7] = 0;  // a tied head: its gradient is not complete before the last pass
+  EXPECT_EQ(bytes(2), static_cast<int64_t>(6 * 4e6 + 3 * kSegment));
 }
 
 TEST(ArrangementEstimate, GradientsLeaveAsSegmentsAreDone) {

@@ -101,7 +101,9 @@ OrderedJson measure_end(ZmqOptions options, Companions& companions) {
     worked.push_back(of_threads);
   }
   constexpr auto kBytes = static_cast<double>(kMessage * kMessages);
-  return {{"latency", trip / 2}, {"bandwidth", kBytes / *std::ranges::min_element(seconds)}, {"processor", median_of(worked) / kBytes}};
+  return {{"latency", trip / 2},
+          {"bandwidth", kBytes / *std::ranges::min_element(seconds)},
+          {"processor", median_of(worked) / kBytes}};
 }
 
 }  // namespace

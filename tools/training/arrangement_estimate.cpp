@@ -308,25 +308,25 @@ std::string ArrangementEstimate::bound() const {
 
 int64_t rank_gradient_bytes(const NetworkNeeds& needs, const ReplicaPlace& place, int under_way, int zero) {
   const double portion = 1.0 * place.shards.size() / needs.shards;
-  const size_t segments = needs.segments.size();
-  std::vector<double> parameters(segments, 0);
+  const int segments = static_cast<int>(needs.segments.size());
+  // In the backward pass of each segment: bytes of gradients, and of parameters that are fetched. The pass goes down.
+  // Gradients stay until the end, or leave while the next segment's are made; the next one's parameters come meanwhile.
+  std::vector<double> besides(needs.segments.size(), 0);
   for (size_t p = 0; p < needs.memory.parameters.size(); ++p) {
     const NetworkPart part = needs.memory.parts->gradients[p];
-    if (part.shard < 0 || contains({&place.shards, 1}, part.shard))
-      parameters[static_cast<size_t>(part.segment)] += bytes_of(needs.memory.parameters[p]);
+    if (!has(place, static_cast<size_t>(part.segment))) continue;
+    if (part.shard >= 0 && !contains({&place.shards, 1}, part.shard)) continue;
+    const double bytes = bytes_of(needs.memory.parameters[p]);
+    const int last = part.segment, first = zero >= 2 ? needs.first_readers[p] : last;
+    for (int i = zero >= 2 ? std::max(first - 1, 0) : 0; i <= last; ++i) besides[static_cast<size_t>(i)] += bytes;
+    for (int i = 0; zero == 3 && i < segments; ++i)
+      if (i == last || i == last + 1 || i == first || i == first + 1) besides[static_cast<size_t>(i)] += bytes;
   }
-  // The backward pass goes down, and what it is past is not held any more. Gradients stay until the end, or are a
-  // segment's, beside its parameters and those of the next one.
-  double held = 0, peak = 0, made = 0, before = 0;
-  for (size_t i = 0; i < segments; ++i)
-    if (has(place, i)) made += parameters[i];
-  for (size_t i = 0; i < segments; ++i) {
+  double held = 0, peak = 0;
+  for (size_t i = 0; i < needs.segments.size(); ++i) {
     if (!has(place, i)) continue;
     held += needs.segments[i].held.of(portion);
-    const double besides = zero == 3 ? 2 * parameters[i] + before : made;
-    peak = std::max(peak, held + needs.segments[i].more.of(portion) + besides);
-    made -= parameters[i];
-    before = parameters[i];
+    peak = std::max(peak, held + needs.segments[i].more.of(portion) + besides[i]);
   }
   return std::llround((under_way - 1) * held + peak);
 }
