@@ -46,6 +46,15 @@ TEST(MemoryForecast, ZeroDividesTheOptimizersState) {
   }
 }
 
+TEST(MemoryForecast, OwnersHaveFewSumsOfGradientsThatLeave) {
+  const auto peak = [](const std::vector<int>& ranks) {
+    return forecast_memory(needs(), {.zero = 2, .copies = 1}, loads(ranks))[0].peak;
+  };
+  const int64_t one_each = peak({1, 1});
+  EXPECT_EQ(peak({2, 2}) - one_each, kP / 2) << "the sum of the first two, while the others come";
+  EXPECT_EQ(peak({4, 4}) - one_each, 2 * kP / 2) << "of the first four, and of two";
+}
+
 TEST(MemoryForecast, StateInAFileIsNoMemory) {
   MemoryNeeds in_file = needs();
   in_file.offload.to = Offload::To::file;
@@ -72,7 +81,8 @@ TEST(MemoryForecast, MembersOfAModelReplicaKeepTheGradientsThatTheyContribute) {
   const int64_t apart = forecast_memory(cut, {}, pair)[1].peak;
   pair[0].place = {.replica = 0, .shards = {0, 1}};
   pair[1].place = {.replica = 0, .shards = {1, 2}};
-  EXPECT_EQ(apart - forecast_memory(cut, {.tp = 2}, pair)[1].peak, 2 * kP / 2) << "two levels of the tree";
+  EXPECT_EQ(apart - forecast_memory(cut, {.tp = 2}, pair)[1].peak, 2 * kP / 2 + kP / 2)
+      << "two levels of the tree, and no other replica's sums for the buckets that it owns";
 }
 
 }  // namespace

@@ -38,9 +38,8 @@ std::string memory_text(double bytes) {
 // Returns the places of workers that are equally fast.
 std::vector<ReplicaPlace> places_in(Training& training, const Arrangement& arrangement, int workers) {
   if (arrangement.pp > 1) training.measure_segments(arrangement);
-  return deal_replicas(
-      limits_of(arrangement, static_cast<int>(training.config().virtual_shards()), training.segment_costs()),
-      std::vector<double>(static_cast<size_t>(workers), 1.0));
+  return deal_replicas(limits_of(arrangement, static_cast<int>(training.config().virtual_shards()), training.segment_costs()),
+                       std::vector<double>(static_cast<size_t>(workers), 1.0));
 }
 
 // Prints which virtual ranks and virtual shards each worker computes. Returns the numbers of virtual ranks.

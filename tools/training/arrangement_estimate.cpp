@@ -310,7 +310,8 @@ int64_t rank_gradient_bytes(const NetworkNeeds& needs, const ReplicaPlace& place
   const double portion = 1.0 * place.shards.size() / needs.shards;
   const int segments = static_cast<int>(needs.segments.size());
   // In the backward pass of each segment: bytes of gradients, and of parameters that are fetched. The pass goes down.
-  // Gradients stay until the end, or leave while the next segment's are made; the next one's parameters come meanwhile.
+  // Gradients stay until the end, or leave while the next segment's are made. The next one's parameters come meanwhile,
+  // in messages and then in their place.
   std::vector<double> besides(needs.segments.size(), 0);
   for (size_t p = 0; p < needs.memory.parameters.size(); ++p) {
     const NetworkPart part = needs.memory.parts->gradients[p];
@@ -320,7 +321,8 @@ int64_t rank_gradient_bytes(const NetworkNeeds& needs, const ReplicaPlace& place
     const int last = part.segment, first = zero >= 2 ? needs.first_readers[p] : last;
     for (int i = zero >= 2 ? std::max(first - 1, 0) : 0; i <= last; ++i) besides[static_cast<size_t>(i)] += bytes;
     for (int i = 0; zero == 3 && i < segments; ++i)
-      if (i == last || i == last + 1 || i == first || i == first + 1) besides[static_cast<size_t>(i)] += bytes;
+      if (const bool next = i == last + 1 || i == first + 1; next || i == last || i == first)
+        besides[static_cast<size_t>(i)] += next ? 2 * bytes : bytes;
   }
   double held = 0, peak = 0;
   for (size_t i = 0; i < needs.segments.size(); ++i) {

@@ -45,6 +45,15 @@ int64_t contributed_bytes(const MemoryNeeds& needs, const ReplicaPlace& place, i
   return own + uncut / members;
 }
 
+// Returns the most sums of a bucket that its owner has at a time. Replicas compute alternating rank gradients; there
+// are the subtrees of those before, and another one comes before they are added up.
+int64_t waiting_sums(int ranks, int replicas) {
+  int most = 0;
+  for (int before = 0; before < ranks; before += replicas)
+    most = std::max(most, std::popcount(static_cast<unsigned>(before)));
+  return most + 1;
+}
+
 }  // namespace
 
 std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arrangement& arrangement,
@@ -62,6 +71,7 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     int& members = size[static_cast<size_t>(worker.place.replica)];
     if (members++ == 0) all_ranks += worker.virtual_ranks;
   }
+  const int replicas = static_cast<int>(size.size() - std::ranges::count(size, 0));
   std::vector<MemoryForecast> forecasts;
   for (size_t w = 0; w < workers.size(); ++w) {
     const WorkerLoad& worker = workers[w];
@@ -87,9 +97,13 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     const bool leaves = arrangement.zero >= 2 && !alone;
     const int64_t earlier = leaves ? 0 : (std::bit_width(ranks) - 1) * contributed;
     const int64_t before = alone || sharded ? 0 : all;
-    // Buckets are exchanged while the backward pass runs: sums of others for this worker's buckets, and the results.
-    const int64_t levels = std::bit_width(static_cast<unsigned>(std::max(all_ranks, 1)));
-    const int64_t exchanged = alone ? 0 : owned * (leaves ? levels : count - 1) + kept;
+    // Buckets are exchanged while the backward pass runs: sums of others for this worker's buckets, and the results;
+    // or, if rank gradients leave as they are made, sums that wait for the next ones, and results of other owners.
+    // Without ZeRO an owner is itself the one that contributes in its replica.
+    const int64_t from_others = sharded ? std::min<int64_t>(count - 1, replicas) : replicas - 1;
+    const int64_t exchanged = alone    ? 0
+                              : leaves ? owned * waiting_sums(all_ranks, replicas) + kept - owned
+                                       : owned * from_others + kept;
     const int64_t computed = worker.virtual_ranks > 0 ? earlier + worker.rank_gradient : 0;
     forecast.peak = state + before + computed + exchanged + (needs.checkpoints ? forecast.snapshot : 0);
     forecasts.push_back(forecast);
