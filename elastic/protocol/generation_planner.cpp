@@ -174,6 +174,9 @@ void GenerationPlanner::wait_for_starters(int enough, Seconds now) {
 FenceReason GenerationPlanner::recover(Recovery recovery, const std::optional<Trial>& trial, const std::string& reason,
                                        Seconds now) {
   if (recovery.end) job_.steps = *recovery.end;
+  // An earlier coordinator may have made a generation that this one has not read. A newcomer with the id of one of its
+  // members would be taken to have that member's state.
+  for (const int id : recovery.sharding.holders.ids) job_.next_id = std::max(job_.next_id, id + 1);
   Generation g = next(recovery.members, reason);
   g.number = job_.number;
   g.group_from = groups_.source_of_recovered(g);

@@ -167,7 +167,6 @@ void Member::loaded(const StateLoad& load) {
     position_.steps = kUnknownSteps;
     set_made(load.scaling_state);
     if (load.end) position_.steps = *load.end;
-    if (load.restore) facts_.forget();  // unrecorded steps will be repeated, and may become different
   }
   transfers_.forget_result();
   position_.loaded = true;
@@ -210,6 +209,7 @@ void Member::listen() {
 // send the state.
 void Member::learn_commit(const Message& asked) {
   if (!position_.active() || !position_.fenced() || asked.step != position_.completed || inbox_.exchange()) return;
+  if (asked.generation < position_.number()) return;  // perhaps of another history
   reduction_.listen();
   outbox_.send(asked.sender, position_.number(), asked.step, messages::Fetch{options_.endpoint});
 }
@@ -433,6 +433,8 @@ void Member::welcome(int64_t number, const messages::Welcome& told) {
   if (catching_up_.restore(*told.restore, told.zero)) {  // the state received from members is not used
     forget_state();
     inbox_.clear_early();
+    // Unrecorded steps will be repeated, and may become different, also if this worker cannot read the checkpoint.
+    if (scaling_.adaptive()) facts_.forget();
   } else if (position_.loaded) {  // already reported to an earlier coordinator
     catching_up_.report_ready();
   }

@@ -314,6 +314,20 @@ TEST(GenerationPlanner, ARecoverySaysWhoHoldsTheState) {
   }
 }
 
+// The coordinator has not read the generation of worker 4, which its predecessor made at the end of its term.
+TEST(GenerationPlanner, ANewcomerDoesNotGetTheIdOfAHolder) {
+  ShardedPlanner p;
+  ASSERT_EQ(p.job.state.next_id, 4);
+  p.job.add(7, State::ready, 6).id = 0;
+  for (auto& [peer, w] : p.job.state.workers) w.fenced = messages::Fenced{.loaded = true};
+  p.job.state.workers.erase(3);
+  Recovery recovery{.step = 6, .members = {1, 2, 7}, .completed = {{1, 6}, {2, 6}, {7, 6}}};
+  recovery.sharding.holders = {.ids = {1, 2, 4}, .copies = 2};
+  EXPECT_FALSE(p.planner.recover(recovery, {}, "another coordinator", 1));
+  EXPECT_EQ(p.newest().ids(), (std::vector<int>{1, 2, 5}));
+  EXPECT_EQ(p.newest().next_id, 6);
+}
+
 TEST(GenerationPlanner, StateIsLostIfNoMemberHasSomeBucket) {
   ShardedPlanner p;
   Recovery recovery{.step = 6, .members = {1, 2}};

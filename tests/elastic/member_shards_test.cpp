@@ -1,6 +1,7 @@
 // Members whose optimizer state is sharded (ZeRO): what a fence and a lost state do to them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -218,6 +219,51 @@ TEST(ShardedMember, ARankGradientUnderWayIsNotOneOfTheRestoredState) {
   at.tell(3, messages::Start{.record = ShardedMembers::generation(3, 0, {1})});
   ASSERT_TRUE(m.audit().claims());
   EXPECT_TRUE(m.audit().claims()->leaves.empty());
+}
+
+// Returns how many messages of this kind a member is about to send.
+template <class T>
+std::ptrdiff_t about_to_send(Member& member) {
+  const std::vector<Action> actions = member.outbox().take();
+  return std::ranges::count_if(actions, [](const Action& action) { return action.message.as<T>() != nullptr; });
+}
+
+// Who asks for the values after a step has its trailer. A request that comes late, after all have restored a
+// checkpoint, is of another history: with adaptive scaling, so is the trailer.
+TEST(ShardedMember, LearnsOfNoCommitFromAnEarlierGeneration) {
+  for (const int64_t number : {1, 3}) {
+    ShardedMembers job({1, 2});
+    job.tell(2, messages::Fence{});
+    job.tell(3, messages::Start{.record = ShardedMembers::generation(3, 0, {1, 2})});
+    job.tell(4, messages::Fence{});
+    job.deliver();
+    Member& m = *job.members.at(1);
+    m.receive({.sender = 2,
+               .generation = number,
+               .step = 0,
+               .payload = messages::WantValues{.buckets = {0}, .endpoint = "at"}});
+    EXPECT_EQ(about_to_send<messages::Fetch>(m), number == 3 ? 1 : 0);
+  }
+}
+
+// With adaptive scaling, the steps after the checkpoint may become different.
+TEST(ShardedMember, ForgetsStepsThatWillBeRepeatedAlsoIfItCannotReadTheCheckpoint) {
+  for (const bool adaptive : {false, true}) {
+    MemberOptions options{.self = 1, .endpoint = "at", .vranks = kShardedVranks, .steps = 10};
+    if (adaptive) options.scaling = {.batch = 4, .batch_max = 8, .ramp_steps = 1, .goal = 400};
+    Member m(options);
+    m.introduce(ShardedMembers::kCoordinator, {});
+    m.receive({.sender = ShardedMembers::kCoordinator, .payload = messages::Welcome{}});
+    m.receive({.sender = 2,
+               .step = 3,
+               .payload = messages::StatePieces{
+                   .parts = 1, .attempt = 7, .last = true, .facts = {encode_facts(StepFacts{.step = 2})}}});
+    m.receive({.sender = ShardedMembers::kCoordinator, .generation = 2, .payload = messages::Welcome{.restore = 1}});
+    m.catching_up().cannot_load(m.catching_up().load());
+    (void)m.outbox().take();
+    m.receive({.sender = ShardedMembers::kCoordinator, .generation = 3, .payload = messages::Fence{}});
+    EXPECT_EQ(about_to_send<messages::Facts>(m), adaptive ? 0 : 1);
+  }
 }
 
 }  // namespace
