@@ -38,8 +38,9 @@ std::string memory_text(double bytes) {
 // Returns the places of workers that are equally fast.
 std::vector<ReplicaPlace> places_in(Training& training, const Arrangement& arrangement, int workers) {
   if (arrangement.pp > 1) training.measure_segments(arrangement);
-  return deal_replicas(limits_of(arrangement, static_cast<int>(training.config().virtual_shards()), training.segment_costs()),
-                       std::vector<double>(static_cast<size_t>(workers), 1.0));
+  return deal_replicas(
+      limits_of(arrangement, static_cast<int>(training.config().virtual_shards()), training.segment_costs()),
+      std::vector<double>(static_cast<size_t>(workers), 1.0));
 }
 
 // Prints which virtual ranks and virtual shards each worker computes. Returns the numbers of virtual ranks.
@@ -192,6 +193,7 @@ int check_run(const CheckOptions& command) {
   MemoryNeeds needs{.parameters = shapes_of(setup.network->parameters),
                     .offload = offload,
                     .process = process,
+                    .spare = kHeapSpare,
                     .checkpoints = run.checkpoint_every > 0};
   if (setup.sliced) needs.slots = static_cast<int>(setup.sliced->slot_names().size());
   else needs.slots = static_cast<int>(setup.optimizer->state().size() / setup.network->parameters.list.size());

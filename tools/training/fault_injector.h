@@ -30,7 +30,7 @@ class FaultInjector {
     // The workers on this machine: members first, beginning with the leader.
     std::function<std::vector<Worker>()> workers;
     std::function<void()> start_worker;
-    std::function<std::string(const std::string& entries)> arrange;  // returns an error, or ""
+    std::function<std::string(const std::string& entries)> arrange = {};  // returns an error, or ""
     std::function<void(const std::string& event, const nlohmann::json& fields)> event;
   };
 

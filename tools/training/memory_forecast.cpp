@@ -106,6 +106,7 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
                                        : owned * from_others + kept;
     const int64_t computed = worker.virtual_ranks > 0 ? earlier + worker.rank_gradient : 0;
     forecast.peak = state + before + computed + exchanged + (needs.checkpoints ? forecast.snapshot : 0);
+    forecast.peak += static_cast<int64_t>(needs.spare * static_cast<double>(forecast.peak));
     forecasts.push_back(forecast);
   }
   return forecasts;

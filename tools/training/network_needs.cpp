@@ -164,6 +164,7 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   MeasuredNetwork result;
   NetworkNeeds& needs = result.needs;
   needs.memory.process = options.process;
+  needs.memory.spare = kHeapSpare;
   needs.memory.offload = options.offload;
   needs.memory.checkpoints = config.run.checkpoint_every > 0;
   const Growth of_data;
