@@ -230,7 +230,8 @@ TEST_F(ArrangedCommand, ImpossibleArrangementsAreRefused) {
     expect_error(wrong, fmt::format("tp=1 to tp={}", kMostParallel));
   for (const char* wrong : {"pp=0", "zero=1,pp=", "pp=1025"})
     expect_error(wrong, fmt::format("pp=1 to pp={}", kMostParallel));
-  for (const char* wrong : {"Zero=1", " zero=1", "ep=2", "zero=1,"}) expect_error(wrong, "dp=N, tp=N, pp=N or zero=N");
+  for (const char* wrong : {"Zero=1", " zero=1", "ep=2", "zero=1,"})
+    expect_error(wrong, "dp=N, tp=N, pp=N, zero=N or copies=N");
   EXPECT_NE(error({"--arrangement", "tp=2"}).find("model.virtual_shards = 1"), std::string::npos);
   EXPECT_NE(error({"--arrangement", "dp=2,zero=1", "--workers", "3"}).find("has 2 workers, but --workers is 3"),
             std::string::npos);

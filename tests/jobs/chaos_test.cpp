@@ -102,11 +102,12 @@ TEST(Chaos, AWorkerDiesOnceAtThePointThatIsNamed) {
 TEST(Chaos, ErrorsNameWhatIsWrongAndWhatWasExpected) {
   const auto error = [](const std::string& text) { return message_of<UsageError>([&] { parse_chaos(text); }); };
   EXPECT_EQ(error("kil:worker=1"),
-            "[chaos] 'kil:worker=1': expected kill, stall, drain, join, drop, flip or random, got 'kil'; did you mean "
+            "[chaos] 'kil:worker=1': expected kill, stall, drain, join, drop, flip, arrange or random, got 'kil'; did "
+            "you mean "
             "'kill'?");
   EXPECT_EQ(error("join:step=1;"),
-            "[chaos] '': expected kill, stall, drain, join, drop, flip or random, got ''; valid are kill, "
-            "stall, drain, join, drop, flip, random");
+            "[chaos] '': expected kill, stall, drain, join, drop, flip, arrange or random, got ''; valid are kill, "
+            "stall, drain, join, drop, flip, arrange, random");
   EXPECT_EQ(error("kill:worker=1"), "[chaos] 'kill:worker=1': expected step=N from 1 on, got none");
   EXPECT_EQ(error("kill:step=1"), "[chaos] 'kill:step=1': expected worker=ID, 0 for the leader, got none");
   EXPECT_EQ(error("kill:worker=one,step=1"),

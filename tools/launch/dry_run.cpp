@@ -130,7 +130,7 @@ std::vector<ArrangementEstimate> estimates_of(const OrderedJson& predicted) {
   return estimates;
 }
 
-std::string plural(int64_t count, const std::string& thing) {
+std::string counted(int64_t count, const std::string& thing) {
   return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
 }
 
@@ -146,9 +146,9 @@ void print(const OrderedJson& predicted, const Config& config, const DryRunOptio
   const std::vector<ArrangementEstimate> estimates = estimates_of(predicted);
   const auto number = [&](const char* name) { return predicted.at(name).get<int64_t>(); };
   fmt::print("model        {}: {} parameters, {}, {}\n", config.model.kind, number("parameters"),
-             plural(number("segments"), "segment"), plural(number("shards"), "virtual shard"));
+             counted(number("segments"), "segment"), counted(number("shards"), "virtual shard"));
   fmt::print("measured     {} of the {} samples of a virtual rank, on {}, in {} at the same time\n", number("measured"),
-             number("samples"), plural(number("threads"), "thread"),
+             number("samples"), counted(number("threads"), "thread"),
              number("processes") == 1 ? "1 process" : fmt::format("{} processes", number("processes")));
   if (options.workers > 1) fmt::print("links        {}\n", links_text(predicted, options));
   fmt::print("workers      {} of {}\n\n", number("workers"), gigabytes(predicted.at("memory_bytes").get<double>()));
