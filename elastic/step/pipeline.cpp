@@ -50,8 +50,7 @@ class Simulated {
 
   // A pass that is to begin earlier comes first; of those that can begin at once, forward passes, and older ones.
   // Forward passes keep the next stage at work; backward passes come in turn, because the number of rank gradients
-  // between their passes is limited. Otherwise a stage that takes longer in this simulation than in truth would
-  // compute several backward passes in a row, while the next one waits.
+  // between their passes is limited.
   static bool before(const Next& a, const Next& b) {
     if (a.begin != b.begin) return a.begin < b.begin;
     if (a.backward != b.backward) return b.backward;
@@ -120,10 +119,15 @@ std::vector<PipelineRun> runs_of(std::span<const std::vector<Interval>> stages) 
 
 std::vector<std::vector<PipelinePass>> pipeline_order(std::span<const PipelineRun> runs, int stages,
                                                       std::span<const int> vranks) {
-  std::vector<PassSeconds> equal;  // segments
-  for (const PipelineRun& run : runs)
-    equal.push_back({.forward = 1.0 * run.segments.size(), .backward = kBackward * run.segments.size()});
-  return Simulated(runs, equal, stages, vranks).take_order();
+  // Stages are cut to take equally long, whatever their number of segments.
+  std::vector<double> of_stage(static_cast<size_t>(stages), 0);
+  for (const PipelineRun& run : runs) of_stage[static_cast<size_t>(run.stage)] += run.segments.size();
+  std::vector<PassSeconds> seconds;
+  for (const PipelineRun& run : runs) {
+    const double part = run.segments.size() / of_stage[static_cast<size_t>(run.stage)];
+    seconds.push_back({.forward = part, .backward = kBackward * part});
+  }
+  return Simulated(runs, seconds, stages, vranks).take_order();
 }
 
 double pipeline_seconds(std::span<const PipelineRun> runs, std::span<const PassSeconds> seconds, int stages,

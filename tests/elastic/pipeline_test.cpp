@@ -140,6 +140,30 @@ TEST(Pipeline, EqualStagesComputeOneForwardAndOneBackwardPassInTurn) {
     }
 }
 
+// A head takes as long as several blocks, so stages that take equally long have different numbers of segments. The
+// first segment of a tied network, which the last stage computes too, takes almost no time.
+TEST(Pipeline, StagesThatTakeEquallyLongAreAllAtWorkWhateverTheirNumberOfSegments) {
+  for (const bool tied : {false, true})
+    for (int stages = 2; stages <= 4; ++stages)
+      for (const int vranks : {4, 8, 16})
+        for (const int length : {1, 5, 9}) {  // of all stages but the last one, which has two segments and a head
+          Stages segments;
+          int at = tied ? 1 : 0;
+          for (int s = 0; s < stages; ++s) {
+            const int segments_of_it = s + 1 < stages ? length : 3;
+            segments.push_back({{at, at + segments_of_it}});
+            at += segments_of_it;
+          }
+          if (tied) segments.back().insert(segments.back().begin(), {0, 1});
+          const std::vector<PipelineRun> runs = runs_of(segments);
+          std::vector<PassSeconds> seconds(runs.size(), {.forward = 1, .backward = 2, .sent = 0.003});
+          if (tied) seconds[0] = {.forward = 0, .backward = 0.09, .sent = 0.003};
+          const double least = (vranks + stages - 1) * 3;
+          EXPECT_LT(pipeline_seconds(runs, seconds, stages, vranks), 1.05 * least)
+              << stages << " stages of " << length << ", " << vranks << " virtual ranks, tied " << tied;
+        }
+}
+
 TEST(Pipeline, WithoutVirtualRanksThereIsNothingToCompute) {
   const Order order = pipeline_order(runs_of(equal_stages(3)), 3, {});
   EXPECT_EQ(order, Order(3));
