@@ -118,6 +118,7 @@ void Session::Impl::begin_replay(Lock& lock) {
 // Loads a newcomer's state. Requires the lock, and releases it while the state is loaded.
 void Session::Impl::load(Lock& lock) {
   StateLoad load = member.catching_up().load();
+  const int zero = member.layout().zero();
   wait_for_copies(lock);
   const TimedActivity activity("loading the state");
   lock.unlock();
@@ -125,19 +126,18 @@ void Session::Impl::load(Lock& lock) {
   if (load.restore) {
     std::optional<ScalingState> scaling_state = ScalingState{};
     if (view.number > 0) worker_faults.interrupted(view.number);
-    if (*load.restore > 0 || !pristine || load.zero != member.layout().zero())
+    if (*load.restore > 0 || !pristine || form_of(load.zero) != form_of(zero))
       scaling_state = state.restore(*load.restore, load.zero);
     done = scaling_state.has_value();
     if (done) pristine = *load.restore == 0;
     if (done) load.scaling_state = pristine ? ScalingState{.batch = options.member.scaling.batch} : *scaling_state;
   } else {
     pristine = false;
-    const int zero = member.layout().zero();
     fill(whole_state(load.step, load.scaling_state, zero), load.pieces);
     if (zero > 0) state.shards->learned();
     // A newcomer is the last member; the others gave it the state.
     const int members = load.pieces.front().parts + 1;
-    want_memory(members - 1, members);
+    want_memory(members - 1, members, zero);
     load.pieces.clear();
     touch_memory();
   }
@@ -152,9 +152,8 @@ void Session::Impl::load(Lock& lock) {
 void Session::Impl::touch_memory() { SnapshotMemory().prepare(4 * gradient_bytes); }
 
 // Prepares memory for the next checkpoint, if there are any before the end, when gradients need no memory.
-void Session::Impl::want_memory(int part, int parts) {
+void Session::Impl::want_memory(int part, int parts, int zero) {
   if (options.member.checkpoint_every == 0) return;
-  const int zero = member.layout().zero();
   int64_t bytes = SnapshotMemory::bytes_for(part_of(whole_state(0, {}, zero), part, parts));
   if (zero > 0)
     for (const TensorLayout& tensor : state.shards->layout(zero))
@@ -185,7 +184,7 @@ void Session::Impl::begin_step(Lock& lock, bool listens) {
   begun_in = member.position().number();
   if (member.position().active() && member.position().number() != wanted_for) {
     wanted_for = member.position().number();
-    want_memory(member.position().index, member.position().members());
+    want_memory(member.position().index, member.position().members(), member.layout().zero());
   }
   view.number = at_work().position().step;
   view.last = at_work().position().last();

@@ -96,7 +96,7 @@ struct Session::Impl {
   void contribute(Lock& lock);                // contributes everything that this worker has for the step
   bool wait_for_sums(Lock& lock);             // returns false if the sums are abandoned
   bool leads() const { return !replay && member.position().index == 0; }
-  void want_memory(int part, int parts);
+  void want_memory(int part, int parts, int zero);
   void touch_memory();
   void flip_reduced();
   void flip_state(Fault::Flips what, const std::string& prefix);

@@ -10,6 +10,10 @@
 
 namespace elinvar {
 
+ShardedState::ShardedState(TrainingSetup& setup) : setup_(setup) {
+  if (const auto rule = make_update_rule(setup.config.optimizer)) slots_ = rule->slots();
+}
+
 void ShardedState::use(ParameterSource& source) {
   source_ = &source;
   setup_.source = setup_.values ? source_ : nullptr;
@@ -32,7 +36,7 @@ std::vector<SliceRange> ShardedState::ranges(const Slice& slice, int zero) const
   if (zero >= 3)
     ranges.push_back(
         {.tensor = "model." + parameter.name, .whole = parameter.var.shape(), .begin = slice.begin, .end = slice.end});
-  for (const std::string& slot : make_update_rule(setup_.config.optimizer)->slots())
+  for (const std::string& slot : slots_)
     ranges.push_back({.tensor = "optimizer." + parameter.name + "." + slot,
                       .whole = parameter.var.shape(),
                       .begin = slice.begin,

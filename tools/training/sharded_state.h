@@ -4,6 +4,7 @@
 // of all others. The stage may change while the job runs.
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "elastic/checkpoint/checkpoint_reader.h"
@@ -14,7 +15,7 @@ namespace elinvar {
 
 class ShardedState {
  public:
-  explicit ShardedState(TrainingSetup& setup) : setup_(setup) {}
+  explicit ShardedState(TrainingSetup& setup);
 
   void use(ParameterSource& source);  // of parameters that are not there
   // The state is that of this checkpoint, or zero as in a new network, and is held with this stage.
@@ -34,6 +35,7 @@ class ShardedState {
   void learned();
 
   TrainingSetup& setup_;
+  std::vector<std::string> slots_;  // names of the optimiser's tensors of a parameter; none for a registered kind
   ParameterSource* source_ = nullptr;
   std::optional<CheckpointReader> checkpoint_;
   bool begins_ = true;  // no update has been made since restored()
