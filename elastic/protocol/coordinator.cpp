@@ -352,8 +352,8 @@ std::string Coordinator::arrange(const Arrangement& arrangement, Seconds now) {
     return fmt::format("tp={} needs at least as many virtual shards, but model.virtual_shards = {}", arrangement.tp,
                        job_.options.virtual_shards);
   for (const auto& [peer, w] : job_.workers)
-    if (arrangement.zero > 0 && w.about.shards == 0)
-      return fmt::format("zero={} needs an optimizer whose state can be divided", arrangement.zero);
+    if (job_.zero_in(arrangement) > 0 && w.about.shards == 0)
+      return to_string(arrangement) + " needs an optimizer whose state can be divided";
   if (arrangement.pp > 1) {
     const std::vector<int>& homes = job_.segments.homes;
     if (homes.empty()) return fmt::format("pp={} needs a network that is a list of segments", arrangement.pp);

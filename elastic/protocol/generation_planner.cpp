@@ -274,8 +274,8 @@ std::optional<Arrangement> GenerationPlanner::due_arrangement() const {
 }
 
 void GenerationPlanner::rearrange(const Arrangement& arrangement) {
+  job_.sharded = job_.zero_in(arrangement) > 0;
   job_.arrangement = arrangement;
-  job_.sharded = job_.sharded || arrangement.zero > 0;
   job_.wanted.reset();
 }
 

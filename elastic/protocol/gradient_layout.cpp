@@ -62,7 +62,8 @@ bool GradientLayout::learn(const RankGradient& gradient) {
   if (parts_ && parts_->statistics.empty()) parts_->statistics = gradient.statistics_segments;
   whole_buckets_.emplace(shapes, bucket_elements_, /*whole=*/true);
   const std::vector<int> groups = this->groups(gradient.gradients.size(), gradient.batch_statistics.size());
-  buckets_.emplace(shapes, bucket_elements_, BucketCuts{.groups = parts_ ? groups : std::vector<int>()});
+  buckets_.emplace(shapes, bucket_elements_,
+                   BucketCuts{.groups = parts_ && parts_->unsharded ? groups : std::vector<int>()});
   if (shards_.count() == 0) return true;
   sharded_buckets_.emplace(std::move(shapes), shard_elements_,
                            BucketCuts{.multiple = shard_multiple_, .groups = groups});

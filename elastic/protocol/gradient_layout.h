@@ -30,11 +30,13 @@ struct NetworkPart {
 struct TensorParts {
   std::vector<NetworkPart> gradients;
   std::vector<int> statistics = {};  // the segments of batch statistics; empty: those that the rank gradient names
+  bool unsharded = true;             // also without ZeRO no bucket has tensors of several parts
 };
 
 class GradientLayout {
  public:
-  // With `parts` no bucket has tensors of several parts.
+  // With `parts` no bucket has tensors of several parts; without ZeRO only if the job begins with model replicas of
+  // several workers, because more buckets are slower.
   explicit GradientLayout(int64_t bucket_elements, const std::optional<ShardOptions>& sharding = {},
                           std::optional<TensorParts> parts = {});
 

@@ -53,7 +53,11 @@ struct JobState {
   void fail(const std::string& reason);
   void superseded();  // ends the job for a coordinator of a later term, without telling the workers
 
-  int zero_in(const Arrangement& next) const { return std::max(next.zero, sharded ? 1 : 0); }
+  // Other model replicas need buckets of single segments and virtual shards, which a sharded state has.
+  int zero_in(const Arrangement& next) const {
+    const bool others = next.tp != arrangement.tp || next.pp != arrangement.pp;
+    return std::max(next.zero, sharded || others ? 1 : 0);
+  }
 
   const CoordinatorOptions options;
   CoordinatorWorld& world;

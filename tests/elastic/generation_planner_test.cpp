@@ -357,7 +357,7 @@ TEST(GenerationPlanner, AnArrangementThatIsAskedForIsThatOfTheSameMembers) {
   EXPECT_EQ(p.newest().shards, 4);
   EXPECT_EQ(p.newest().members[1].place.replica, 0);
   EXPECT_EQ(p.newest().members[2].place.replica, 1);
-  EXPECT_FALSE(p.newest().sharding);
+  EXPECT_EQ(p.newest().sharding->keepers, (BucketDeal{.ids = {1, 2, 3}, .copies = kMostParallel}));
   EXPECT_FALSE(p.job.state.wanted);
 }
 

@@ -167,7 +167,7 @@ TEST_F(ElasticJob, StatusTellsWhoIsHereAndWhereTheTimeWent) {
   };
   expect(R"(^job: running, step \d+ of 3000, loss [\d.]+, [\d.]+( k| M)? samples/s, left \S+\n)");
   expect(R"(\ngeneration 1, 2 workers\n)");
-  expect(R"(\n  worker 1: member, [23] virtual ranks, step \d+, 1 threads of \w+ on \S+, pid \d+\n)");
+  expect(R"(\n  worker 1: member, [23] virtual ranks, step \d+, 1 threads of \w+ on \S+(, \d+ MiB)?, pid \d+\n)");
   expect(R"(\n  worker 2: member, )");
   expect(R"(\ngoodput [\d.]+ % of \S+\n(  lost to \w+: [\d.e-]+ s \(\d+x\)\n)+last events)");
   expect(R"(\n  lost to starting: [\d.e-]+ s \(1x\)\n)");

@@ -107,7 +107,7 @@ Measured of_stage(const Training& training, const ReplicaPlace& place, int stage
   NetworkNeeds needs;
   needs.shards = static_cast<int>(training.config().virtual_shards());
   needs.memory.parameters = shapes_of(training.setup.network->parameters);
-  needs.memory.parts = *training.member().parts;
+  needs.memory.parts = *training.member({.pp = stages}).parts;
   Measured stage;
   for (size_t i = 0; i < training.segments().size(); ++i) {
     const MeasuredSegment& segment = training.segments()[i];
@@ -201,7 +201,7 @@ int check_run(const CheckOptions& command) {
   const int64_t state = parameters * (1 + needs.slots) + needs.other_state;
   fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(static_cast<double>(state)),
              run.checkpoint_every > 0 ? fmt::format("every {} steps", run.checkpoint_every) : "at the end", run.keep);
-  needs.parts = training.member().parts;
+  needs.parts = training.member(arrangement).parts;
   const bool in_file = offload.to == Offload::To::file;
   const std::vector<Measured> measured =
       measure(training, places, virtual_ranks, held - (in_file && setup.optimizer ? needs.slots * parameters : 0));

@@ -130,7 +130,7 @@ Training::Training(const Config& given, Device device, int zero, const Offload& 
   });
 }
 
-MemberOptions Training::member() const {
+MemberOptions Training::member(const Arrangement& arrangement) const {
   MemberOptions member;
   member.vranks = config().run.virtual_ranks;
   member.steps = steps;
@@ -145,6 +145,7 @@ MemberOptions Training::member() const {
                                            : setup.sliced ? 1
                                                           : 0};
   member.parts = tensor_parts(*setup.network, segments_);
+  member.parts->unsharded = arrangement.replica() > 1;
   member.audit = {.every = config().run.audit_every, .seed = config().run.seed};
   return member;
 }

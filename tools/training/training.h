@@ -32,7 +32,7 @@ class Training {
 
   const Config& config() const { return setup.config; }
   bool adaptive() const { return scaling.batch > 0; }
-  MemberOptions member() const;  // without the member's identity
+  MemberOptions member(const Arrangement& arrangement = {}) const;  // without the member's identity
   // With pipeline parallelism, before member(): runs each segment of the network once. Throws UsageError if the network
   // cannot be divided into so many stages.
   void measure_segments(const Arrangement& arrangement);

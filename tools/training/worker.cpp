@@ -193,7 +193,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   ParameterShards parameters(setup, shards);
   shards.use(parameters);
   if (arrangement.pp > 1) training.measure_segments(arrangement);
-  MemberOptions member = training.member();
+  MemberOptions member = training.member(arrangement);
   member.self = self;
   member.endpoint = transport.endpoint();
   if (about_job.facts_at_once) member.report_every = 1;
