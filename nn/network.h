@@ -22,7 +22,7 @@ struct Statistic {
   BatchStatistics batch;
 };
 
-// What a forward pass found of a segment, in a network that is a list of them (nn/segments.h).
+// Measurements of one segment in a forward pass, for networks that are lists of segments (nn/segments.h).
 struct SegmentRun {
   double seconds = 0;     // until the CPU went on with the next one
   Shape value = {};       // what it gives; none for the head

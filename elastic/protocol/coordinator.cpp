@@ -52,7 +52,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
     if (alive->answer) job_.send(worker.peer, messages::Heard{});
     worker.work = alive->work;
     worker.resident = alive->resident;
-    // Stages are dealt anew only with another arrangement: speeds of segments change too little to follow them.
+    // The first measurement is kept: later ones differ too little to cut the stages anew.
     if (job_.segments.seconds.empty()) job_.segments.seconds = alive->segment_seconds;
     if (!alive->told.steps.empty()) return facts(m, alive->told, now);
   }

@@ -1,4 +1,4 @@
-// What a coordinator shows people of the job: `train ctl RUN status`.
+// The status of a job as JSON, for `train ctl RUN status`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ Json pairs_of(const std::vector<Interval>& intervals) {
   return json;
 }
 
-// What a member computes. `vranks`: of the whole step.
+// Returns the part of a step that a member computes. `vranks` is the number of virtual ranks of the whole step.
 Json computed_by(const Generation& generation, const GenerationMember& member, int vranks) {
   Json work = {{"virtual_ranks", total(member.share)}, {"ranks", pairs_of(member.share)}};
   double part = 1.0 * total(member.share) / vranks;

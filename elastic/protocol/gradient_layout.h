@@ -54,7 +54,7 @@ class GradientLayout {
   bool sharded() const { return zero_ > 0; }
   bool whole_parameters() const { return zero_ < 3; }  // every member has all parameters
   bool sums() const { return sums_; }                  // an update needs sums over whole parameters
-  // With ZeRO, the number of buckets of gradients, which those of batch statistics follow.
+  // Returns the number of buckets of gradients with ZeRO, else 0. The buckets of batch statistics follow them.
   int shards() const { return sharded() ? shards_.count() : 0; }
   const Buckets& shard_buckets() const { return shards_; }          // with ZeRO; known from the beginning
   const Buckets& whole_buckets() const { return *whole_buckets_; }  // for groups of GPUs, which do not cut tensors

@@ -33,7 +33,7 @@ struct Alive {
   Work work = {};
   int64_t leaves = 0;    // rank gradients that it has computed
   int64_t resident = 0;  // bytes of memory that its process uses
-  // Of the forward pass through each segment of the network, if this worker has measured them all.
+  // The duration of the forward pass through each segment of the network; empty until this worker has measured it.
   std::vector<double> segment_seconds = {};
   bool answer = false;  // asks the coordinator for a sign of life
   FactsBatch told = {};

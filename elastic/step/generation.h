@@ -63,7 +63,7 @@ struct Generation {
   // The generation from whose group the new one is made; all members were in it. Null: a new group.
   std::optional<int64_t> group_from = {};
   std::optional<Sharding> sharding = {};  // null: every member has the whole state of the optimizer
-  // The arrangement for which places and keepers were dealt; null in records of versions that could not change it.
+  // The arrangement of the job in this generation. Null in records of older versions, which could not change it.
   std::optional<Arrangement> arrangement = {};
   // With tensor or pipeline parallelism, the number of the network's virtual shards, which the members of a stage
   // share; else 0. Members of a replica have the same virtual ranks.

@@ -23,7 +23,7 @@ struct BucketDeal {
 // own share: with 500 buckets, 1.3 times its share of 8 workers, and 1.5 times its share of 16.
 std::vector<std::vector<int>> keepers_of(const BucketDeal& deal, int buckets);
 
-// What a worker holds of the state: all of it; the optimizer's state of some buckets; or also only their parameters.
+// How a worker holds the state: whole; with the optimizer's state of some buckets; or with their parameters alone, too.
 enum class HeldForm { whole, sharded, sliced };
 HeldForm form_of(int zero);  // with this stage of ZeRO
 

@@ -246,7 +246,7 @@ TEST(ShardedMember, LearnsOfNoCommitFromAnEarlierGeneration) {
   }
 }
 
-// With adaptive scaling, the steps after the checkpoint may become different.
+// With adaptive scaling, repeated steps after a checkpoint may differ from the first ones.
 TEST(ShardedMember, ForgetsStepsThatWillBeRepeatedAlsoIfItCannotReadTheCheckpoint) {
   for (const bool adaptive : {false, true}) {
     MemberOptions options{.self = 1, .endpoint = "at", .vranks = kShardedVranks, .steps = 10};

@@ -39,7 +39,8 @@ class Training {
   // .. what it found; otherwise, once there was a rank gradient, shapes and batch norms alone.
   const std::vector<MeasuredSegment>& segments() const { return segments_; }
   SegmentCosts segment_costs() const;  // seconds only once segments are measured; empty without segments
-  // Of the forward pass through each segment in the last rank gradient that this process computed alone, on a CPU.
+  // The duration of the forward pass through each segment, from the last rank gradient that this process computed
+  // alone.
   const std::vector<double>& segment_seconds() const { return segment_seconds_; }
   // A rank gradient of which only the shapes count.
   RankGradient shapes_of_gradient() const;
