@@ -233,12 +233,12 @@ TEST(Loader, ReadersAndTheOrderOfRequestsChangeNoByte) {
     }
 }
 
-// The first sample that a reader makes is not finished before a later one has been read.
+// The first sample that a reader makes is not finished before the thread that asks has read a later one.
 class Stuck final : public test::Endless {
  public:
   bool reader_was_stuck() const {
     const std::lock_guard lock(mutex_);
-    return stuck_at_ >= 0;
+    return stuck_;
   }
   bool reader_was_freed() const {
     const std::lock_guard lock(mutex_);
@@ -249,19 +249,19 @@ class Stuck final : public test::Endless {
   void reads(int64_t index) const override {
     std::unique_lock lock(mutex_);
     if (std::this_thread::get_id() == asking_) {
-      if (stuck_at_ >= 0 && index > stuck_at_) freed_ = true;
+      latest_ = std::max(latest_, index);
       changed_.notify_all();
-    } else if (stuck_at_ < 0) {
-      stuck_at_ = index;
-      changed_.wait_for(lock, std::chrono::seconds(60), [&] { return freed_; });
+    } else if (!stuck_) {
+      stuck_ = true;
+      freed_ = changed_.wait_for(lock, std::chrono::seconds(60), [&] { return latest_ > index; });
     }
   }
 
   std::thread::id asking_ = std::this_thread::get_id();
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  mutable int64_t stuck_at_ = -1;
-  mutable bool freed_ = false;
+  mutable int64_t latest_ = -1;  // read by the thread that asks
+  mutable bool stuck_ = false, freed_ = false;
 };
 
 TEST(Loader, WhoeverWaitsForAReaderMakesOtherBatches) {
