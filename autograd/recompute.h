@@ -6,9 +6,12 @@
 
 namespace elinvar {
 
-// Returns f(x) and keeps only x and the result; the gradient computes f(x) again. f is called twice and must do the
-// same both times. Gradients have the same bits as without recompute() if each parameter that f reads is used by f
-// alone, or only once by f: the contributions of f are added up before they join the others.
-Var recompute(std::function<Var(const Var&)> f, const Var& x);
+// Takes the value of x when the first run is over, and returns a function that gives it back to the second one.
+using KeepInput = std::function<std::function<Tensor()>(Tensor)>;
+
+// Returns f(x) and keeps only x, as `keep` says, and the result; the gradient computes f(x) again. f is called twice
+// and must do the same both times. Gradients have the same bits as without recompute() if each parameter that f reads
+// is used by f alone, or only once by f: the contributions of f are added up before they join the others.
+Var recompute(std::function<Var(const Var&)> f, const Var& x, const KeepInput& keep = {});
 
 }  // namespace elinvar

@@ -230,7 +230,7 @@ void backward_part(const Var& result, Tensor dy, const std::function<void(const 
 }
 
 // Records the first run like any other, to find the leaves that f reads, then drops the record.
-Var recompute(std::function<Var(const Var&)> f, const Var& x) {
+Var recompute(std::function<Var(const Var&)> f, const Var& x, const KeepInput& keep) {
   if (!recording) return f(x);
   std::vector<Var> inputs{x};
   Tensor value;
@@ -241,11 +241,12 @@ Var recompute(std::function<Var(const Var&)> f, const Var& x) {
     value = y.value();
   }
   const std::vector<Var> leaves(inputs.begin() + 1, inputs.end());
+  std::function<Tensor()> input = keep ? keep(x.value()) : [value = x.value()] { return value; };
   return record(std::move(value), std::move(inputs),
-                [f = std::move(f), leaves, input = x.value(), need_x = x.requires_grad(),
+                [f = std::move(f), leaves, input = std::move(input), need_x = x.requires_grad(),
                  precision = product_precision()](Tensor dy) {
                   const PrecisionScope same(precision);
-                  const Var again(input, need_x);
+                  const Var again(input(), need_x);
                   std::vector<Tensor> outer;  // contributions that the outer sweep has gathered so far
                   for (const Var& leaf : leaves) outer.push_back(std::exchange(leaf.node()->grad, {}));
                   const Recording on(true);

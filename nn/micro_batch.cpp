@@ -8,7 +8,7 @@
 namespace elinvar {
 
 MicroBatchResult micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
-                                      const LossOptions& options, const Rng& rng, bool recompute,
+                                      const LossOptions& options, const Rng& rng, const Recompute& recompute,
                                       const MicroBatchProgress& progress, ShardGroup& group, Residence* residence) {
   const MicroBatchTask task{network, input, target, options, rng, recompute, &group, residence};
   GradientDelivery delivery(task, progress);

@@ -43,7 +43,7 @@ struct MicroBatchProgress {
 // gradients of its own virtual shards and of all that is not cut. With a `residence` of the network, which may be null,
 // parameters are in memory only while they are used (nn/residence.h).
 MicroBatchResult micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
-                                      const LossOptions& options, const Rng& rng, bool recompute = false,
+                                      const LossOptions& options, const Rng& rng, const Recompute& recompute = {},
                                       const MicroBatchProgress& progress = {}, ShardGroup& group = local_shards(),
                                       Residence* residence = nullptr);
 

@@ -38,7 +38,7 @@ struct Signature {
       : network(&task.network),
         inputs{kind_of(task.input), kind_of(task.target.own)},
         mixed(task.target.other.defined()),
-        recompute(task.recompute),
+        recompute(task.recompute.on),
         smoothing(task.options.label_smoothing),
         ignored(task.options.ignore_index),
         precision(product_precision()) {
@@ -121,8 +121,9 @@ MicroBatchGraphs::~MicroBatchGraphs() = default;
 void MicroBatchGraphs::clear() { kept_.clear(); }
 
 MicroBatchResult MicroBatchGraphs::micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
-                                                        const LossOptions& options, const Rng& rng, bool recompute,
-                                                        const MicroBatchProgress& progress, ShardGroup& group) {
+                                                        const LossOptions& options, const Rng& rng,
+                                                        const Recompute& recompute, const MicroBatchProgress& progress,
+                                                        ShardGroup& group) {
   const MicroBatchTask task{network, input, target, options, rng, recompute, &group};
   const auto as_called = [&] {
     return elinvar::micro_batch_gradient(network, input, target, options, rng, recompute, progress, group);
@@ -130,7 +131,7 @@ MicroBatchResult MicroBatchGraphs::micro_batch_gradient(Network& network, const 
   const std::vector<Parameter>& parameters = network.parameters.list;
   const Device device = parameters.empty() ? Device{} : parameters[0].var.value().device();
   const bool alone = &group == &local_shards();
-  if (device == Device{} || trace::recorder != nullptr || !alone) return as_called();
+  if (device == Device{} || trace::recorder != nullptr || !alone || recompute.inputs) return as_called();
 
   const Signature signature(task);
   const auto known = std::ranges::find_if(kept_, [&](const Recorded& r) { return r.signature == signature; });

@@ -15,7 +15,7 @@ struct MicroBatchTask {
   Targets target;
   LossOptions options;
   Rng rng;
-  bool recompute;
+  Recompute recompute;
   ShardGroup* group;
   Residence* residence = nullptr;
 };

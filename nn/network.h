@@ -29,16 +29,26 @@ struct SegmentRun {
   size_t statistics = 0;  // the number of its batch norms
 };
 
+class InputStore;
+
+// Whether blocks keep only their input between the passes and run again for the gradient, with the same bits.
+struct Recompute {
+  bool on;
+  InputStore* inputs;  // where the inputs are meanwhile (nn/input_store.h); null: in the device's memory
+  Recompute(bool is_on = false, InputStore* store = nullptr) : on(is_on), inputs(store) {}  // NOLINT: bool converts
+  bool operator==(const Recompute&) const = default;
+};
+
 // What a forward pass depends on besides parameters and input, and what it reports.
 struct Context {
   bool training = false;
   Rng rng = {};                            // rng.next() for each random operation
   std::vector<Statistic> statistics = {};  // in the order in which batch norms ran
   std::vector<SegmentRun> segments = {};   // of a network that is a list of segments
-  bool recompute = false;                  // blocks keep only their input and run again for the gradient; same bits
-  AttentionCache* cache = nullptr;         // for the tokens before the input (nn/attention_cache.h); may be null
-  ShardGroup* group = &local_shards();     // computes the virtual shards of its own, and combines all
-  Residence* residence = nullptr;          // brings in parameters while they are used; null: all are in memory
+  Recompute recompute = {};
+  AttentionCache* cache = nullptr;      // for the tokens before the input (nn/attention_cache.h); may be null
+  ShardGroup* group = &local_shards();  // computes the virtual shards of its own, and combines all
+  Residence* residence = nullptr;       // brings in parameters while they are used; null: all are in memory
 
   Shards shards(int count) const { return {count, group}; }
 };

@@ -16,22 +16,24 @@ Tensor Offload::zeros(const Shape& shape, DType dtype, Device device) const {
 }
 
 Offload parse_offload(const std::string& text, Device device) {
-  constexpr std::string_view kFile = "file", kFolder = "file:";
-  if (text == "none") return {};
-  if (text == "host") {
+  constexpr std::string_view kFile = "file", kFolder = "file:", kInputs = ",inputs";
+  const bool inputs = text.ends_with(kInputs);
+  const std::string place = inputs ? text.substr(0, text.size() - kInputs.size()) : text;
+  if (place == "none" && !inputs) return {};
+  if (place == "host") {
     check(device != Device{},
           "--offload host: this worker computes on the CPU, so the state of the optimizer is in the host's memory "
           "already; --offload file keeps it in a file");
-    return {.to = Offload::To::host};
+    return {.to = Offload::To::host, .inputs = inputs};
   }
-  check(text == kFile || (text.starts_with(kFolder) && text.size() > kFolder.size()),
-        "--offload: none, host, file or file:FOLDER expected, got '{}'", text);
+  check(place == kFile || (place.starts_with(kFolder) && place.size() > kFolder.size()),
+        "--offload: none, host, file or file:FOLDER expected, and perhaps ,inputs after it, got '{}'", text);
   std::error_code error;
-  const std::filesystem::path folder =
-      text == kFile ? std::filesystem::temp_directory_path(error) : std::filesystem::path(text.substr(kFolder.size()));
+  const std::filesystem::path folder = place == kFile ? std::filesystem::temp_directory_path(error)
+                                                      : std::filesystem::path(place.substr(kFolder.size()));
   check(!error && std::filesystem::is_directory(folder, error), "--offload {}: there is no folder {}", text,
         folder.empty() ? "for temporary files" : folder.string());
-  return {.to = Offload::To::file, .folder = folder};
+  return {.to = Offload::To::file, .folder = folder, .inputs = inputs};
 }
 
 }  // namespace elinvar

@@ -1,6 +1,7 @@
 #pragma once
-// Where the state of an optimiser lies: on the device of the parameters, or where there is more room than there. It
-// decides no bit: updates have the same kernels (nn/update_parts.h).
+// Where the state of an optimiser lies: on the device of the parameters, or where there is more room than there; and
+// where the inputs of recomputed blocks do (nn/input_store.h). It decides no bit: updates have the same kernels
+// (nn/update_parts.h).
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -13,6 +14,7 @@ struct Offload {
   enum class To { none, host, file };
   To to = To::none;                   // host: page-locked memory of the host, for parameters on a GPU
   std::filesystem::path folder = {};  // of files; one that is in memory (tmpfs) spares none
+  bool inputs = false;                // those of recomputed blocks, too
   int64_t part = int64_t{1} << 22;    // elements of each state tensor that an update brings to the device at once
 
   // Whether state of parameters on this device is not simply there.
@@ -22,7 +24,8 @@ struct Offload {
 };
 
 // Reads the option --offload of a worker on this device: "none", "host", "file" (in the temporary folder) or
-// "file:FOLDER". Throws UsageError for other words, for a folder that is not there, and for "host" on the CPU.
+// "file:FOLDER"; ",inputs" may follow, but for "none". Throws UsageError for other words, for a folder that is not
+// there, and for "host" on the CPU.
 Offload parse_offload(const std::string& text, Device device);
 
 }  // namespace elinvar

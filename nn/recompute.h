@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "autograd/recompute.h"
+#include "nn/input_store.h"
 #include "nn/network.h"
 
 namespace elinvar {
@@ -13,8 +14,11 @@ namespace elinvar {
 // Var or a Residual, and so is the result.
 template <class Block, class Stream>
 Stream run_block(const Block& block, const Stream& x, Context& context) {
-  if (!context.training || !context.recompute) return block(x, context);
+  if (!context.training || !context.recompute.on) return block(x, context);
   const Rng start = context.rng;
+  KeepInput keep;
+  if (InputStore* store = context.recompute.inputs)
+    keep = [store](Tensor input) { return store->put(std::move(input)); };
   return recompute(
       [&block, start, group = context.group, first = &context](const Var& input) mutable {
         Context own{.training = true, .rng = start, .statistics = {}, .group = group};
@@ -25,7 +29,7 @@ Stream run_block(const Block& block, const Stream& x, Context& context) {
         }
         return y;
       },
-      x);
+      x, keep);
 }
 
 }  // namespace elinvar

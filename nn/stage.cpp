@@ -10,6 +10,17 @@
 #include "tensor/base/check.h"
 
 namespace elinvar {
+namespace {
+
+Tensor without_elements(const Tensor& x) { return Tensor::absent(x.shape(), x.dtype(), x.device()); }
+
+// A leaf keeps its value. Where inputs are stored elsewhere, it has none, and its gradient is that of the value.
+Var with_value(const Var& leaf, Tensor value) {
+  if (leaf.value().resident()) return leaf;
+  return record(std::move(value), {leaf}, [](Tensor dy) { return std::vector<Tensor>{std::move(dy)}; });
+}
+
+}  // namespace
 
 SegmentPasses::SegmentPasses(const SegmentedNetwork& network, SegmentRange range, const Boundary& from,
                              const Targets& targets, const LossOptions& loss, const Options& options)
@@ -25,14 +36,19 @@ SegmentPasses::SegmentPasses(const SegmentedNetwork& network, SegmentRange range
   invariant(!options.residence || &options.residence->network() == &network, "a residence is of this network");
   // Between the passes a segment's parameters may be absent, so no record goes over more than one.
   const size_t length = options.residence ? 1 : range.end - range.begin;
-  Var x(from.value, /*requires_grad=*/range.begin > 0);
+  Tensor value = from.value;
+  bool needs_gradient = range.begin > 0;
   for (size_t begin = range.begin; begin < range.end; begin += length) {
     // The last segment's gradient is the first to be computed.
     const SegmentInUse in_use(options.residence, begin, std::min(begin + 1, range.end - 1));
     const SegmentRange part{begin, begin + length};
-    const Var result = forward(part, x, targets, loss);
-    parts_.push_back({part, x, result});
-    x = Var(result.value(), result.requires_grad());  // computes what is deferred
+    if (!parts_.empty()) parts_.back().result = Var(parts_.back().result.node());  // the value is not needed
+    const Var leaf =
+        options.recompute.inputs && needs_gradient ? Var(without_elements(value), true) : Var(value, needs_gradient);
+    const Var result = forward(part, with_value(leaf, std::move(value)), targets, loss);
+    parts_.push_back({part, leaf, result});
+    value = result.value();  // computes what is deferred
+    needs_gradient = result.requires_grad();
   }
 }
 

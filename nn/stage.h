@@ -27,7 +27,7 @@ struct Boundary {
 class SegmentPasses {
  public:
   struct Options {
-    bool recompute = false;
+    Recompute recompute = {};
     ShardGroup* group = &local_shards();
     Residence* residence = nullptr;  // null: all parameters are in memory
   };

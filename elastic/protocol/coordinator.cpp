@@ -28,6 +28,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, CoordinatorWorld& wo
   scaling_.take_over(records);
   if (!records.newest) return;
   if (records.members_alive) job_.sharded = job_.sharded || records.newest->sharding;
+  if (records.members_alive) job_.automatic = job_.automatic && records.newest->automatic;
   job_.number = records.newest->number;
   job_.next_id = records.newest->next_id;
   if (!records.members_alive) return;
@@ -346,24 +347,23 @@ std::string Coordinator::drain(int id, Seconds now) {
   return fmt::format("there is no worker {}", id);
 }
 
-// Whether the network allows the arrangement; what its state allows, the caller knows.
+// Whether the configuration allows the arrangement, the caller knows.
 std::string Coordinator::arrange(const Arrangement& arrangement, Seconds now) {
-  if (arrangement.tp > job_.options.virtual_shards)
-    return fmt::format("tp={} needs at least as many virtual shards, but model.virtual_shards = {}", arrangement.tp,
-                       job_.options.virtual_shards);
-  for (const auto& [peer, w] : job_.workers)
-    if (job_.zero_in(arrangement) > 0 && w.about.shards == 0)
-      return to_string(arrangement) + " needs an optimizer whose state can be divided";
-  if (arrangement.pp > 1) {
-    const std::vector<int>& homes = job_.segments.homes;
-    if (homes.empty()) return fmt::format("pp={} needs a network that is a list of segments", arrangement.pp);
-    if (const int most = most_stages(job_.segments); arrangement.pp > most)
-      return fmt::format("pp={} needs at least as many segments, but the network has {} that can be divided",
-                         arrangement.pp, most);
-  }
-  job_.wanted = arrangement;
+  if (std::string why = job_.why_not(arrangement); !why.empty()) return why;
+  job_.automatic = false;
+  job_.wanted = ArrangementChoice{arrangement, ""};
   if (arrangement == job_.arrangement) job_.wanted.reset();
   job_.world.event("arrange", {{"arrangement", to_string(arrangement)}});
+  propose(now);
+  return "";
+}
+
+std::string Coordinator::arrange_automatically(Seconds now) {
+  if (job_.options.forecasts.of_workers.empty())
+    return "nothing is predicted for this job: only one that began with --arrangement auto chooses by itself";
+  job_.automatic = true;
+  job_.wanted.reset();
+  job_.world.event("arrange", {{"arrangement", "auto"}});
   propose(now);
   return "";
 }

@@ -49,9 +49,10 @@ class Coordinator {
   // continued: with adaptive scaling, steps and states may differ since then.
   bool of_this_history(const Message& message) const { return scaling_.of_this_history(message); }
 
-  // Requests by people. drain() returns an error text, or "".
+  // Requests by people. Those that return a text return an error, or "".
   std::string drain(int id, Seconds now);
-  std::string arrange(const Arrangement& arrangement, Seconds now);
+  std::string arrange(const Arrangement& arrangement, Seconds now);  // also ends automatic choices
+  std::string arrange_automatically(Seconds now);
   void ask_checkpoint(Seconds now);
   void ask_stop(const std::string& reason, Seconds now);
   nlohmann::json status(Seconds now) const;

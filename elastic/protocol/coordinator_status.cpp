@@ -71,6 +71,7 @@ Json Coordinator::status(Seconds now) const {
     json["arrangement"]["pp"] = job_.arrangement.pp;
     if (job_.segments.names) json["segments"] = *job_.segments.names;
   }
+  if (job_.automatic) json["automatic"] = true;
   const std::map<int, int> kept = current ? buckets_kept(*current, job_.workers) : std::map<int, int>();
   for (const auto& [peer, w] : job_.workers) {
     Json worker = {{"id", w.id},

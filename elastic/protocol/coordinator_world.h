@@ -11,6 +11,7 @@
 #include "elastic/protocol/message.h"
 #include "elastic/protocol/plan.h"
 #include "elastic/protocol/roster.h"
+#include "elastic/step/arrangement_forecasts.h"
 #include "elastic/step/generation.h"
 #include "elastic/step/scaling_state.h"
 
@@ -24,9 +25,11 @@ struct CoordinatorOptions {
   int initial_workers = 1;       // the first generation waits for this many
   int min_workers = 1;           // with fewer, the job holds
   Arrangement arrangement = {};  // the first one; it may change while the job runs
-  int virtual_shards = 1;        // the network's
-  SegmentCosts segments = {};    // .. with its segments, as far as they are known
-  PlanLimits plan = {};          // what a model replica may be follows from the arrangement
+  // If there are some, the job changes to better arrangements by itself, until a person asks for another one.
+  ArrangementForecasts forecasts = {};
+  int virtual_shards = 1;      // the network's
+  SegmentCosts segments = {};  // .. with its segments, as far as they are known
+  PlanLimits plan = {};        // what a model replica may be follows from the arrangement
   ScalingOptions scaling = {};
   Seconds heartbeat_timeout = 3 * kHeartbeat;  // a worker silent for longer counts as gone
   HangLimits hang = {};                        // a worker that exceeds these hangs, even if it is not silent

@@ -74,6 +74,7 @@ Generation GenerationPlanner::next(const std::vector<PeerId>& peers, const std::
   if (together) g.shards = limits.replica.shards;
   g.next_id = job_.next_id;
   g.arrangement = job_.arrangement;
+  g.automatic = job_.automatic;
   if (job_.sharded) g.sharding = Sharding{.zero = job_.zero(), .keepers = keepers(g)};
   g.group = groups_.why_none(peers).empty();
   g.scaling = scaling_.record(peers.size());
@@ -131,6 +132,12 @@ void GenerationPlanner::begin(const Generation& generation, Seconds now) {
   job_.current = generation;
   job_.phase = Phase::running;
   changed_ = now;
+  reconsider();
+}
+
+// A choice for other members does not count any more.
+void GenerationPlanner::reconsider() {
+  if (job_.automatic) job_.wanted.reset();
 }
 
 FenceReason GenerationPlanner::start(Seconds now) {
@@ -217,13 +224,15 @@ FenceReason GenerationPlanner::propose(Seconds now) {
   const Generation& current = *job_.current;
   if (current.stop || current.trial || !settled()) return std::nullopt;
   const bool may_reassign = now - changed_ >= job_.options.reassign_every;
-  const std::optional<Arrangement> other = due_arrangement();
+  const std::optional<ArrangementChoice> other = due_arrangement();
   std::optional<Plan> plan;
   if (other) {
-    rearrange(*other);
-    plan = Plan{.members = peers_of(current), .joining = {}, .reason = "arrangement " + to_string(*other)};
+    rearrange(other->arrangement);
+    plan = Plan{.members = peers_of(current), .joining = {}, .reason = "arrangement " + to_string(other->arrangement)};
+    if (!other->reason.empty()) plan->reason += ": " + other->reason;
   } else {
     plan = elinvar::plan(current, job_.workers, wishes_, job_.limits(), may_reassign);
+    if (!plan) want_better_arrangement();
   }
   std::optional<Scaled> scaled;
   if (plan && !plan->stop && (!plan->joining.empty() || plan->members.size() != current.members.size())) {
@@ -261,11 +270,21 @@ FenceReason GenerationPlanner::propose(Seconds now) {
   return std::nullopt;
 }
 
-// Returns the arrangement that was asked for, once members can change to it. Stages wait until a worker has told how
+// With forecasts, for the present members. A later proposal has it, once members can change to it.
+void GenerationPlanner::want_better_arrangement() {
+  if (!job_.automatic || job_.wanted) return;
+  job_.wanted = better_arrangement(job_.options.forecasts, static_cast<int>(job_.current->members.size()),
+                                   job_.arrangement, job_.steps - job_.completed());
+  if (!job_.wanted) return;
+  if (!job_.why_not(job_.wanted->arrangement).empty()) return job_.wanted.reset();
+  job_.world.event("arrange", {{"arrangement", to_string(job_.wanted->arrangement)}, {"reason", job_.wanted->reason}});
+}
+
+// Returns the arrangement that is wanted, once members can change to it. Stages wait until a worker has told how
 // long each segment of the network takes. A change of what a worker holds waits until nobody is learning the state: a
 // learner holds what the members held when it came.
-std::optional<Arrangement> GenerationPlanner::due_arrangement() const {
-  if (!job_.wanted || (job_.wanted->pp > 1 && job_.segments.seconds.empty())) return std::nullopt;
+std::optional<ArrangementChoice> GenerationPlanner::due_arrangement() const {
+  if (!job_.wanted || (job_.wanted->arrangement.pp > 1 && job_.segments.seconds.empty())) return std::nullopt;
   if (!job_.changes_form()) return job_.wanted;
   for (const auto& [peer, w] : job_.workers)
     if (w.state == State::receiving || w.state == State::ready || (w.state == State::joining && w.welcomed))
@@ -287,6 +306,7 @@ void GenerationPlanner::switch_to_proposal(Seconds now) {
   job_.current = *job_.proposal;
   job_.proposal.reset();
   changed_ = now;
+  reconsider();
   Generation& current = *job_.current;
   // The step of the switch: no member can be further than one step into it.
   int64_t first = INT64_MAX;

@@ -45,7 +45,9 @@ class GenerationPlanner {
   std::vector<int> ids_of(const std::vector<PeerId>& peers) const;
   BucketDeal keepers(const Generation& generation) const;
   bool settled() const;
-  std::optional<Arrangement> due_arrangement() const;
+  void want_better_arrangement();
+  void reconsider();
+  std::optional<ArrangementChoice> due_arrangement() const;
   void rearrange(const Arrangement& arrangement);
   Generation next(const std::vector<PeerId>& peers, const std::string& reason, const std::vector<PeerId>& joining = {});
   bool create(const Generation& generation);

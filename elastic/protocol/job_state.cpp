@@ -1,5 +1,7 @@
 #include "elastic/protocol/job_state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -14,6 +16,7 @@ JobState::JobState(const CoordinatorOptions& given, CoordinatorWorld& its_world,
       steps(given.steps),
       first_step(first),
       arrangement(given.arrangement),
+      automatic(!given.forecasts.of_workers.empty()),
       sharded(given.arrangement.zero > 0),
       segments(given.segments) {}
 
@@ -21,6 +24,21 @@ PlanLimits JobState::limits() const {
   PlanLimits limits = options.plan;
   limits.replica = limits_of(arrangement, options.virtual_shards, segments);
   return limits;
+}
+
+std::string JobState::why_not(const Arrangement& other) const {
+  if (other.tp > options.virtual_shards)
+    return fmt::format("tp={} needs at least as many virtual shards, but model.virtual_shards = {}", other.tp,
+                       options.virtual_shards);
+  for (const auto& [peer, w] : workers)
+    if (zero_in(other) > 0 && w.about.shards == 0)
+      return to_string(other) + " needs an optimizer whose state can be divided";
+  if (other.pp == 1) return "";
+  if (segments.homes.empty()) return fmt::format("pp={} needs a network that is a list of segments", other.pp);
+  if (const int most = most_stages(segments); other.pp > most)
+    return fmt::format("pp={} needs at least as many segments, but the network has {} that can be divided", other.pp,
+                       most);
+  return "";
 }
 
 int64_t JobState::completed() const {

@@ -34,7 +34,9 @@ struct JobState {
   PlanLimits limits() const;  // for the arrangement
   // The stage of ZeRO of the workers: once the optimizer's state is sharded, it remains so.
   int zero() const { return zero_in(arrangement); }
-  bool changes_form() const { return wanted && form_of(zero_in(*wanted)) != form_of(zero()); }
+  bool changes_form() const { return wanted && form_of(zero_in(wanted->arrangement)) != form_of(zero()); }
+  // Returns why the network and the workers do not allow the arrangement, or "".
+  std::string why_not(const Arrangement& other) const;
   // How many workers keep each bucket of the optimizer's state, if there are so many. Requires `sharded`.
   int copies() const { return arrangement.zero > 0 ? arrangement.copies : kMostParallel; }
   // Returns the most reductions that any worker with a state is known to have finished.
@@ -64,7 +66,8 @@ struct JobState {
   int64_t steps;            // steps of the run; with adaptive scaling, a huge number until the last step is known
   int64_t first_step;       // updates in the state from which this start of the run continues
   Arrangement arrangement;  // of the newest record
-  std::optional<Arrangement> wanted;  // of the next planned one
+  std::optional<ArrangementChoice> wanted;  // of the next planned one
+  bool automatic;  // the job chooses other arrangements by itself (CoordinatorOptions::forecasts)
   // The optimizer's state is sharded. Once it is, it remains so: without ZeRO all members then keep all buckets.
   bool sharded;
   SegmentCosts segments;

@@ -155,6 +155,7 @@ Json to_json(const Generation& g) {
                            {"copies", g.arrangement->copies},
                            {"tp", g.arrangement->tp},
                            {"pp", g.arrangement->pp}};
+  if (g.automatic) json["automatic"] = true;
   if (g.shards > 0) json["shards"] = g.shards;
   for (const GenerationMember& m : g.members) {
     Json member = {{"id", m.id},
@@ -207,6 +208,7 @@ Generation generation_from(const Json& json) {
                                   .tp = arrangement.at("tp").get<int>(),
                                   .pp = arrangement.at("pp").get<int>()};
     }
+    g.automatic = json.value("automatic", false);
     g.shards = json.value("shards", 0);
     for (const Json& m : json.at("members")) {
       g.members.push_back({.id = m.at("id").get<int>(),

@@ -65,6 +65,7 @@ struct Generation {
   std::optional<Sharding> sharding = {};  // null: every member has the whole state of the optimizer
   // The arrangement of the job in this generation. Null in records of older versions, which could not change it.
   std::optional<Arrangement> arrangement = {};
+  bool automatic = false;  // the job chooses other arrangements by itself
   // With tensor or pipeline parallelism, the number of the network's virtual shards, which the members of a stage
   // share; else 0. Members of a replica have the same virtual ranks.
   int shards = 0;

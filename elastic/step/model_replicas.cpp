@@ -113,6 +113,16 @@ std::vector<int> replica_sizes(const ReplicaLimits& limits, int members) {
   return sizes;
 }
 
+Arrangement simplified(const Arrangement& arrangement, int workers) {
+  const int largest = replica_sizes({.tp = arrangement.tp, .pp = arrangement.pp}, workers).front();
+  Arrangement simple = arrangement;
+  simple.pp = std::min(arrangement.pp, largest);
+  simple.tp = (largest - 1) / simple.pp + 1;
+  if (workers == 1) simple.zero = 0;
+  if (simple.zero == 0) simple.copies = Arrangement().copies;
+  return simple;
+}
+
 std::vector<ReplicaPlace> deal_replicas(const ReplicaLimits& limits, std::span<const double> speeds) {
   const int members = static_cast<int>(speeds.size());
   check(members > 0 && limits.tp >= 1 && limits.tp <= limits.shards,

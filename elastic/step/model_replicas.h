@@ -54,6 +54,9 @@ int most_stages(const SegmentCosts& segments);
 // Returns the numbers of members of the model replicas of `members`: as few replicas as possible, and as equal.
 std::vector<int> replica_sizes(const ReplicaLimits& limits, int members);
 
+// Returns the arrangement with the smallest limits that divides so many workers in the same way.
+Arrangement simplified(const Arrangement& arrangement, int workers);
+
 // Returns the place of each member. Neighbours form a replica, and within it a stage. Segments are dealt so that the
 // slowest stage is as fast as possible, shards within a stage by speed, at least one of each to each.
 std::vector<ReplicaPlace> deal_replicas(const ReplicaLimits& limits, std::span<const double> speeds);

@@ -348,7 +348,7 @@ TEST(GenerationPlanner, StateIsLostIfNoMemberHasSomeBucket) {
 TEST(GenerationPlanner, AnArrangementThatIsAskedForIsThatOfTheSameMembers) {
   Planner p({.steps = 100, .virtual_shards = 4, .plan = {.vranks = 8}});
   p.job.run({1, 2, 3});
-  p.job.state.wanted = Arrangement{.tp = 2};
+  p.job.state.wanted = ArrangementChoice{Arrangement{.tp = 2}, ""};
   EXPECT_FALSE(p.planner.propose(1));
   ASSERT_EQ(p.job.world.created.size(), 1u);
   EXPECT_EQ(p.newest().reason, "arrangement tp=2");
@@ -364,7 +364,7 @@ TEST(GenerationPlanner, AnArrangementThatIsAskedForIsThatOfTheSameMembers) {
 TEST(GenerationPlanner, TheFirstKeepersOfAShardedStateHaveAllOfIt) {
   Planner p;
   p.job.run({1, 2});
-  p.job.state.wanted = Arrangement{.zero = 2, .copies = 1};
+  p.job.state.wanted = ArrangementChoice{Arrangement{.zero = 2, .copies = 1}, ""};
   EXPECT_FALSE(p.planner.propose(1));
   EXPECT_EQ(p.newest().sharding, (Sharding{.zero = 2,
                                            .keepers = {.ids = {1, 2}, .copies = 1},
@@ -376,7 +376,7 @@ TEST(GenerationPlanner, TheFirstKeepersOfAShardedStateHaveAllOfIt) {
 // Without ZeRO every member keeps all buckets.
 TEST(GenerationPlanner, AShardedStateRemainsSharded) {
   ShardedPlanner p;
-  p.job.state.wanted = Arrangement{};
+  p.job.state.wanted = ArrangementChoice{Arrangement{}, ""};
   EXPECT_FALSE(p.planner.propose(1));
   EXPECT_EQ(p.newest().sharding->zero, 1);
   EXPECT_EQ(p.newest().sharding->zero_before, 1);
@@ -390,15 +390,62 @@ TEST(GenerationPlanner, MembersDoNotHoldTheStateOtherwiseWhileAWorkerLearnsIt) {
     for (const bool welcomed : {false, true}) {
       ShardedPlanner p;
       p.job.add(7, state).welcomed = welcomed;
-      p.job.state.wanted = Arrangement{.zero = 2};
+      p.job.state.wanted = ArrangementChoice{Arrangement{.zero = 2}, ""};
       EXPECT_FALSE(p.planner.propose(1));
       EXPECT_FALSE(p.job.state.wanted) << "members hold it alike in both stages";
       ShardedPlanner q;
       q.job.add(7, state).welcomed = welcomed;
-      q.job.state.wanted = Arrangement{.zero = 3};
+      q.job.state.wanted = ArrangementChoice{Arrangement{.zero = 3}, ""};
       EXPECT_FALSE(q.planner.propose(1));
       EXPECT_EQ(q.job.state.wanted.has_value(), state != State::joining || welcomed);
     }
+}
+
+// --- Arrangements that the job chooses.
+
+// With two workers tensor parallelism is faster, with three it is not.
+CoordinatorOptions automatic() {
+  const Arrangement plain, together{.tp = 2};
+  return {.steps = 100,
+          .forecasts = {.of_workers = {{{plain, 8}}, {{together, 3}, {plain, 4}}, {{plain, 2}, {together, 3}}},
+                        .change = 10},
+          .virtual_shards = 4,
+          .plan = {.vranks = 8}};
+}
+
+TEST(GenerationPlanner, ABetterArrangementFollowsAChangeOfMembers) {
+  Planner p(automatic());
+  p.job.run({1, 2});
+  EXPECT_FALSE(p.planner.propose(1));
+  EXPECT_TRUE(p.job.world.created.empty()) << "it is wanted first";
+  EXPECT_FALSE(p.planner.propose(1));
+  ASSERT_EQ(p.job.world.created.size(), 1u);
+  EXPECT_EQ(p.newest().reason, "arrangement tp=2: a step with 2 workers is predicted to take 75 % of the time");
+  EXPECT_EQ(p.newest().arrangement, (Arrangement{.tp = 2}));
+  EXPECT_TRUE(p.newest().automatic);
+  EXPECT_EQ(p.job.count("arrange"), 1);
+}
+
+TEST(GenerationPlanner, AChoiceForOtherMembersDoesNotCount) {
+  Planner p(automatic());
+  p.job.run({1, 2});
+  EXPECT_FALSE(p.planner.propose(1));
+  ASSERT_TRUE(p.job.state.wanted);
+  p.job.add(7, State::ready).id = 0;
+  p.job.state.phase = Phase::fencing;
+  EXPECT_FALSE(p.planner.recover({.step = 1, .members = {1, 2, 7}, .completed = {}}, {}, "a worker came", 1));
+  EXPECT_FALSE(p.job.state.wanted);
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(p.planner.propose(1));
+  EXPECT_EQ(p.newest().reason, "a worker came") << "plain data parallelism is the best for three";
+}
+
+TEST(GenerationPlanner, NoArrangementIsChosenThatTheNetworkDoesNotAllow) {
+  CoordinatorOptions options = automatic();
+  options.virtual_shards = 1;
+  Planner p(options);
+  p.job.run({1, 2});
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(p.planner.propose(1));
+  EXPECT_TRUE(p.job.world.created.empty());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "tensor/base/file.h"
+#include "tests/jobs/divided_job.h"
 #include "tests/jobs/tiny_job.h"
 #include "tools/cli/program_beside.h"
 
@@ -48,6 +49,37 @@ TEST_F(Offloaded, StateOfGpusInMemoryOfTheHostOrInFilesShowsNowhere) {
 #else
   GTEST_SKIP() << "the GPU is the emulated one (ELINVAR_EMULATION)";
 #endif
+}
+
+// Inputs of blocks that run again go where the optimizer's state goes.
+class OffloadedInputs : public test::TinyJob {
+ protected:
+  OffloadedInputs()
+      : TinyJob("recompute = true\n", "kind = \"adamw\"\nweight_decay = 0.1\nclip_norm = 0.5\n", test::kTinyShards) {
+    fs::create_directory(place_);
+  }
+  void expect_same(const std::string& arrangement, const std::string& offload, Words more = {}) const {
+    more.insert(more.end(),
+                {"--arrangement", arrangement, "--offload", offload, "--chaos", "kill:worker=2,step=30;join:step=40"});
+    EXPECT_EQ(run_through(arrangement, more), "") << arrangement;
+    EXPECT_TRUE(paths_in(place_).empty()) << arrangement;
+  }
+
+  const fs::path place_ = folder_ / "state";
+};
+
+TEST_F(OffloadedInputs, ShowNowhere) {
+  for (const char* arrangement : {"dp=2", "dp=1,pp=2", "dp=2,zero=3"})
+    expect_same(arrangement, "file:" + place_.string() + ",inputs");
+#ifdef ELINVAR_EMULATION
+  expect_same("dp=2,zero=1", "host,inputs", {"--device", "emulated"});
+#endif
+}
+
+TEST_F(OffloadedInputs, AreKeptOnlyByBlocksThatRunAgain) {
+  const Ended ended = wait(start("all", {"--set", "run.recompute=false", "--offload", "file,inputs"}), "all");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_NE(ended.err.find("--offload ..,inputs: only with run.recompute = true"), std::string::npos) << ended.err;
 }
 
 TEST_F(Offloaded, AWorkerMayChooseForItself) {

@@ -209,10 +209,16 @@ TEST_F(TensorBoardJob, LooksAreCountedAsTheStepsThatTheyWereBeside) {
 }
 
 TEST_F(TensorBoardJob, MayBeSwitchedOffAndOnAgain) {
-  const Ended none = wait(start("run", {"--set", "tensorboard.scalars=false", "--until", "30"}), "run");
-  ASSERT_EQ(none.code, 0) << none.err;
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/tensorboard"));
-  const int64_t made = recorded("run");
+  // On a loaded machine the workers may hear of the stop after the last step.
+  int64_t made = kSteps;
+  for (int attempt = 0; made == kSteps && attempt < 20; ++attempt) {
+    std::filesystem::remove_all(folder_ / "run");
+    const Ended none = wait(start("run", {"--set", "tensorboard.scalars=false", "--until", "10"}), "run");
+    ASSERT_EQ(none.code, 0) << none.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "run/tensorboard"));
+    made = recorded("run");
+  }
+  ASSERT_LT(made, kSteps);
   const Ended rest = wait(start("run", {"--resume"}), "run");
   ASSERT_EQ(rest.code, 0) << rest.err;
   EXPECT_EQ(ledger("run"), undisturbed());

@@ -8,12 +8,14 @@
 #include <limits>
 #include <set>
 
+#include "nn/input_store.h"
 #include "nn/stage.h"
 #include "tensor/allocator.h"
 #include "tensor/ops/copy.h"
 #include "tensor/stream.h"
 #include "tests/models/segment_cases.h"
 #include "tests/support/bits.h"
+#include "tests/support/temporary_folder.h"
 
 namespace elinvar {
 namespace {
@@ -111,10 +113,12 @@ INSTANTIATE_TEST_SUITE_P(, ParameterResidence, testing::ValuesIn(cut_cases()),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST_P(ParameterResidence, GradientsHaveTheSameBits) {
-  for (const bool recompute : {false, true}) {
-    SCOPED_TRACE(recompute);
+  const test::TemporaryFolder folder;
+  InputStore store({.to = Offload::To::file, .folder = folder.path()});
+  for (const Recompute& recompute : {Recompute(false), Recompute(true), Recompute(true, &store)}) {
+    SCOPED_TRACE(testing::Message() << recompute.on << (recompute.inputs != nullptr));
     const MicroBatchResult expected =
-        micro_batch_gradient(*whole_.network, whole_.input, Targets(whole_.target), {}, {.seed = 1}, recompute);
+        micro_batch_gradient(*whole_.network, whole_.input, Targets(whole_.target), {}, {.seed = 1}, recompute.on);
     source_.requests = 0;
     const MicroBatchResult found = micro_batch_gradient(network(), whole_.input, Targets(whole_.target), {},
                                                         {.seed = 1}, recompute, {}, local_shards(), &residence_);

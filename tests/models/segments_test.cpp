@@ -5,9 +5,11 @@
 
 #include <set>
 
+#include "nn/input_store.h"
 #include "nn/stage.h"
 #include "tests/models/segment_cases.h"
 #include "tests/support/bits.h"
+#include "tests/support/temporary_folder.h"
 
 namespace elinvar {
 namespace {
@@ -31,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(, SegmentedNetworks, testing::ValuesIn(cut_cases()),
 // The passes of one micro-batch through a network that is cut before these segments.
 struct CutPasses {
   CutPasses(SegmentedNetwork& of, const std::vector<size_t>& cuts, const Tensor& input, const Tensor& target,
-            uint64_t seed, bool recompute = false)
+            uint64_t seed, const Recompute& recompute = {})
       : network(of) {
     std::vector<size_t> ends = cuts;
     ends.push_back(of.segments().size());
@@ -75,8 +77,10 @@ struct CutPasses {
 TEST_P(SegmentedNetworks, AreCutAnywhereWithTheSameBits) {
   EXPECT_EQ(network().segments().size(), GetParam().segments);
   const size_t count = network().segments().size();
-  for (const bool recompute : {false, true}) {
-    const MicroBatchResult expected = whole(1, recompute);
+  const test::TemporaryFolder folder;
+  InputStore store({.to = Offload::To::file, .folder = folder.path()});
+  for (const Recompute& recompute : {Recompute(false), Recompute(true), Recompute(true, &store)}) {
+    const MicroBatchResult expected = whole(1, recompute.on);
     std::vector<std::vector<size_t>> all_cuts = {{}, {}};
     const size_t stride = GetParam().tokens ? 1 : 3;  // image networks take longer
     for (size_t cut = 1; cut < count; ++cut) {
@@ -85,7 +89,8 @@ TEST_P(SegmentedNetworks, AreCutAnywhereWithTheSameBits) {
     }
     for (const std::vector<size_t>& cuts : all_cuts) {
       SCOPED_TRACE(testing::Message() << cuts.size() << " cuts, the first before segment "
-                                      << (cuts.empty() ? 0 : cuts[0]) << (recompute ? ", recomputed" : ""));
+                                      << (cuts.empty() ? 0 : cuts[0]) << (recompute.on ? ", recomputed" : "")
+                                      << (recompute.inputs ? ", inputs in files" : ""));
       CutPasses passes(network(), cuts, input_, target_, 1, recompute);
       while (!passes.parts.empty()) passes.backward();
       EXPECT_FALSE(passes.dy.defined()) << "nothing comes before the input";

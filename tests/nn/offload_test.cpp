@@ -30,14 +30,20 @@ TEST(Offload, TheOptionIsRead) {
   const Offload here = parse_offload("file:" + folder.path(), gpu);
   EXPECT_EQ(here.to, To::file);
   EXPECT_EQ(here.folder, folder.path());
+  EXPECT_FALSE(here.inputs);
+  EXPECT_TRUE(parse_offload("file:" + folder.path() + ",inputs", {}).inputs);
+  EXPECT_EQ(parse_offload("file:" + folder.path() + ",inputs", {}).folder, folder.path());
+  EXPECT_TRUE(parse_offload("host,inputs", gpu).inputs);
   const auto error = [](const std::string& text) {
     return test::message_of<UsageError>([&] { parse_offload(text, {}); });
   };
   EXPECT_EQ(error("host"),
             "--offload host: this worker computes on the CPU, so the state of the optimizer is in the host's memory "
             "already; --offload file keeps it in a file");
-  for (const char* text : {"disk", "", "file:", "files"})
-    EXPECT_EQ(error(text), fmt::format("--offload: none, host, file or file:FOLDER expected, got '{}'", text));
+  for (const char* text : {"disk", "", "file:", "files", "none,inputs", "file:,inputs", ",inputs", "file,state"})
+    EXPECT_EQ(error(text),
+              fmt::format("--offload: none, host, file or file:FOLDER expected, and perhaps ,inputs after it, got '{}'",
+                          text));
   EXPECT_EQ(error("file:/absent"), "--offload file:/absent: there is no folder /absent");
 }
 

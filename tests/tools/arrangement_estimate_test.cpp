@@ -174,6 +174,22 @@ TEST(ArrangementEstimate, TheSimplestOfEquallyFastOnesIsFirst) {
   EXPECT_EQ(estimates[2].text(), "dp=4,zero=1 --copies 1");
 }
 
+// Three workers are replicas of two and of one, which gets a third of the rank gradients. It holds all of the network.
+TEST(ArrangementEstimate, ReplicasMayHaveOtherSizes) {
+  const NetworkNeeds needs = network_of(4, 2);
+  const auto estimates = estimate_arrangements(needs, 6, free_links(3));
+  const ArrangementEstimate together = one_of(estimates, {.tp = 2}), staged = one_of(estimates, {.pp = 2});
+  EXPECT_EQ(together.text(), "tp=2");
+  EXPECT_EQ(together.dp, 0);
+  EXPECT_NEAR(together.time.all(), 4 * 4 * 0.75, 1e-9) << "four for two members, two (8 s) for one";
+  EXPECT_NEAR(staged.time.all(), (4 + 1) * 2, 1e-9) << "four in a pipeline of two stages";
+  EXPECT_GE(together.peak, one_of(estimate_arrangements(needs, 1, free_links(1)), {}).peak);
+  for (const ArrangementEstimate& e : estimates) {
+    EXPECT_TRUE(e.arrangement.replica() <= 3 || e.arrangement.replica() == 4) << e.text();
+    EXPECT_EQ(std::ranges::count(estimates, e.arrangement, &ArrangementEstimate::arrangement), 1) << e.text();
+  }
+}
+
 TEST(ArrangementEstimate, ComparesWhatIsAllowed) {
   NetworkNeeds needs = network_of(2);
   needs.most_zero = 0;
@@ -181,7 +197,7 @@ TEST(ArrangementEstimate, ComparesWhatIsAllowed) {
     EXPECT_EQ(e.arrangement.zero, 0);
     EXPECT_EQ(e.arrangement.tp, 1) << "there is one virtual shard";
     EXPECT_LE(e.arrangement.pp, 2) << "there are two segments";
-    EXPECT_EQ(e.dp * e.arrangement.replica(), 6);
+    EXPECT_EQ(e.dp * e.arrangement.replica(), 6);  // replicas of equal size
   }
   needs.homes = {1, 1};
   for (const ArrangementEstimate& e : estimate_arrangements(needs, 4, free_links(6))) EXPECT_EQ(e.arrangement.pp, 1);

@@ -5,6 +5,7 @@
 
 #include "tests/jobs/train_command.h"
 #include "tests/places.h"
+#include "tests/support/lines.h"
 
 namespace elinvar {
 namespace {
@@ -61,7 +62,9 @@ TEST_F(DryRun, JsonHasAllOfThem) {
   EXPECT_EQ(json.at("workers"), 4);
   for (const Json& e : json.at("arrangements")) {
     EXPECT_TRUE(e.at("fits"));
-    EXPECT_EQ(e.at("dp").get<int>() * e.at("tp").get<int>() * e.at("pp").get<int>(), 4);
+    const int dp = e.at("dp"), replica = e.at("tp").get<int>() * e.at("pp").get<int>();
+    if (dp > 0) EXPECT_EQ(dp * replica, 4);
+    else EXPECT_EQ(replica, 3) << "of three workers and of one";
     EXPECT_GT(e.at("peak_bytes").get<int64_t>(), 0);
   }
 }
@@ -89,6 +92,27 @@ TEST_F(DryRun, AutoTrainsWithTheFastestThatFits) {
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(ended.out.find("arrangement dp="), 0u) << ended.out;
   EXPECT_EQ(ledger("run"), ledger("alone"));
+}
+
+// Where values between stages are smaller than gradients and links are slow, two workers are stages.
+TEST_F(DryRun, AutoChoosesAgainWhenAWorkerJoins) {
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--steps", "600", "--set", "model.channels=128"});
+    return more;
+  };
+  const Ended alone = run("text.toml", "alone", with({}));
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  const Ended ended = run("text.toml", "run",
+                          with({"--arrangement", "auto", "--memory", "80GB", "--bandwidth", "1MB", "--latency", "1us",
+                                "--chaos", "join:step=2"}));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ledger("run"), ledger("alone"));
+  std::vector<std::string> reasons;
+  for (const std::string& line : test::lines_of(read_file(folder_ / "run/events.jsonl")))
+    if (const Json event = Json::parse(line); event.at("event") == "generation") reasons.push_back(event.at("reason"));
+  EXPECT_TRUE(std::ranges::any_of(reasons, [](const std::string& reason) {
+    return reason.starts_with("arrangement pp=2") && reason.find("a step with 2 workers") != reason.npos;
+  })) << testing::PrintToString(reasons);
 }
 
 TEST_F(DryRun, AutoNamesTheLeastMemoryIfNoneFits) {

@@ -29,7 +29,8 @@ struct DeviceOptions {
         .add_option(
             "--offload", offload,
             "where the optimizer's state lies: none (on the device), host (GPUs: in the memory of the host), file "
-            "(in the temporary folder) or file:FOLDER")
+            "(in the temporary folder) or file:FOLDER; with ,inputs after it, also the inputs of blocks that run again "
+            "(run.recompute)")
         ->capture_default_str();
   }
   void apply() const {

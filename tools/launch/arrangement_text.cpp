@@ -136,6 +136,7 @@ std::string summary(const Json& status, size_t members, const Replicas& replicas
     text += fmt::format("\nzero={}: {} of the optimizer's state", zero,
                         copies == 1 ? "1 copy" : fmt::format("{} copies", copies));
   }
+  if (status.value("automatic", false)) text += "\narrangement: chosen by the job (--arrangement auto)";
   return text + "\n";
 }
 

@@ -83,7 +83,7 @@ std::string status_text(const Json& s) {
                           w.at("segments").empty() ? "" : fmt::format("stage {} of ", w.at("stage").get<int>()),
                           w["replica"].get<int>());
     if (environment.contains("offload"))
-      text += fmt::format("    offloads the optimizer's state: {}\n", environment["offload"].get<std::string>());
+      text += fmt::format("    offload: {}\n", environment["offload"].get<std::string>());
     if (w.contains("buckets_kept"))
       text += fmt::format("    keeps the optimizer's state of {} of {} buckets\n", w["buckets_kept"].get<int>(),
                           w.at("buckets").get<int>());
@@ -153,6 +153,8 @@ class RunningJob {
 std::string what_follows(const CtlOptions& command) {
   if (command.what == "drain") return fmt::format("worker {} will leave after this step", command.which);
   if (command.what == "scale") return fmt::format("the job will have {} workers; ctl status shows them", command.which);
+  if (command.what == "arrange" && command.which == "auto")
+    return "the job will choose its arrangement by itself; ctl status --arrangement shows it";
   if (command.what == "arrange")
     return fmt::format("the job will have the arrangement {}; ctl status shows when", command.which);
   if (command.what == "checkpoint") return "a checkpoint is requested; ctl status shows the event when it is saved";
@@ -179,7 +181,7 @@ int ctl(const CtlOptions& command) {
   if (command.what == "arrange") {
     check(!command.which.empty(), "arrange ENTRIES expected, for example tp=2,zero=1");
     Arrangement arrangement;
-    (void)read_arrangement(command.which, arrangement);
+    if (command.which != "auto") (void)read_arrangement(command.which, arrangement);
   }
   RunningJob job(command);
   std::string reason;

@@ -72,8 +72,24 @@ Cluster cluster_of(const DryRunOptions& options) {
   return cluster;
 }
 
+// Returns forecasts for up to twice as many workers. They are predicted as if all had those of the measured job beside
+// them.
+ArrangementForecasts forecasts_of(const NetworkNeeds& needs, int virtual_ranks, Cluster cluster) {
+  double state = 0;
+  for (const Shape& shape : needs.memory.parameters)
+    state += static_cast<double>(shape.numel()) * sizeof(float) * (1 + needs.memory.slots);
+  ArrangementForecasts forecasts{.of_workers = {}, .change = state / cluster.bandwidth};
+  const int most = std::min(2 * cluster.workers, kMostParallel);
+  for (cluster.workers = 1; cluster.workers <= most; ++cluster.workers) {
+    std::vector<ArrangementForecast>& all = forecasts.of_workers.emplace_back();
+    for (const ArrangementEstimate& e : estimate_arrangements(needs, virtual_ranks, cluster))
+      all.push_back({simplified(e.arrangement, cluster.workers), e.time.all(), e.fits});
+  }
+  return forecasts;
+}
+
 // The answer of a child process: predictions, and what they are made from.
-OrderedJson predict_in_child(const Config& config, const DryRunOptions& options, const Cluster& cluster,
+OrderedJson predict_in_child(const Config& config, const DryRunOptions& options, const Cluster& cluster, bool forecasts,
                              int64_t process, Companions& companions) {
   options.device.apply();
   MeasuredNetwork network =
@@ -87,10 +103,11 @@ OrderedJson predict_in_child(const Config& config, const DryRunOptions& options,
                       {"measured", network.measured},     {"arrangements", OrderedJson::array()}};
   for (const ArrangementEstimate& e : estimate_arrangements(network.needs, config.run.virtual_ranks, cluster))
     json["arrangements"].push_back(to_json(e));
+  if (forecasts) json["forecasts"] = to_json(forecasts_of(network.needs, config.run.virtual_ranks, cluster));
   return json;
 }
 
-OrderedJson predict(const Config& config, const DryRunOptions& options) {
+OrderedJson predict(const Config& config, const DryRunOptions& options, bool forecasts) {
   const auto process = static_cast<int64_t>(resident_memory());
   const Cluster cluster = cluster_of(options);
   const int processes = workers_here(options);
@@ -99,7 +116,7 @@ OrderedJson predict(const Config& config, const DryRunOptions& options) {
                       {"processor", cluster.processor}, {"threads", options.device.threads},
                       {"processes", processes}};
   json.update(in_children(processes, [&](Companions& companions) {
-                return predict_in_child(config, options, cluster, process, companions);
+                return predict_in_child(config, options, cluster, forecasts, process, companions);
               }).front());
   return json;
 }
@@ -169,14 +186,14 @@ void print(const OrderedJson& predicted, const Config& config, const DryRunOptio
 }  // namespace
 
 int dry_run(const Config& config, const DryRunOptions& options) {
-  const OrderedJson predicted = predict(config, options);
+  const OrderedJson predicted = predict(config, options, /*forecasts=*/false);
   if (options.json) fmt::print("{}\n", predicted.dump());
   else print(predicted, config, options);
   return predicted.at("arrangements").at(0).at("fits") ? 0 : 1;
 }
 
-ArrangementEstimate choose_arrangement(const Config& config, const DryRunOptions& options) {
-  const OrderedJson predicted = predict(config, options);
+ChosenArrangement choose_arrangement(const Config& config, const DryRunOptions& options) {
+  const OrderedJson predicted = predict(config, options, /*forecasts=*/true);
   const std::vector<ArrangementEstimate> estimates = estimates_of(predicted);
   const ArrangementEstimate& best = estimates.front();
   const double memory = predicted.at("memory_bytes");
@@ -187,7 +204,7 @@ ArrangementEstimate choose_arrangement(const Config& config, const DryRunOptions
       best.text(), std::ranges::count(estimates, true, &ArrangementEstimate::fits), seconds_text(best.time.all()),
       bytes(best), gigabytes(memory), best.bound());
   if (options.workers > 1) say(stdout, "links: {}\n", links_text(predicted, options));
-  return best;
+  return {best.arrangement, forecasts_from(predicted.at("forecasts"))};
 }
 
 }  // namespace elinvar

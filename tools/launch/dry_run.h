@@ -5,6 +5,7 @@
 #include <string>
 
 #include "comm/zmq_transport.h"
+#include "elastic/step/arrangement_forecasts.h"
 #include "tools/cli/device_options.h"
 #include "tools/config/config.h"
 #include "tools/training/arrangement_estimate.h"
@@ -26,8 +27,13 @@ struct DryRunOptions {
 // Prints the arrangements of a job. Returns 0, or 1 if none fits.
 int dry_run(const Config& config, const DryRunOptions& options);
 
+struct ChosenArrangement {
+  Arrangement arrangement;
+  ArrangementForecasts forecasts;  // of up to twice as many workers
+};
+
 // Returns the fastest arrangement that fits, and prints which and why. Throws UsageError, with the least memory that
 // would do, if none fits.
-ArrangementEstimate choose_arrangement(const Config& config, const DryRunOptions& options);
+ChosenArrangement choose_arrangement(const Config& config, const DryRunOptions& options);
 
 }  // namespace elinvar

@@ -59,12 +59,14 @@ void prepare_prediction(RunOptions& o) {
   if (threads == 0) threads = std::max(1, usable_threads() / o.job.workers);
 }
 
-// Replaces "auto" by the fastest arrangement that fits. How many workers may die is not its choice.
+// Replaces "auto" by the fastest arrangement that fits; the job changes it when workers come and go. How many workers
+// may die is not its choice.
 void choose_arrangement(RunOptions& o) {
   prepare_prediction(o);
   o.predicted.copies = {o.job.arrangement.copies};
-  const ArrangementEstimate best = elinvar::choose_arrangement(config_of(o.job), o.predicted);
-  o.job.arrangement = best.arrangement;
+  ChosenArrangement chosen = elinvar::choose_arrangement(config_of(o.job), o.predicted);
+  o.job.arrangement = chosen.arrangement;
+  o.job.forecasts = std::move(chosen.forecasts);
 }
 
 int start(RunOptions& o) {
@@ -124,7 +126,7 @@ void add_shared_options(CLI::App& app, RunOptions& o) {
       "zero=2 gradients too, zero=3 parameters too; up to tp workers compute a gradient together, if the network has "
       "so many virtual shards, and up to pp groups of them one after another, each some of its segments; dp times as "
       "many are started (elastic/ARRANGEMENT.md). auto: the one of --workers that --dry-run predicts to be the fastest "
-      "and to fit into --memory. No bit of the result depends on it");
+      "and to fit into --memory, and others when workers come or go. No bit of the result depends on it");
   app.add_option(
          "--copies", job.arrangement.copies,
          "with zero=1 or 2, the number of workers that keep each part of the optimizer's state: while one of them "

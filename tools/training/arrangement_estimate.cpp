@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -39,60 +40,36 @@ struct StagePasses {
   double all() const { return computing + within; }
 };
 
-// The model replicas of an arrangement, and the time of their passes. Neither depends on how the state is divided.
-class Replicas {
+// Model replicas of one size, and the time of the passes of the one with most virtual ranks.
+class ReplicaPasses {
  public:
-  Replicas(const NetworkNeeds& needs, int virtual_ranks, const Cluster& cluster, int tp, int pp)
-      : needs_(needs), cluster_(cluster), tp_(tp), pp_(pp) {
-    const double portion = std::ceil(1.0 * needs.shards / tp) / needs.shards;
-    SegmentCosts costs{.homes = needs.homes};
-    for (const SegmentNeeds& segment : needs.segments)
-      costs.seconds.push_back(segment.forward.of(portion) + segment.backward.of(portion));
-    const ReplicaLimits limits{.shards = needs.shards, .tp = tp, .pp = pp, .segments = std::move(costs)};
-    places_ = deal_replicas(limits, std::vector<double>(static_cast<size_t>(cluster.workers), 1.0));
-    count_ = places_.back().replica + 1;
-    const auto shares =
-        shares_of_members(places_, assign(virtual_ranks, std::vector<double>(static_cast<size_t>(count_), 1.0)));
-    for (const std::vector<Interval>& share : shares) ranks_.push_back(total(share));
-    most_ = *std::max_element(ranks_.begin(), ranks_.end());
-    predict_passes();
-  }
-
-  int count() const { return count_; }
-  int most_ranks() const { return most_; }
-  int tp() const { return tp_; }
-  const StepTime& passes() const { return passes_; }
-  const std::vector<StagePasses>& stages() const { return stages_; }
-  // The first worker of a stage of the first replica. Places of other replicas are the same.
-  const ReplicaPlace& place(size_t stage) const { return places_[stage * static_cast<size_t>(tp_)]; }
-
-  std::vector<WorkerLoad> loads(int zero) const {
-    std::vector<WorkerLoad> loads;
-    std::map<std::tuple<int, int, int>, int64_t> known;
-    for (size_t w = 0; w < places_.size(); ++w) {
-      const ReplicaPlace& place = places_[w];
-      const int under_way = std::clamp(ranks_[w], 1, pp_ - place.stage);
-      const auto [bytes, fresh] = known.try_emplace({place.stage, place.shards.begin, under_way});
-      if (fresh) bytes->second = rank_gradient_bytes(needs_, place, under_way, zero);
-      loads.push_back({.virtual_ranks = ranks_[w], .place = place, .rank_gradient = bytes->second});
+  // `members`: the places of the replica's members.
+  ReplicaPasses(const NetworkNeeds& needs, const Cluster& cluster, std::span<const ReplicaPlace> members, int ranks)
+      : needs_(needs), cluster_(cluster), ranks_(ranks) {
+    for (const ReplicaPlace& place : members) {
+      if (static_cast<size_t>(place.stage) == firsts_.size()) {
+        firsts_.push_back(place);
+        sizes_.push_back(0);
+        shards_.push_back(0);
+      }
+      ++sizes_.back();
+      shards_.back() = std::max(shards_.back(), place.shards.size());
     }
-    return loads;
+    predict();
   }
+
+  int ranks() const { return ranks_; }
+  const StepTime& time() const { return time_; }
+  const std::vector<StagePasses>& stages() const { return stages_; }
+  const ReplicaPlace& first(size_t stage) const { return firsts_[stage]; }
+  int members(size_t stage) const { return sizes_[stage]; }
 
  private:
-  // The most that a member of the stage computes.
-  double portion(int stage) const {
-    int shards = 0;
-    for (int w = 0; w < tp_ * pp_; ++w)
-      if (const ReplicaPlace& place = places_[static_cast<size_t>(w)]; place.stage == stage)
-        shards = std::max(shards, place.shards.size());
-    return 1.0 * shards / needs_.shards;
-  }
-
-  void predict_passes() {
+  void predict() {
     std::vector<std::vector<Interval>> intervals;
-    for (int s = 0; s < pp_; ++s) intervals.push_back(place(static_cast<size_t>(s)).segments);
-    if (pp_ == 1) intervals[0] = {{0, static_cast<int>(needs_.segments.size())}};
+    for (const ReplicaPlace& place : firsts_) intervals.push_back(place.segments);
+    const int count = static_cast<int>(intervals.size());
+    if (count == 1) intervals[0] = {{0, static_cast<int>(needs_.segments.size())}};
     const std::vector<PipelineRun> runs = runs_of(intervals);
     stages_.resize(intervals.size());
     std::vector<PassSeconds> seconds(runs.size());
@@ -100,15 +77,16 @@ class Replicas {
     size_t busiest = 0;
     for (size_t s = 1; s < stages_.size(); ++s)
       if (stages_[s].all() > stages_[busiest].all()) busiest = s;
-    passes_.computing = most_ * (stages_[busiest].computing + needs_.batch);
-    passes_.within = most_ * stages_[busiest].within;
-    if (pp_ > 1)
-      passes_.bubble = std::max(0.0, pipeline_seconds(runs, seconds, pp_, most_) - most_ * stages_[busiest].all());
+    time_.computing = ranks_ * (stages_[busiest].computing + needs_.batch);
+    time_.within = ranks_ * stages_[busiest].within;
+    if (count > 1)
+      time_.bubble = std::max(0.0, pipeline_seconds(runs, seconds, count, ranks_) - ranks_ * stages_[busiest].all());
   }
 
   void add_run(const std::vector<PipelineRun>& runs, size_t r, std::vector<PassSeconds>& seconds) {
-    StagePasses& stage = stages_[static_cast<size_t>(runs[r].stage)];
-    const double part = portion(runs[r].stage);
+    const auto at = static_cast<size_t>(runs[r].stage);
+    StagePasses& stage = stages_[at];
+    const double part = 1.0 * shards_[at] / needs_.shards;  // the most that a member of the stage computes
     const auto add = [&](double& pass, double computing, double within) {
       pass += computing + within;
       stage.computing += computing;
@@ -117,8 +95,10 @@ class Replicas {
     for (int i = runs[r].segments.begin; i < runs[r].segments.end; ++i) {
       const SegmentNeeds& segment = needs_.segments[static_cast<size_t>(i)];
       stage.segments.push_back(i);
-      add(stage.forward.emplace_back(0), segment.forward.of(part), seconds_of(segment.forward_sums, tp_, cluster_));
-      add(stage.backward.emplace_back(0), segment.backward.of(part), seconds_of(segment.backward_sums, tp_, cluster_));
+      add(stage.forward.emplace_back(0), segment.forward.of(part),
+          seconds_of(segment.forward_sums, sizes_[at], cluster_));
+      add(stage.backward.emplace_back(0), segment.backward.of(part),
+          seconds_of(segment.backward_sums, sizes_[at], cluster_));
       seconds[r].forward += stage.forward.back();
       seconds[r].backward += stage.backward.back();
     }
@@ -134,11 +114,72 @@ class Replicas {
 
   const NetworkNeeds& needs_;
   const Cluster& cluster_;
-  int tp_, pp_, count_ = 1, most_ = 1;
-  std::vector<ReplicaPlace> places_;
-  std::vector<int> ranks_;  // of each worker
+  int ranks_;
+  std::vector<ReplicaPlace> firsts_;  // of each stage: a member with the most shards
+  std::vector<int> sizes_, shards_;   // of each stage: its members, and the most shards of one of them
   std::vector<StagePasses> stages_;
-  StepTime passes_;
+  StepTime time_;
+};
+
+// The model replicas of an arrangement, and the time of their passes. Neither depends on how the state is divided.
+class Replicas {
+ public:
+  Replicas(const NetworkNeeds& needs, int virtual_ranks, const Cluster& cluster, int tp, int pp) : needs_(needs) {
+    const double portion = std::ceil(1.0 * needs.shards / tp) / needs.shards;
+    SegmentCosts costs{.homes = needs.homes};
+    for (const SegmentNeeds& segment : needs.segments)
+      costs.seconds.push_back(segment.forward.of(portion) + segment.backward.of(portion));
+    const ReplicaLimits limits{.shards = needs.shards, .tp = tp, .pp = pp, .segments = std::move(costs)};
+    const std::vector<double> speeds(static_cast<size_t>(cluster.workers), 1.0);
+    places_ = deal_replicas(limits, speeds);
+    const auto shares = assign(virtual_ranks, replica_speeds(needs.shards, places_, speeds));
+    for (const std::vector<Interval>& share : shares) ranks_.push_back(total(share));
+    size_t first = 0;
+    for (const int size : replica_sizes(limits, cluster.workers)) {
+      members_.push_back({&places_[first], static_cast<size_t>(size)});
+      first += static_cast<size_t>(size);
+    }
+    for (size_t r = 0; r < members_.size(); ++r)
+      if (r == 0 || members_[r].size() != members_[r - 1].size()) {
+        const auto next = std::find_if(members_.begin() + static_cast<std::ptrdiff_t>(r), members_.end(),
+                                       [&](const auto& m) { return m.size() != members_[r].size(); });
+        const auto most = std::max_element(ranks_.begin() + static_cast<std::ptrdiff_t>(r),
+                                           ranks_.begin() + (next - members_.begin()));
+        sizes_.emplace_back(needs, cluster, members_[r], *most);
+      }
+  }
+
+  int count() const { return static_cast<int>(members_.size()); }
+  bool equal() const { return sizes_.size() == 1; }
+  const std::vector<ReplicaPasses>& sizes() const { return sizes_; }
+  int most_ranks() const { return *std::max_element(ranks_.begin(), ranks_.end()); }
+  // The time of the slowest replica's passes.
+  StepTime passes() const {
+    StepTime slowest;
+    for (const ReplicaPasses& size : sizes_)
+      if (size.time().all() > slowest.all()) slowest = size.time();
+    return slowest;
+  }
+
+  std::vector<WorkerLoad> loads(int zero) const {
+    std::vector<WorkerLoad> loads;
+    std::map<std::tuple<size_t, int, int, int>, int64_t> known;
+    for (size_t r = 0; r < members_.size(); ++r)
+      for (const ReplicaPlace& place : members_[r]) {
+        const int under_way = std::clamp(ranks_[r], 1, members_[r].back().stage + 1 - place.stage);
+        const auto [bytes, fresh] = known.try_emplace({members_[r].size(), place.stage, place.shards.begin, under_way});
+        if (fresh) bytes->second = rank_gradient_bytes(needs_, place, under_way, zero);
+        loads.push_back({.virtual_ranks = ranks_[r], .place = place, .rank_gradient = bytes->second});
+      }
+    return loads;
+  }
+
+ private:
+  const NetworkNeeds& needs_;
+  std::vector<ReplicaPlace> places_;
+  std::vector<std::span<const ReplicaPlace>> members_;  // of each replica
+  std::vector<int> ranks_;                              // .. and its virtual ranks
+  std::vector<ReplicaPasses> sizes_;                    // of replicas of each size
 };
 
 // Returns the needs as workers of the arrangement see them: the parts of the network that they distinguish.
@@ -159,8 +200,8 @@ struct StageBytes {
   // Those that both passes of a rank gradient fetch: what the last segment reads stays for its backward pass.
   double fetched() const { return 2 * std::accumulate(read.begin(), read.end(), 0.0) - read.back(); }
 };
-StageBytes bytes_of(const NetworkNeeds& needs, const Replicas& replicas, size_t stage) {
-  const std::vector<int>& segments = replicas.stages()[stage].segments;
+StageBytes bytes_of(const NetworkNeeds& needs, const ReplicaPasses& replica, size_t stage) {
+  const std::vector<int>& segments = replica.stages()[stage].segments;
   StageBytes bytes{.read = std::vector<double>(segments.size(), 0), .contributed = {}};
   bytes.contributed = bytes.read;
   const auto at = [&](int segment) {
@@ -170,11 +211,11 @@ StageBytes bytes_of(const NetworkNeeds& needs, const Replicas& replicas, size_t 
     const NetworkPart part = needs.memory.parts->gradients[p];
     const size_t last = at(part.segment), first = at(needs.first_readers[p]);
     if (last == segments.size()) continue;
-    if (part.shard >= 0 && !contains({&replicas.place(stage).shards, 1}, part.shard)) continue;
+    if (part.shard >= 0 && !contains({&replica.first(stage).shards, 1}, part.shard)) continue;
     const double all = bytes_of(needs.memory.parameters[p]);
     bytes.read[last] += all;
     if (first != last) bytes.read[first] += all;
-    bytes.contributed[first] += part.shard < 0 ? all / replicas.tp() : all;
+    bytes.contributed[first] += part.shard < 0 ? all / replica.members(stage) : all;
   }
   bytes.all_contributed = std::accumulate(bytes.contributed.begin(), bytes.contributed.end(), 0.0);
   return bytes;
@@ -233,18 +274,20 @@ StepTime time_of(const NetworkNeeds& needs, const Cluster& cluster, const Arrang
   for (const Shape& shape : needs.memory.parameters)
     if (shape.numel() > MemberOptions().bucket_elements) large += bytes_of(shape) / all;
   double contributed = 0, fetched = 0;  // the most of any member, as parts of all parameters
-  for (size_t s = 0; s < replicas.stages().size() && workers > 1; ++s) {
-    const StageBytes bytes = bytes_of(needs, replicas, s);
+  const auto add_stage = [&](const ReplicaPasses& replica, size_t s) {
+    const StageBytes bytes = bytes_of(needs, replica, s);
     contributed = std::max(contributed, bytes.all_contributed / all);
     fetched = std::max(fetched, bytes.fetched() / all);
     const double sums = all * (sharded ? kept - 1 / workers : 1 - 1 / workers);
     const Division division{.leaves = leaves,
                             .reduced = (owners - 1) / owners,
                             .sums = bytes.all_contributed > 0 ? sums / bytes.all_contributed : 0};
-    double exchange = exchange_seconds(replicas.stages()[s], bytes, division, ranks, cluster);
-    if (fetches) exchange += ranks * fetch_seconds(replicas.stages()[s], bytes, 1 - kept, cluster);
+    double exchange = exchange_seconds(replica.stages()[s], bytes, division, replica.ranks(), cluster);
+    if (fetches) exchange += replica.ranks() * fetch_seconds(replica.stages()[s], bytes, 1 - kept, cluster);
     time.exchange = std::max(time.exchange, exchange);
-  }
+  };
+  for (const ReplicaPasses& replica : replicas.sizes())
+    for (size_t s = 0; s < replica.stages().size() && workers > 1; ++s) add_stage(replica, s);
   if (workers == 1) contributed = 1;
   const double values = fetches ? 0 : all * (1 - kept) / cluster.bandwidth;
   if (workers > 1)  // gradients, sums, parts of the trailer, trailer, values
@@ -290,11 +333,11 @@ void sort(std::vector<ArrangementEstimate>& estimates) {
 }  // namespace
 
 std::string ArrangementEstimate::text() const {
-  std::string text = fmt::format("dp={}", dp);
-  if (arrangement.tp > 1) text += fmt::format(",tp={}", arrangement.tp);
-  if (arrangement.pp > 1) text += fmt::format(",pp={}", arrangement.pp);
-  if (arrangement.zero > 0) text += fmt::format(",zero={} --copies {}", arrangement.zero, arrangement.copies);
-  return text;
+  std::string text = dp > 0 ? fmt::format("dp={},", dp) : "";
+  if (arrangement.tp > 1) text += fmt::format("tp={},", arrangement.tp);
+  if (arrangement.pp > 1) text += fmt::format("pp={},", arrangement.pp);
+  if (arrangement.zero > 0) return text + fmt::format("zero={} --copies {}", arrangement.zero, arrangement.copies);
+  return text.substr(0, text.size() - 1);
 }
 
 std::string ArrangementEstimate::bound() const {
@@ -345,14 +388,15 @@ std::vector<ArrangementEstimate> estimate_arrangements(const NetworkNeeds& needs
   std::vector<ArrangementEstimate> estimates;
   for (int tp = 1; tp <= std::min(needs.shards, cluster.workers); ++tp)
     for (int pp = 1; pp <= std::min(most, cluster.workers / tp); ++pp) {
-      if (cluster.workers % (tp * pp) != 0) continue;
+      const Arrangement of_replicas{.tp = tp, .pp = pp};
+      if (simplified(of_replicas, cluster.workers) != of_replicas) continue;
       const Replicas replicas(needs, virtual_ranks, cluster, tp, pp);
       for (int zero = 0; zero <= (cluster.workers > 1 ? needs.most_zero : 0); ++zero)
         for (const int copies : zero == 0 ? std::vector{Arrangement().copies} : cluster.copies) {
           const Arrangement arrangement{.zero = zero, .copies = copies, .tp = tp, .pp = pp};
           ArrangementEstimate& estimate =
               estimates.emplace_back(ArrangementEstimate{.arrangement = arrangement,
-                                                         .dp = replicas.count(),
+                                                         .dp = replicas.equal() ? replicas.count() : 0,
                                                          .time = time_of(needs, cluster, arrangement, replicas, all)});
           for (const MemoryForecast& w :
                forecast_memory(memory_of(needs, arrangement), arrangement, replicas.loads(zero)))

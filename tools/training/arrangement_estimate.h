@@ -61,7 +61,7 @@ struct StepTime {
 
 struct ArrangementEstimate {
   Arrangement arrangement;
-  int dp = 1;
+  int dp = 1;  // model replicas of equal size; 0: their sizes differ
   StepTime time;
   int64_t peak = 0;           // bytes of the worker that needs most
   bool fits = true;           // within the cluster's memory
@@ -69,8 +69,8 @@ struct ArrangementEstimate {
   std::string bound() const;  // the largest part of the time
 };
 
-// Returns the estimates of all arrangements of equal model replicas: those that fit first, the fastest first, and of
-// equally fast ones (within a thousandth) the simplest.
+// Returns the estimates of all arrangements that differ: those that fit first, the fastest first, and of equally fast
+// ones (within a thousandth) the simplest.
 std::vector<ArrangementEstimate> estimate_arrangements(const NetworkNeeds& needs, int virtual_ranks,
                                                        const Cluster& cluster);
 

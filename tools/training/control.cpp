@@ -34,8 +34,9 @@ int worker_called(const std::string& name, const Coordinator& coordinator, Secon
 // Entries that are not named stay as they are; dp=D says how many workers the job will have.
 Answer arrange(const std::string& entries, Coordinator& coordinator, const Config& config,
                const std::function<void()>& start_worker, Seconds now) {
+  if (entries == "auto") return {.error = coordinator.arrange_automatically(now)};
   const JobState& job = coordinator.job();
-  Arrangement wanted = job.wanted.value_or(job.arrangement);
+  Arrangement wanted = job.wanted ? job.wanted->arrangement : job.arrangement;
   int dp = 0;
   try {
     dp = read_arrangement(entries, wanted);

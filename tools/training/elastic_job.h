@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "elastic/step/arrangement.h"
+#include "elastic/step/arrangement_forecasts.h"
 
 namespace elinvar {
 
@@ -47,7 +47,8 @@ struct JobOptions {
   int min_workers = 1;                         // the job holds while it has fewer
   bool any_build = false;                      // joining workers need not prove that they compute the same bits
   Arrangement arrangement = {};
-  double hold = 600;  // seconds to wait for the first worker, and while all with the state are silent
+  ArrangementForecasts forecasts = {};  // the job changes to better arrangements by itself
+  double hold = 600;                    // seconds to wait for the first worker, and while all with the state are silent
   // The device on which each started worker computes.
   std::string device = "auto";
   int threads = 0;  // CPU threads of each started worker; 0: an equal share of what this process may use

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "autograd/precision.h"
 #include "data/loader.h"
 #include "models/build.h"
 #include "nn/clip.h"
+#include "nn/input_store.h"
 #include "nn/sliced_tensors.h"
 #include "tensor/allocator.h"
 #include "tensor/base/check.h"
@@ -38,16 +40,16 @@ LoaderOptions loader_of(const Config& config) {
 // The passes of a rank gradient, of which some samples run.
 class Passes {
  public:
-  Passes(const Config& config, const SegmentedNetwork& network, const Batch& batch,
+  Passes(const Config& config, const SegmentedNetwork& network, const Batch& batch, InputStore* inputs,
          const std::function<double(double)>& greatest)
-      : config_(config), network_(network), batch_(batch), greatest_(greatest) {}
+      : config_(config), network_(network), batch_(batch), inputs_(inputs), greatest_(greatest) {}
 
   std::vector<MeasuredSegment> run(int64_t samples, ShardGroup& group) const {
     const auto first = [&](const Tensor& t) { return t.defined() ? t.slice(0, 0, samples).to_contiguous() : t; };
     return measure_segments(network_, first(batch_.input),
                             Targets(first(batch_.target), first(batch_.mixed.other), first(batch_.mixed.share)),
                             config_.loss, {.seed = config_.run.seed},
-                            {.recompute = config_.run.recompute, .group = &group},
+                            {.recompute = {config_.run.recompute, inputs_}, .group = &group},
                             {.runs = kRuns, .statistics = false, .greatest = greatest_});
   }
 
@@ -55,6 +57,7 @@ class Passes {
   const Config& config_;
   const SegmentedNetwork& network_;
   const Batch& batch_;
+  InputStore* inputs_;
   const std::function<double(double)>& greatest_;
 };
 
@@ -205,7 +208,10 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   const int64_t of_batch = batch.input.bytes() + (batch.target.defined() ? batch.target.bytes() : 0);
   needs.memory.process += (config.reader.prefetch + 1) * of_batch;  // those that readers have made ahead
   needs.batch = batch_seconds(loader, vrank, options.greatest);
-  const Passes passes(config, *network, batch, options.greatest);
+  check_offload(config, options.offload);
+  std::optional<InputStore> inputs;
+  if (options.offload.inputs) inputs.emplace(options.offload);
+  const Passes passes(config, *network, batch, inputs ? &*inputs : nullptr, options.greatest);
   result.samples = batch.samples;
   result.measured = std::min<int64_t>(batch.samples, batch.is_text() ? 1 : 2);  // batch norms need two
   std::vector<MeasuredSegment> all = passes.run(result.measured, local_shards());

@@ -52,6 +52,7 @@ JobProcess::JobProcess(const JobOptions& command)
       path_(command.run_dir.empty() ? fs::path("runs") / config_.run.name : fs::path(command.run_dir)),
       gpus_(command.device, command.workers, gpus_here) {
   check_arrangement(config_, command.arrangement);
+  check_offload(config_, {.inputs = command.offload.ends_with(",inputs")});
   if (!command.profile.empty()) profile_ = parse_profile_window(command.profile, 0);
   std::optional<JobKey> key;
   if (!command.key.empty()) key = JobKey::load(command.key);

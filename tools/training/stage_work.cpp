@@ -60,9 +60,8 @@ void StageWork::forward(Session::Task& task, RankWork& work) {
   const Activity activity("forward", task.vrank());
   if (training_.setup.source != nullptr && !residence_)
     residence_.emplace(network(), *training_.setup.source, task.shards());
-  const SegmentPasses::Options options{.recompute = training_.config().run.recompute,
-                                       .group = &task.shards(),
-                                       .residence = residence_ ? &*residence_ : nullptr};
+  const SegmentPasses::Options options{
+      .recompute = training_.recompute(), .group = &task.shards(), .residence = residence_ ? &*residence_ : nullptr};
   const SegmentRange segments{static_cast<size_t>(begin), static_cast<size_t>(end)};
   Run& run = work.runs
                  .emplace(begin, Run{segments, SegmentPasses(network(), segments, from, work.targets,

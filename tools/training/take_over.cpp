@@ -25,6 +25,8 @@ int take_over(const TakeoverOptions& options) {
   go_on.arrangement.tp = job.value("tp", 1);
   go_on.arrangement.pp = job.value("pp", 1);
   go_on.arrangement.copies = job.value("copies", go_on.arrangement.copies);
+  if (const auto forecasts = job.find("forecasts"); forecasts != job.end())
+    go_on.forecasts = forecasts_from(*forecasts);
   go_on.hold = job.value("hold", go_on.hold);
   if (const auto until = job.find("until"); until != job.end() && !until->is_null())
     go_on.until = until->get<int64_t>();

@@ -113,6 +113,7 @@ Training::Training(const Config& given, Device device, int zero, const Offload& 
       loader(setup.data, loader_options(setup.config, *setup.data, device)),
       graphs_([](const std::string& notice) { say(stderr, "{}\n", notice); }) {
   const Config& c = config();
+  if (setup.offload.inputs) inputs_.emplace(setup.offload);
   with_places(c.places, [&] {
     if (c.fast() && setup.precision == Precision::portable)
       check_setting(false, "run.numerics",
@@ -166,16 +167,15 @@ MicroBatchResult Training::forward_backward(const Batch& batch, const Rng& rng, 
   }
   const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
   const Tensor input = batch.input_on(setup.device);
-  const bool recompute = config().run.recompute;
   if (setup.source != nullptr) {
     Residence residence(dynamic_cast<const SegmentedNetwork&>(*setup.network), *setup.source, sink.shards());
-    return micro_batch_gradient(*setup.network, input, targets, config().loss, rng, recompute, progress, sink.shards(),
-                                &residence);
+    return micro_batch_gradient(*setup.network, input, targets, config().loss, rng, recompute(), progress,
+                                sink.shards(), &residence);
   }
   return config().run.cuda_graphs ? graphs_.micro_batch_gradient(*setup.network, input, targets, config().loss, rng,
-                                                                 recompute, progress, sink.shards())
-                                  : micro_batch_gradient(*setup.network, input, targets, config().loss, rng, recompute,
-                                                         progress, sink.shards());
+                                                                 recompute(), progress, sink.shards())
+                                  : micro_batch_gradient(*setup.network, input, targets, config().loss, rng,
+                                                         recompute(), progress, sink.shards());
 }
 
 // A device may have room for one gradient but not for the earlier ones as well. Then the earlier ones are moved away
@@ -262,7 +262,7 @@ void Training::measure_segments(const Arrangement& arrangement) {
   segments_ = elinvar::measure_segments(
       *network, batch.input_on(setup.device), Targets(batch.target, batch.mixed.other, batch.mixed.share),
       config().loss, rng,
-      {.recompute = config().run.recompute, .group = &members, .residence = residence ? &*residence : nullptr});
+      {.recompute = recompute(), .group = &members, .residence = residence ? &*residence : nullptr});
   statistics_.clear();
   for (const MeasuredSegment& segment : segments_)
     statistics_.insert(statistics_.end(), segment.statistics.begin(), segment.statistics.end());

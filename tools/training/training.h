@@ -2,12 +2,14 @@
 // What a run computes, wherever its parts run: gradients and updates, as functions of the state and the step. In a job
 // the loop (tools/training/loop.h) shares the work with other workers; repro does all of it in one process.
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/loader.h"
 #include "elastic/protocol/member.h"
 #include "elastic/session/gradient_sink.h"
+#include "nn/input_store.h"
 #include "nn/micro_batch_graphs.h"
 #include "nn/network.h"
 #include "nn/segment_measurement.h"
@@ -31,6 +33,7 @@ class Training {
   ScalingOptions scaling;
 
   const Config& config() const { return setup.config; }
+  Recompute recompute() { return {config().run.recompute, inputs_ ? &*inputs_ : nullptr}; }
   bool adaptive() const { return scaling.batch > 0; }
   MemberOptions member(const Arrangement& arrangement = {}) const;  // without the member's identity
   // With pipeline parallelism, before member(): runs each segment of the network once. Throws UsageError if the network
@@ -66,6 +69,7 @@ class Training {
   std::vector<int> statistics_segments() const;  // the segment of each batch statistic
   MicroBatchResult forward_backward(const Batch& batch, const Rng& rng, GradientSink& sink);
 
+  std::optional<InputStore> inputs_;  // of recomputed blocks, if they are offloaded
   MicroBatchGraphs graphs_;
   std::vector<Statistic> statistics_;      // statistics of any rank gradient: they list the batch norms
   std::vector<MeasuredSegment> segments_;  // shapes and batch norms alone unless they were measured

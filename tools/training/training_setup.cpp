@@ -92,6 +92,7 @@ TrainingSetup::TrainingSetup(const Config& given, std::shared_ptr<const Dataset>
 }
 
 void TrainingSetup::build_all(const Config& given, int zero) {
+  check_offload(config, offload);
   if (config.exact()) precision = Precision::exact;
   if (config.fast() && fast_products(device).missing.empty())
     precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
@@ -243,6 +244,11 @@ void check_arrangement(const Config& config, const Arrangement& arrangement) {
         "--arrangement tp={} needs at least as many virtual shards, but model.virtual_shards = {}; more of them change "
         "the result, and only transformers and networks of layers have them",
         arrangement.tp, shards);
+}
+
+void check_offload(const Config& config, const Offload& offload) {
+  check(!offload.inputs || config.run.recompute,
+        "--offload ..,inputs: only with run.recompute = true are inputs of blocks what is kept between the passes");
 }
 
 Tensor logits_of(const TrainingSetup& setup, std::span<const Tensor> views, ShardGroup& group) {

@@ -94,6 +94,9 @@ struct BatchScore {
 
 // Throws UsageError unless the network has the virtual shards that the arrangement deals to workers.
 void check_arrangement(const Config& config, const Arrangement& arrangement);
+
+// Throws UsageError if blocks do not keep their inputs alone, whose place `offload` names.
+void check_offload(const Config& config, const Offload& offload);
 // Throws UsageError if the job needs whole parameters on each worker. `segmented`: the network is a list of segments.
 void check_can_be_absent(const Config& config, bool segmented);
 

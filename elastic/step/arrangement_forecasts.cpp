@@ -1,0 +1,66 @@
+#include "elastic/step/arrangement_forecasts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "elastic/step/model_replicas.h"
+
+namespace elinvar {
+
+using Json = nlohmann::json;
+
+std::optional<ArrangementChoice> better_arrangement(const ArrangementForecasts& forecasts, int workers,
+                                                    const Arrangement& now, int64_t steps_left) {
+  if (workers < 1 || static_cast<size_t>(workers) > forecasts.of_workers.size()) return std::nullopt;
+  const std::vector<ArrangementForecast>& all = forecasts.of_workers[static_cast<size_t>(workers - 1)];
+  const Arrangement simple = simplified(now, workers);
+  const auto current = std::ranges::find(all, simple, &ArrangementForecast::arrangement);
+  if (all.empty() || !all.front().fits) return std::nullopt;
+  const ArrangementForecast& best = all.front();
+  if (best.arrangement == simple) return std::nullopt;
+  const std::string with = fmt::format("with {} worker{}", workers, workers == 1 ? "" : "s");
+  if (current == all.end())
+    return ArrangementChoice{best.arrangement, fmt::format("predicted to be the fastest {}", with)};
+  if (!current->fits)
+    return ArrangementChoice{best.arrangement,
+                             fmt::format("{}, {} does not fit into their memory", with, to_string(now))};
+  const double gain = current->seconds - best.seconds;
+  if (gain < kLeastGain * current->seconds || gain * static_cast<double>(steps_left) <= forecasts.change)
+    return std::nullopt;
+  return ArrangementChoice{best.arrangement, fmt::format("a step {} is predicted to take {:.0f} % of the time", with,
+                                                         100 * best.seconds / current->seconds)};
+}
+
+Json to_json(const ArrangementForecasts& forecasts) {
+  Json of_workers = Json::array();
+  for (const std::vector<ArrangementForecast>& all : forecasts.of_workers) {
+    Json& entries = of_workers.emplace_back(Json::array());
+    for (const ArrangementForecast& f : all)
+      entries.push_back({{"zero", f.arrangement.zero},
+                         {"copies", f.arrangement.copies},
+                         {"tp", f.arrangement.tp},
+                         {"pp", f.arrangement.pp},
+                         {"seconds", f.seconds},
+                         {"fits", f.fits}});
+  }
+  return {{"of_workers", std::move(of_workers)}, {"change", forecasts.change}};
+}
+
+ArrangementForecasts forecasts_from(const Json& json) {
+  ArrangementForecasts forecasts{.of_workers = {}, .change = json.at("change").get<double>()};
+  for (const Json& entries : json.at("of_workers")) {
+    std::vector<ArrangementForecast>& all = forecasts.of_workers.emplace_back();
+    for (const Json& entry : entries)
+      all.push_back({.arrangement = {.zero = entry.at("zero").get<int>(),
+                                     .copies = entry.at("copies").get<int>(),
+                                     .tp = entry.at("tp").get<int>(),
+                                     .pp = entry.at("pp").get<int>()},
+                     .seconds = entry.at("seconds").get<double>(),
+                     .fits = entry.at("fits").get<bool>()});
+  }
+  return forecasts;
+}
+
+}  // namespace elinvar
