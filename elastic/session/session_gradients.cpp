@@ -76,6 +76,11 @@ Session::Task* Session::next() {
   const bool over = (divided && !s.member.stage_exchange().going()) || (fetches && !s.member.parameter_fetch().going());
   if (over && !left().empty()) throw StepOver();
   if (divided && s.member.replica().staged() && !s.pipeline && !left().empty()) s.begin_pipeline();
+  // Rank gradients of others that have come meanwhile would wait in memory for the end of the step.
+  if (!s.replay && s.member.gradients().by_rank()) {
+    const Activity activity("reduction");
+    while (s.member.reduction().work()) s.flush();
+  }
   if (s.pipeline)
     if (Task* const pass = s.next_pass()) return pass;
   std::vector<int> todo = left();

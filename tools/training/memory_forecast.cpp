@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <numeric>
 
 #include "elastic/protocol/member.h"
@@ -43,6 +44,19 @@ int64_t contributed_bytes(const MemoryNeeds& needs, const ReplicaPlace& place, i
     else if (contains({&place.shards, 1}, part.shard)) own += bytes;
   }
   return own + uncut / members;
+}
+
+// Returns the bytes of the parameters of a segment, at most, that the member computes.
+int64_t largest_segment(const MemoryNeeds& needs, const ReplicaPlace& place) {
+  std::map<int, int64_t> bytes;
+  for (size_t i = 0; i < needs.parameters.size(); ++i) {
+    const NetworkPart part = needs.parts ? needs.parts->gradients[i] : NetworkPart{};
+    if (!place.segments.empty() && !contains(place.segments, part.segment)) continue;
+    bytes[part.segment] += needs.parameters[i].numel() * kFloat;
+  }
+  int64_t most = 0;
+  for (const auto& [segment, all] : bytes) most = std::max(most, all);
+  return most;
 }
 
 // Returns the most sums of a bucket that its owner has at a time. Replicas compute alternating rank gradients; there
@@ -101,11 +115,20 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     // or, if rank gradients leave as they are made, sums that wait for the next ones, and results of other owners.
     // Without ZeRO an owner is itself the one that contributes in its replica.
     const int64_t from_others = sharded ? std::min<int64_t>(count - 1, replicas) : replicas - 1;
-    const int64_t exchanged = alone    ? 0
-                              : leaves ? owned * waiting_sums(all_ranks, replicas) + kept - owned
-                                       : owned * from_others + kept;
+    int64_t exchanged = alone    ? 0
+                        : leaves ? owned * waiting_sums(all_ranks, replicas) + kept - owned
+                                 : owned * from_others + kept;
+    // With ZeRO a member of a model replica frees what it has contributed. So with the sums of earlier rank gradients,
+    // at the beginning of the last backward pass, there are only results of buckets to which other members contribute.
+    const bool frees = members > 1 && !leaves && sharded;
+    if (frees) exchanged = std::max(exchanged - earlier, kept * (all - contributed) / std::max<int64_t>(all, 1));
+    // Libraries have messages in memory of their own: a rank gradient's contributions of other stages, and with ZeRO-3
+    // parameters.
+    const int64_t messages =
+        (leaves && !worker.place.segments.empty() ? owned : 0) +
+        (whole ? 0 : largest_segment(needs, worker.place) * (all - kept) / std::max<int64_t>(all, 1));
     const int64_t computed = worker.virtual_ranks > 0 ? earlier + worker.rank_gradient : 0;
-    forecast.peak = state + before + computed + exchanged + (needs.checkpoints ? forecast.snapshot : 0);
+    forecast.peak = state + before + computed + exchanged + messages + (needs.checkpoints ? forecast.snapshot : 0);
     forecast.peak += static_cast<int64_t>(needs.spare * static_cast<double>(forecast.peak));
     forecasts.push_back(forecast);
   }
