@@ -40,6 +40,7 @@ Fencing::Answer Fencing::answered(Worker& worker, const Message& m, const messag
     return Answer::of_another;
   }
   worker.fenced = answer;
+  if (answer.shards) worker.about.zero = answer.shards->zero;
   worker.completed = worker.fenced_at = m.step;
   return Answer::counts;
 }
