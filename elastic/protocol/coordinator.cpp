@@ -232,6 +232,7 @@ void Coordinator::conclude_fence(Seconds now) {
   if (planner_.lost_state(recovery)) return restore_checkpoint(now);
   const bool saves = !planner_.stop_reason().empty();  // that alone: any number of members can save
   if (static_cast<int>(recovery.members.size()) < job_.options.min_workers && !saves) {
+    if (fencing_.any_came()) return fence("a worker has come", now);
     job_.held = recovery.held_with().value_or(job_.zero());
     fencing_.hold(recovery.members.size());
   } else {

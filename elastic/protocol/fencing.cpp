@@ -56,6 +56,12 @@ bool Fencing::any_at_work() const {
   return std::any_of(asked_.begin(), asked_.end(), [&](PeerId peer) { return job_.workers.at(peer).fenced->active; });
 }
 
+bool Fencing::any_came() const {
+  return std::any_of(job_.workers.begin(), job_.workers.end(), [&](const auto& entry) {
+    return entry.second.state == Worker::State::ready && !asked(entry.first);
+  });
+}
+
 void Fencing::hold(size_t members) {
   if (job_.phase != Phase::holding)
     job_.world.event("hold", {{"workers", members}, {"min_workers", job_.options.min_workers}});

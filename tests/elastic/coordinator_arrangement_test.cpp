@@ -109,6 +109,24 @@ TEST(CoordinatorArrangement, AChangeThatIsAskedForDelaysNoNewcomerWhileTheJobHol
   EXPECT_TRUE(job.sends<messages::SendState>(1));
 }
 
+// Whoever comes while the members answer is not asked by that fence.
+TEST(CoordinatorArrangement, AJobThatHoldsMissesNobodyWhoComesDuringAFence) {
+  WholeJob job(/*min_workers=*/3);
+  for (const PeerId peer : {2, 3}) job.coordinator.lost(peer, "it died", 1);
+  job.answer(1, kWhole);
+  for (const PeerId peer : {7, 8}) job.hello(peer, 0);
+  const int64_t attempt = (job.coordinator.job().number << 20) + 1;
+  job.tell(7, messages::Ready{attempt}, 6);
+  ASSERT_EQ(job.coordinator.job().phase, Phase::fencing);
+  job.tell(8, messages::Ready{attempt}, 6);
+  const int64_t number = job.coordinator.job().number;
+  for (const PeerId peer : {1, 7}) job.answer(peer, kWhole);
+  EXPECT_EQ(job.coordinator.job().phase, Phase::fencing);
+  EXPECT_EQ(job.coordinator.job().number, number + 1);
+  for (const PeerId peer : {1, 7, 8}) job.answer(peer, kWhole);
+  EXPECT_EQ(job.coordinator.job().phase, Phase::running);
+}
+
 // An earlier coordinator made that generation, whose record this one has not read.
 TEST(CoordinatorArrangement, AStateThatIsFoundShardedRemainsSharded) {
   WholeJob job;
