@@ -4,6 +4,11 @@
 #include <nlohmann/json.hpp>
 
 namespace elinvar {
+namespace {
+
+constexpr const char* kOtherForm = "the job's arrangement has changed since it asked";
+
+}  // namespace
 
 using Phase = JobState::Phase;
 using State = Worker::State;
@@ -16,8 +21,8 @@ Admission::Arrival Admission::hello(const Message& m, const messages::Hello& hel
     reason = "it belongs to a generation that is over";
     again = true;
   }
-  if (!hello.active && reason.empty() && form_of(hello.about.zero) != form_of(job_.zero())) {
-    reason = "the job's arrangement has changed since it asked";
+  if (!hello.active && reason.empty() && !job_.trains(m.sender) && !job_.fits(hello.about.zero)) {
+    reason = kOtherForm;
     again = true;
   }
   if (!reason.empty()) {
@@ -83,12 +88,12 @@ void Admission::restore_all() {
   }
 }
 
-std::vector<PeerId> Admission::turn_away_unwelcomed() {
+std::vector<PeerId> Admission::turn_away_misfits() {
   std::vector<PeerId> turned;
   for (const auto& [peer, w] : job_.workers)
-    if (w.state == State::joining && !w.welcomed) turned.push_back(peer);
+    if (w.state != State::member && w.state != State::leaving && !job_.fits(w.about.zero)) turned.push_back(peer);
   for (const PeerId peer : turned) {
-    job_.send(peer, messages::Refused{.reason = "the job's arrangement has changed since it asked", .again = true});
+    job_.send(peer, messages::Refused{.reason = kOtherForm, .again = true});
     job_.workers.erase(peer);
   }
   return turned;

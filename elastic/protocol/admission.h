@@ -30,9 +30,9 @@ class Admission {
   // Before the first generation: tells all workers to restore the state after job.first_step updates.
   void restore_all();
 
-  // Members hold the state otherwise from now on: sends workers away that were not welcomed, who may come back, and
-  // returns them.
-  std::vector<PeerId> turn_away_unwelcomed();
+  // Sends workers away who may come back, because they hold the state in another form than newcomers are to, and
+  // returns them. None of them is a member.
+  std::vector<PeerId> turn_away_misfits();
 
   // Tells a worker that is no longer in the roster that the job continues without it.
   void turn_away(PeerId stranger);

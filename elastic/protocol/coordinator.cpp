@@ -66,6 +66,7 @@ void Coordinator::handle(Worker& worker, const Message& m, Seconds now) {
       m.payload,
       [&](const messages::Ready& told) {
         worker.completed = m.step;  // may decrease: the worker was told to restore an earlier state
+        if (job_.phase == Phase::starting && told.attempt == 0) worker.about.zero = job_.zero();
         // A worker that restored the first state is ready only for the first generation; later it must catch
         // up.
         if (job_.phase == Phase::starting ? told.attempt == 0 : transfers_.caught_up(worker, told.attempt))
@@ -73,7 +74,7 @@ void Coordinator::handle(Worker& worker, const Message& m, Seconds now) {
       },
       [&](const messages::Blind&) {
         worker.blind = true;
-        if (job_.phase == Phase::starting) fence_if(planner_.start(now), now);
+        if (job_.phase == Phase::starting) start(now);
       },
       [&](const messages::Warm&) {
         worker.warm = true;
@@ -115,7 +116,7 @@ void Coordinator::hello(const Message& m, const messages::Hello& hello, Seconds 
   const Arrival arrival = admission_.hello(m, hello, now);
   if (arrival == Arrival::refused) return;
   transfers_.introduced(m.sender);
-  if (arrival == Arrival::starter) return fence_if(planner_.start(now), now);
+  if (arrival == Arrival::starter) return start(now);
   if (arrival == Arrival::newcomer) return serve_learners();
   if (arrival == Arrival::caught_up) {
     Worker& worker = job_.workers.at(m.sender);
@@ -157,7 +158,7 @@ void Coordinator::facts(const Message& m, const FactsBatch& told, Seconds now) {
 void Coordinator::ready(Worker& worker, Seconds now) {
   worker.state = State::ready;
   job_.world.event("ready", {{"peer", worker.peer}, {"step", worker.completed}});
-  if (job_.phase == Phase::starting) fence_if(planner_.start(now), now);
+  if (job_.phase == Phase::starting) start(now);
   else if (job_.phase == Phase::holding) fence("a worker has come", now);
   else propose(now);
 }
@@ -213,6 +214,13 @@ void Coordinator::fence(const std::string& reason, Seconds now) {
   conclude_fence(now);
 }
 
+// Those who were too late for the first generation may hold the state as they did before it.
+void Coordinator::start(Seconds now) {
+  const FenceReason reason = planner_.start(now);
+  if (job_.phase == Phase::running) turn_away_misfits();
+  fence_if(reason, now);
+}
+
 void Coordinator::fence_if(const FenceReason& reason, Seconds now) {
   if (reason) fence(*reason, now);
 }
@@ -225,6 +233,8 @@ void Coordinator::conclude_fence(Seconds now) {
   if (planner_.lost_state(recovery)) return restore_checkpoint(now);
   const bool saves = !planner_.stop_reason().empty();  // that alone: any number of members can save
   if (static_cast<int>(recovery.members.size()) < job_.options.min_workers && !saves) {
+    if (fencing_.any_came()) return fence("a worker has come", now);
+    job_.held = recovery.held_with().value_or(job_.zero());
     fencing_.hold(recovery.members.size());
   } else {
     trials_.choose_witnesses(recovery);
@@ -234,6 +244,7 @@ void Coordinator::conclude_fence(Seconds now) {
     if (job_.phase == Phase::ended) return;
     trials_.begun();
   }
+  turn_away_misfits();
   transfers_.restart();
   serve_learners();
 }
@@ -241,8 +252,7 @@ void Coordinator::conclude_fence(Seconds now) {
 void Coordinator::propose(Seconds now) {
   const int zero = job_.zero();
   const FenceReason reason = planner_.propose(now);
-  if (form_of(zero) != form_of(job_.zero()))
-    for (const PeerId peer : admission_.turn_away_unwelcomed()) transfers_.forget(peer);
+  if (form_of(zero) != form_of(job_.zero())) turn_away_misfits();
   fence_if(reason, now);
 }
 
@@ -263,6 +273,13 @@ void Coordinator::release_leavers() {
   for (const PeerId peer : planner_.released()) dismiss(peer);
 }
 
+void Coordinator::turn_away_misfits() {
+  for (const PeerId peer : admission_.turn_away_misfits()) {
+    fencing_.forget(peer);
+    transfers_.forget(peer);
+  }
+}
+
 void Coordinator::wait_ended(Seconds now) { liveness_.wait_ended(now); }
 
 void Coordinator::tick(Seconds now) {
@@ -278,7 +295,7 @@ void Coordinator::decide(Seconds now) {
   for (const Hung& hung : liveness_.hung(now)) evict(hung.peer, hung.reason, now);
   find_what_is_lost(now);
   if (job_.phase == Phase::gathering) return gather(now);
-  if (job_.phase == Phase::starting) fence_if(planner_.start(now), now);
+  if (job_.phase == Phase::starting) start(now);
   if (job_.phase == Phase::running) {
     serve_learners();
     propose(now);

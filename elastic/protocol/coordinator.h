@@ -75,12 +75,14 @@ class Coordinator {
   void evict(PeerId peer, const std::string& reason, Seconds now, bool guilty = false);
   void remove_worker(PeerId peer, const std::string& reason, Seconds now);
   void fence(const std::string& reason, Seconds now);
+  void start(Seconds now);
   void fence_if(const FenceReason& reason, Seconds now);
   void conclude_fence(Seconds now);
   void propose(Seconds now);
   void switched(Seconds now);
   void serve_learners();
   void release_leavers();
+  void turn_away_misfits();
 
   // Decisions that depend on time alone.
   void decide(Seconds now);

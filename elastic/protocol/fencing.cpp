@@ -40,6 +40,7 @@ Fencing::Answer Fencing::answered(Worker& worker, const Message& m, const messag
     return Answer::of_another;
   }
   worker.fenced = answer;
+  if (answer.shards) worker.about.zero = answer.shards->zero;
   worker.completed = worker.fenced_at = m.step;
   return Answer::counts;
 }
@@ -53,6 +54,12 @@ bool Fencing::complete() const {
 
 bool Fencing::any_at_work() const {
   return std::any_of(asked_.begin(), asked_.end(), [&](PeerId peer) { return job_.workers.at(peer).fenced->active; });
+}
+
+bool Fencing::any_came() const {
+  return std::any_of(job_.workers.begin(), job_.workers.end(), [&](const auto& entry) {
+    return entry.second.state == Worker::State::ready && !asked(entry.first);
+  });
 }
 
 void Fencing::hold(size_t members) {

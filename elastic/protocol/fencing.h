@@ -35,6 +35,7 @@ class Fencing {
   Recovery recovery() const { return recovery_after(job_.workers, asked_); }
   // Returns whether any of them was at work. If none was, the others may have gone on together, out of reach.
   bool any_at_work() const;
+  bool any_came() const;      // a worker has become ready meanwhile
   void hold(size_t members);  // too few members to go on
 
  private:

@@ -99,7 +99,7 @@ std::vector<int> GenerationPlanner::ids_of(const std::vector<PeerId>& peers) con
 }
 
 bool GenerationPlanner::lost_state(const Recovery& recovery) const {
-  if (!job_.sharded) return false;
+  if (!job_.sharded && recovery.sharding.whole) return false;
   if (recovery.sharding.whole) return recovery.restored.empty();
   int buckets = 0;
   for (const PeerId peer : recovery.members) buckets = std::max(buckets, job_.workers.at(peer).about.shards);
@@ -181,8 +181,9 @@ void GenerationPlanner::wait_for_starters(int enough, Seconds now) {
 FenceReason GenerationPlanner::recover(Recovery recovery, const std::optional<Trial>& trial, const std::string& reason,
                                        Seconds now) {
   if (recovery.end) job_.steps = *recovery.end;
-  // An earlier coordinator may have made a generation that this one has not read. A newcomer with the id of one of its
-  // members would be taken to have that member's state.
+  // An earlier coordinator may have made a generation that this one has not read, perhaps the first that shards the
+  // state. A newcomer with the id of one of its members would be taken to have that member's state.
+  if (recovery.held_with().value_or(0) > 0) job_.sharded = true;
   for (const int id : recovery.sharding.holders.ids) job_.next_id = std::max(job_.next_id, id + 1);
   Generation g = next(recovery.members, reason);
   g.number = job_.number;

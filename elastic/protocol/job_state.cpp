@@ -41,6 +41,13 @@ std::string JobState::why_not(const Arrangement& other) const {
   return "";
 }
 
+bool JobState::changing_form() const {
+  const auto form_in = [](const Generation& g) { return form_of(g.sharding ? g.sharding->zero : 0); };
+  if (!current) return false;
+  if (proposal && form_in(*proposal) != form_in(*current)) return true;
+  return form_of(current->held_with(current->first_step)) != form_in(*current) && completed() <= current->first_step;
+}
+
 int64_t JobState::completed() const {
   int64_t most = first_step;
   for (const auto& [peer, w] : workers)

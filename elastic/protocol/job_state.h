@@ -37,6 +37,12 @@ struct JobState {
   bool changes_form() const { return wanted && form_of(zero_in(wanted->arrangement)) != form_of(zero()); }
   // Returns why the network and the workers do not allow the arrangement, or "".
   std::string why_not(const Arrangement& other) const;
+  // The stage of ZeRO with which newcomers are to hold the state: as members will or, while there are too few of them
+  // to go on, as those do.
+  int zero_of_newcomers() const { return phase == Phase::holding ? held : zero(); }
+  bool fits(int zero) const { return form_of(zero) == form_of(zero_of_newcomers()); }
+  // Whether another form is planned, or members have not completed the step that changes it.
+  bool changing_form() const;
   // How many workers keep each bucket of the optimizer's state, if there are so many. Requires `sharded`.
   int copies() const { return arrangement.zero > 0 ? arrangement.copies : kMostParallel; }
   // Returns the most reductions that any worker with a state is known to have finished.
@@ -70,6 +76,7 @@ struct JobState {
   bool automatic;  // the job chooses other arrangements by itself (CoordinatorOptions::forecasts)
   // The optimizer's state is sharded. Once it is, it remains so: without ZeRO all members then keep all buckets.
   bool sharded;
+  int held = 0;  // while the job holds: the stage of ZeRO with which members hold the state
   SegmentCosts segments;
   Phase phase = Phase::starting;
   int64_t number = 0;  // number of the newest generation or fence

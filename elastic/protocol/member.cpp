@@ -239,7 +239,9 @@ void Member::fenced_by(int64_t fence) {
                           .loaded = position_.loaded,
                           .keeps = transfers_.keeps_result(),
                           .group = groups_.spare()};
-  if (position_.begun() && position_.completed <= position_.steps && !reduction_.keeps_none())
+  // Of a commit that it has learned of behind the fence it may not have known the generation that follows.
+  const bool newest = agreed_ <= position_.number();
+  if (position_.begun() && newest && position_.completed <= position_.steps && !reduction_.keeps_none())
     answer.share = position_.generation->share(position_.index, position_.completed);
   if (scaling_.adaptive() && position_.loaded) answer.scaling_state = scaling_.current();
   answer.certain = scaling_.adaptive() && scaling_.certain();
@@ -443,6 +445,7 @@ void Member::welcome(int64_t number, const messages::Welcome& told) {
 // With ZeRO: no member that is left has some part of the state, so all restore a checkpoint. Fences up to this number
 // are over.
 void Member::return_to_start(int64_t number) {
+  layout_.use(shards_.held_here());  // what this generation was to change is not changed
   position_.promised = std::max(position_.promised, number);
   position_.generation.reset();
   position_.proposed.clear();

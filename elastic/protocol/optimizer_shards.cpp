@@ -41,8 +41,9 @@ const OptimizerShards::Tables& OptimizerShards::tables() const {
   return tables_;
 }
 
+// A member that lacks the step before its generation may hold the state as members did before that step.
 int OptimizerShards::held_with(int64_t step) const {
-  return position_.generation ? position_.generation->held_with(step) : layout_.zero();
+  return position_.begun() ? position_.generation->held_with(step) : zero_;
 }
 
 int OptimizerShards::provider(int bucket, int64_t step) const {
@@ -106,9 +107,9 @@ void OptimizerShards::promise() {
 void OptimizerShards::committed(int64_t step) {
   if (!promised_ || promised_->step != step) return;
   Commit commit = *std::exchange(promised_, std::nullopt);
-  const int zero = commit.change.zero;
+  zero_ = commit.change.zero;
   if (!held_ || held_->whole || held_->generation != commit.number) change_ = std::move(commit.change);
-  held_ = {.generation = commit.number, .deal = std::move(commit.deal), .zero = zero};
+  held_ = {.generation = commit.number, .deal = std::move(commit.deal), .zero = zero_};
   std::erase_if(arrived_, [&](const auto& state) { return state.first.first <= commit.number; });
 }
 
@@ -117,13 +118,14 @@ void OptimizerShards::uncommitted() { promised_.reset(); }
 void OptimizerShards::restored(int zero) {
   uncommitted();
   change_.reset();
-  held_ = {.whole = true, .zero = zero};
+  held_ = {.whole = true, .zero = zero_ = zero};
 }
 
 void OptimizerShards::learned() {
   uncommitted();
   change_.reset();
   held_.reset();
+  zero_ = layout_.zero();
 }
 
 std::optional<messages::HeldShards> OptimizerShards::held() const {

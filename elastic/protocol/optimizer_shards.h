@@ -23,6 +23,7 @@ class OptimizerShards {
   int zero() const { return on() ? position_.generation->sharding->zero : 0; }
   // The stage of ZeRO with which members hold the state after `step` updates; 0: each has all of it.
   int held_with(int64_t step) const;
+  int held_here() const { return zero_; }  // .. with which this worker does, once take_change() is made
 
   // --- The tables of the current generation.
   // The indexes of the members that get the sum of a bucket and keep its state; the first is its owner.
@@ -89,6 +90,7 @@ class OptimizerShards {
   std::map<std::pair<int64_t, int>, messages::BucketState> arrived_;  // by generation and bucket
   std::optional<Commit> promised_;
   std::optional<messages::HeldShards> held_;
+  int zero_ = 0;  // the stage of ZeRO with which this worker holds the state, once the change is made
   std::optional<Change> change_;
 };
 

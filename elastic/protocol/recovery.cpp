@@ -42,6 +42,11 @@ Recovery recovery_after(const Roster& roster, const std::set<PeerId>& peers) {
       r.restored.push_back(peer);
       r.sharding.zero_before = held->zero;
     }
+  if (const std::optional<int> held = r.held_with())
+    std::erase_if(r.members, [&](PeerId peer) {
+      const Worker& w = roster.at(peer);
+      return !w.fenced->active && form_of(w.about.zero) != form_of(*held);
+    });
   return r;
 }
 

@@ -23,6 +23,11 @@ struct Recovery {
   // With ZeRO: where the state is, from the answers of members. `keepers` is not set.
   Sharding sharding = {};
   std::vector<PeerId> restored = {};  // if `sharding.whole`: those that have restored the state
+
+  // The stage of ZeRO with which members hold the state; null if none of them says so.
+  std::optional<int> held_with() const {
+    return sharding.whole && restored.empty() ? std::nullopt : std::optional(sharding.zero_before);
+  }
 };
 
 // All `peers` are in the roster and have answered.

@@ -36,8 +36,11 @@ class StepReduction {
   Reduced take_reduced();  // the result, once
 
   // --- Called by the member and its StepGradients.
-  // With ZeRO's second stage, and with tensor parallelism, a member keeps no rank gradients beyond a fence.
-  bool keeps_none() const { return shards_.zero() >= 2 || replica_.divides(); }
+  // With ZeRO's second stage, and with model replicas, a member keeps no rank gradients beyond a fence, nor if it lacks
+  // parameters, without which it cannot complete one that is open.
+  bool keeps_none() const {
+    return shards_.zero() >= 2 || shards_.held_with(position_.completed) >= 3 || replica_.divides();
+  }
   // With ZeRO's second stage, if there are other members, each rank gradient is contributed by itself.
   bool by_rank() const {
     return shards_.zero() >= 2 && position_.active() && position_.members() > 1 && !position_.last() && layout_.known();

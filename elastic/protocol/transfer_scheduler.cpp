@@ -23,10 +23,11 @@ std::vector<PeerId> TransferScheduler::serve() {
       leaving.push_back(peer);
       continue;
     }
-    if (!w.welcomed && job_.changes_form()) continue;  // it would hold what members no longer hold
+    // It would hold the state in a form in which members no longer hold it.
+    if (running && !w.welcomed && job_.changes_form()) continue;
     Transfer& transfer = transfers_[peer];
     if (!std::exchange(w.welcomed, true)) job_.send(peer, messages::Welcome{});
-    if (w.warm || holding) begin(w, transfer);
+    if (holding || (w.warm && !job_.changing_form())) begin(w, transfer);
   }
   return leaving;
 }

@@ -181,6 +181,8 @@ void ValueExchange::answer_sums(Wanted& wanted) {
 // Of an update that is not complete it has the values that it made itself.
 bool ValueExchange::has(int bucket, int64_t step) const {
   if (!position_.loaded || position_.number() == 0) return false;
+  // No member lacks a value after an update in this history; in another one, members had all parameters.
+  if (form_of(shards_.held_with(step + 1)) == HeldForm::sliced) return false;
   if (!pending()) return step == position_.step - 1 && position_.completed == position_.step;
   return step == values_.step && values_.updated &&
          std::find(values_.keeps.begin(), values_.keeps.end(), bucket) != values_.keeps.end();

@@ -133,8 +133,8 @@ void Session::Impl::load(Lock& lock) {
     if (done) load.scaling_state = pristine ? ScalingState{.batch = options.member.scaling.batch} : *scaling_state;
   } else {
     pristine = false;
+    if (state.shards) state.shards->learns(zero);
     fill(whole_state(load.step, load.scaling_state, zero), load.pieces);
-    if (zero > 0) state.shards->learned();
     // A newcomer is the last member; the others gave it the state.
     const int members = load.pieces.front().parts + 1;
     want_memory(members - 1, members, zero);
@@ -142,6 +142,7 @@ void Session::Impl::load(Lock& lock) {
     touch_memory();
   }
   lock.lock();
+  if (done) options.about.zero = load.restore ? load.zero : zero;
   if (done) member.loaded(load);
   else member.catching_up().cannot_load(load);
   flush();

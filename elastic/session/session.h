@@ -43,8 +43,9 @@ struct ShardAccess {
   // From now on the worker holds the state with this stage, and keeps these slices alone. The state of slices which it
   // did not keep is that which it has restored, or had whole, or else zero.
   std::function<void(int zero, std::vector<Slice> slices)> keep;
-  // The state came from other workers: this one keeps nothing yet, and no state that it restored counts.
-  std::function<void()> learned;
+  // The state is to come from other workers, who hold it with this stage (from 0 on): this one keeps nothing yet, and
+  // no state that it restored counts.
+  std::function<void(int zero)> learns;
   // Returns the names and ranges of the tensors in a slice, always in the same order: the parameters first.
   std::function<std::vector<SliceRange>(const Slice& slice, int zero)> ranges;
   // Returns views of these tensors, if the slice is kept, or their values in the state that was restored.

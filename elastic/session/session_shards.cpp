@@ -68,7 +68,6 @@ void Session::Impl::change_shards(Lock& lock) {
   for (const int bucket : change->kept)
     slices.insert(slices.end(), buckets.slices(bucket).begin(), buckets.slices(bucket).end());
   state.shards->keep(change->zero, std::move(slices));
-  options.about.zero = change->zero;
   for (const auto& [bucket, gained] : change->gained) {
     std::vector<StateSlice> places = places_of(bucket, change->zero_before, change->zero);
     if (places.size() != gained.tensors.size() || places.size() != gained.digests.size())
@@ -84,6 +83,7 @@ void Session::Impl::change_shards(Lock& lock) {
     }
   }
   lock.lock();
+  options.about.zero = change->zero;
 }
 
 // Returns where the tensors of a bucket go that was held with one stage of ZeRO and is kept with another.

@@ -14,15 +14,15 @@ struct Unit {
   double seconds = 0;
 };
 
-// Returns the units in the order of their last segments.
+// Returns the units in the order of their last segments. Segments count alike until they are measured.
 std::vector<Unit> units_of(const SegmentCosts& costs) {
-  std::vector<Unit> of_segment(costs.seconds.size());
+  std::vector<Unit> of_segment(costs.homes.size());
   for (size_t i = 0; i < of_segment.size(); ++i) {
-    const auto home = static_cast<size_t>(costs.homes.at(i));
+    const auto home = static_cast<size_t>(costs.homes[i]);
     check(home >= i && home < of_segment.size(), "[model replicas] segment {} is computed with segment {} of {}", i,
           home, of_segment.size());
     of_segment[home].segments.push_back(static_cast<int>(i));
-    of_segment[home].seconds += costs.seconds[i];
+    of_segment[home].seconds += costs.seconds.empty() ? 1 : costs.seconds.at(i);
   }
   std::erase_if(of_segment, [](const Unit& unit) { return unit.segments.empty(); });
   return of_segment;
@@ -128,7 +128,7 @@ std::vector<ReplicaPlace> deal_replicas(const ReplicaLimits& limits, std::span<c
   check(members > 0 && limits.tp >= 1 && limits.tp <= limits.shards,
         "[model replicas] {} members, at most {} to {} shards", members, limits.tp, limits.shards);
   check(limits.pp >= 1 && (limits.pp == 1 || limits.pp <= most_stages(limits.segments)),
-        "[model replicas] {} stages of {} segments", limits.pp, limits.segments.seconds.size());
+        "[model replicas] {} stages of {} segments", limits.pp, limits.segments.homes.size());
   std::vector<ReplicaPlace> places;
   int replica = 0;
   for (const int size : replica_sizes(limits, members)) {

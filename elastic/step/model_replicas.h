@@ -25,7 +25,7 @@ struct ReplicaPlace {
 
 // The segments of a network.
 struct SegmentCosts {
-  std::vector<double> seconds = {};  // of both passes through each; only ratios matter
+  std::vector<double> seconds = {};  // of both passes through each; only ratios matter; empty: not measured yet
   // The segment with which each is computed: itself, or a later one that reads a parameter of it.
   std::vector<int> homes = {};
   std::optional<std::vector<std::string>> names = {};  // for people; null: not known

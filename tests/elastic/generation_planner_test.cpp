@@ -416,6 +416,7 @@ CoordinatorOptions automatic() {
 TEST(GenerationPlanner, ABetterArrangementFollowsAChangeOfMembers) {
   Planner p(automatic());
   p.job.run({1, 2});
+  for (auto& [peer, w] : p.job.state.workers) w.about.shards = 5;
   EXPECT_FALSE(p.planner.propose(1));
   EXPECT_TRUE(p.job.world.created.empty()) << "it is wanted first";
   EXPECT_FALSE(p.planner.propose(1));
@@ -429,6 +430,7 @@ TEST(GenerationPlanner, ABetterArrangementFollowsAChangeOfMembers) {
 TEST(GenerationPlanner, AChoiceForOtherMembersDoesNotCount) {
   Planner p(automatic());
   p.job.run({1, 2});
+  for (auto& [peer, w] : p.job.state.workers) w.about.shards = 5;
   EXPECT_FALSE(p.planner.propose(1));
   ASSERT_TRUE(p.job.state.wanted);
   p.job.add(7, State::ready).id = 0;

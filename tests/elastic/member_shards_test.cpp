@@ -164,6 +164,28 @@ TEST(ShardedMember, ALaggardHasTheSumsThatItPromised) {
   for (auto& [peer, m] : at.members) EXPECT_TRUE(m->values().complete()) << peer << " lacks " << m->values().missing();
 }
 
+// With the trailer the first member begins another generation. The second learns of both behind the fence, and has none
+// of the virtual ranks that generation has given it.
+TEST(ShardedMember, WhoDoesNotKnowTheNewestGenerationKeepsNoRankGradients) {
+  ShardedMembers at({1, 2});
+  Generation next = ShardedMembers::generation(2, -1, {1, 2});
+  next.sharding->holders = next.sharding->keepers;
+  next.sharding->whole = false;
+  at.tell(2, messages::Propose{next});
+  at.loses = [](const Message& m) { return m.as<messages::Trailer>() != nullptr; };
+  for (const PeerId peer : {1, 2}) at.contribute(peer);
+  for (int tries = 0; at.members.at(1)->position().completed == 0 && tries < 20; ++tries)
+    for (const PeerId peer : {2, 1}) (void)at.reduce(peer);
+  at.update(1);
+  ASSERT_EQ(at.members.at(1)->position().number(), 2);
+  at.loses = [](const Message&) { return false; };
+  at.tell(3, messages::Fence{});
+  ASSERT_TRUE(at.reduce(2));
+  EXPECT_EQ(at.members.at(2)->position().completed, 1);
+  EXPECT_EQ(total(at.fenced.at(1).share), 2);
+  EXPECT_TRUE(at.fenced.at(2).share.empty());
+}
+
 // The first member dies with the trailer, or nobody has it: the step is repeated, and old promises do not count.
 TEST(ShardedMember, ARepeatedStepBeginsWithTheSameHolders) {
   ShardedMembers at({1, 2});

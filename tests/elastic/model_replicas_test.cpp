@@ -91,6 +91,14 @@ TEST(ModelReplicas, ShareSegmentsSoThatTheSlowestStageIsFast) {
   EXPECT_EQ(deal_replicas(limits, std::vector<double>{1}), (Places{{0, {0, 2}}})) << "alone it has all segments";
 }
 
+// As in a job that came to have stages while it trained, of which another coordinator knows no times.
+TEST(ModelReplicas, TakeSegmentsThatWereNotMeasuredToBeEquallyLong) {
+  const ReplicaLimits limits{.shards = 2, .tp = 1, .pp = 2, .segments = {.homes = kFour.homes}};
+  EXPECT_EQ(most_stages(limits.segments), 4);
+  EXPECT_EQ(deal_replicas(limits, std::vector<double>{1, 1}),
+            (Places{{0, {0, 2}, 0, {{0, 2}}, 0.5}, {0, {0, 2}, 1, {{2, 4}}, 0.5}}));
+}
+
 TEST(ModelReplicas, ComputeSegmentsWithThoseThatReadTheirParameters) {
   const ReplicaLimits limits{
       .shards = 1, .tp = 1, .pp = 2, .segments = {.seconds = {1, 1, 1, 1}, .homes = {3, 1, 2, 3}}};

@@ -140,6 +140,22 @@ TEST(OptimizerShards, WhoHasRestoredHoldsAllUntilTheFirstCommit) {
   EXPECT_FALSE(at.shards.held());
 }
 
+// The others have made the step that changed it, and have begun another generation.
+TEST(OptimizerShards, WhoLacksTheStepOfAChangeHoldsTheStateAsBefore) {
+  const BucketDeal both{.ids = {1, 2}, .copies = 2};
+  ShardedMember at(2, 0, {.keepers = both, .holders = both});
+  at.step();
+  at.enter(2, 2, 5, {.zero = 3, .keepers = both, .holders = both, .zero_before = 1});
+  at.shards.promise();
+  at.fence(3);
+  at.enter(3, 2, 6, {.zero = 3, .keepers = both, .holders = both, .zero_before = 3});
+  EXPECT_EQ(at.shards.held_with(5), 1);
+  EXPECT_EQ(at.shards.held_here(), 1);
+  at.complete();
+  EXPECT_EQ(at.shards.held_with(6), 3);
+  EXPECT_EQ(at.shards.held_here(), 3);
+}
+
 // Nobody has the trailer: the step is repeated in another generation, from the same holders.
 TEST(OptimizerShards, WhatNobodyCommittedDoesNotCount) {
   ShardedMember at(3, 2, kThirdComes);

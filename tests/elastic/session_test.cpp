@@ -148,7 +148,7 @@ TEST(Session, ARankGradientThatLacksParametersEndsWithItsGeneration) {
                   {.view = [] { return StateDict(); },
                    .restore = [](int64_t, int) { return ScalingState(); },
                    .shards = ShardAccess{.keep = [](int, const auto&) {},
-                                         .learned = [] {},
+                                         .learns = [](int) {},
                                          .ranges = [](const Slice&, int) { return std::vector<SliceRange>(); },
                                          .state = [](const Slice&, int) { return std::vector<StateSlice>(); },
                                          .parameter = [](const Slice&) { return Tensor::full({1}, 9); },

@@ -81,6 +81,22 @@ TEST(StepGradients, ThatLackParametersAreOfOneGeneration) {
   }
 }
 
+// In the first step in which parameters are to be whole again, they are still sharded.
+TEST(StepGradients, ThatAreOpenWhereParametersAreShardedEndWithAFence) {
+  for (const int zero_before : {1, 3}) {
+    StepParts at(2, 1, /*zero=*/1);
+    at.position.generation->sharding->zero_before = zero_before;
+    at.layout.learn(gradient_of(0));
+    at.gradients.add(0, 2, gradient_of(2), 1);
+    at.gradients.open(0, 3, 1, gradient_of(3).batch_statistics);
+    at.position.promised = 2;
+    at.reduction.fence();
+    at.gradients.fence();
+    EXPECT_EQ(at.gradients.has_open(), zero_before == 1);
+    EXPECT_EQ(at.reduction.keeps_none(), zero_before == 3);
+  }
+}
+
 // Returns the number of messages that a rank gradient takes: one for each bucket that another member owns.
 int contributions(const StepParts& at) {
   int others = 0;

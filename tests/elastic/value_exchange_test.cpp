@@ -139,6 +139,19 @@ TEST(ValueExchange, ValuesOfOlderGenerationsDoNotCountButThoseOfLaterOnesDo) {
   EXPECT_TRUE(other.values.take_arrived().empty()) << "of a step to come";
 }
 
+// The request is of a worker that knew another step of this number, before all restored a checkpoint.
+TEST(ValueExchange, WhereParametersAreShardedNobodyGetsValues) {
+  for (const bool pending : {true, false}) {
+    Values at(1, /*updated=*/true);
+    if (!pending) at.values.end(), ++at.position.step;
+    at.want(4, {at.shards.kept()[0]});
+    at.position.generation->sharding->zero = 3;
+    EXPECT_TRUE(at.values.take_wanted().empty());
+    at.position.generation->sharding->zero = 1;
+    EXPECT_EQ(at.values.take_wanted().size(), 1u);
+  }
+}
+
 TEST(ValueExchange, RequestsAreAnsweredOnceTheUpdateIsMade) {
   Values at(1);
   at.want(4, {2});

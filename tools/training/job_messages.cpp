@@ -216,7 +216,7 @@ void JobProcess::asked(const Message& m, const messages::Ask& ask) {
                       .directory = fs::absolute(path_).string(),
                       .chaos = command_.chaos,
                       .imported = imported(),
-                      .zero = coordinator_ ? coordinator_->job().zero() : command_.arrangement.zero,
+                      .zero = coordinator_ ? coordinator_->job().zero_of_newcomers() : command_.arrangement.zero,
                       .tp = arrangement.tp,
                       .pp = arrangement.pp,
                       .facts_at_once = !command_.chaos.empty() || command_.until.has_value(),

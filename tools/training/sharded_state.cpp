@@ -19,11 +19,15 @@ void ShardedState::use(ParameterSource& source) {
   setup_.source = setup_.values ? source_ : nullptr;
 }
 
-void ShardedState::restored(int zero, std::optional<CheckpointReader> checkpoint) {
+void ShardedState::hold(int zero) {
   setup_.hold(zero);
   setup_.source = setup_.values ? source_ : nullptr;
   if (setup_.sliced) setup_.sliced->keep({});
   if (setup_.values) setup_.values->keep({});
+}
+
+void ShardedState::restored(int zero, std::optional<CheckpointReader> checkpoint) {
+  hold(zero);
   checkpoint_ = std::move(checkpoint);
   begins_ = true;
 }
@@ -110,9 +114,8 @@ Tensor ShardedState::initial(const Slice& slice) const {
   return view_of(initial_.values, slice).clone();
 }
 
-void ShardedState::learned() {
-  setup_.sliced->keep({});
-  if (setup_.values) setup_.values->keep({});
+void ShardedState::learns(int zero) {
+  hold(zero);
   checkpoint_.reset();
   begins_ = false;
 }
@@ -129,7 +132,7 @@ std::vector<TensorLayout> ShardedState::layout(int zero) const {
 
 ShardAccess ShardedState::access() {
   return {.keep = [this](int zero, std::vector<Slice> slices) { keep(zero, std::move(slices)); },
-          .learned = [this] { learned(); },
+          .learns = [this](int zero) { learns(zero); },
           .ranges = [this](const Slice& slice, int zero) { return ranges(slice, zero); },
           .state = [this](const Slice& slice, int zero) { return state(slice, zero); },
           .parameter = [this](const Slice& slice) { return parameter(slice); },

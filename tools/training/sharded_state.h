@@ -31,8 +31,9 @@ class ShardedState {
   std::vector<SliceRange> ranges(const Slice& slice, int zero) const;
   std::vector<StateSlice> state(const Slice& slice, int zero) const;
   std::vector<TensorLayout> layout(int zero) const;
+  void hold(int zero);
   void keep(int zero, std::vector<Slice> slices);
-  void learned();
+  void learns(int zero);
 
   TrainingSetup& setup_;
   std::vector<std::string> slots_;  // names of the optimiser's tensors of a parameter; none for a registered kind

@@ -9,6 +9,8 @@ SimulationResult Simulation::run() {
     for (int i = 0; i < s_.faults; ++i)
       at(uniform(0.0, 1.0 + 0.12 * static_cast<double>(s_.steps)), [this] { fault(); });
     for (int i = 0; i < s_.flips; ++i) at(uniform(0.0, 0.12 * static_cast<double>(s_.steps)), [this] { arm(); });
+    for (int i = 0; i < s_.rearrangements; ++i)
+      at(uniform(0.0, 0.15 * static_cast<double>(s_.steps)), [this] { rearrange(); });
     if (s_.orphaned > 0) orphan();
     if (s_.orphaned > 1)
       at(uniform(2, 4), [this] {

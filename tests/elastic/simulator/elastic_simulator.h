@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "elastic/step/arrangement.h"
 #include "tensor/fields.h"
 
 namespace elinvar {
@@ -35,6 +36,10 @@ struct Schedule {
   // its last one, because the last one reads its parameter too. The network has four segments.
   int pp = 1;
   bool tied = false;
+  // How often a person asks for another arrangement, each entry of which is at most that of `most`. The job begins with
+  // the arrangement above.
+  int rearrangements = 0;
+  Arrangement most = {};
   // Percentage of workers that are GPUs able to be in a group; most of them have the same library.
   int gpus = 0;
   std::vector<double> gradient_seconds = {};  // times of the first workers; other workers' times are random
@@ -84,12 +89,17 @@ struct SimulationCounts {
   int64_t repeated = 0;                // .. passes begun anew while parameters were asked for
   int64_t lost_parameters = 0;         // .. requests and answers that were lost
   int64_t killed_providers = 0;        // .. members killed while another one waited for their parameters
+  int64_t rearranged = 0;              // generations with another arrangement than the one before
+  int64_t reforms = 0;                 // .. in which members come to hold the state in another form
+  int64_t reforms_behind_fence = 0;    // .. and which begin with a fence
+  int64_t reformed = 0;                // times that a member came to do so
 
   ELINVAR_FIELDS(messages, generations, batch_changes, opened, interrupted, killed_beside, lost_open, flips, caught,
                  tried, replays, undecided, abandoned, stopped, stuck, refused, in_group, new_groups, shrunk_groups,
                  kept_groups, not_formed, aborted_groups, moved, asked, state_lost, exchanged, lost_within, given_up,
                  stale, stale_alone, digested, lost_digests, passed, lost_boundary, killed_ahead, attached, fetched,
-                 fetches_over, repeated, lost_parameters, killed_providers)
+                 fetches_over, repeated, lost_parameters, killed_providers, rearranged, reforms, reforms_behind_fence,
+                 reformed)
 };
 
 struct SimulationResult : SimulationCounts {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 
 #include "tensor/stream.h"
 #include "tests/support/environment.h"
@@ -42,6 +43,30 @@ Schedule schedule_of(uint64_t seed) {
           .faults = static_cast<int>(seed / 3 % 7)};
 }
 
+namespace {
+
+void rearrange(Schedule& schedule, Arrangement most) {
+  std::mt19937_64 random(schedule.seed);
+  const auto draw = [&](int below) { return static_cast<int>(random() % static_cast<uint64_t>(below)); };
+  schedule.shards = 2 + draw(3);
+  most.tp = std::min(most.tp, schedule.shards);
+  schedule.most = most;
+  schedule.rearrangements = 1 + draw(6);
+  schedule.copies = 1 + draw(most.copies);
+  if (schedule.gpus == 0) {
+    schedule.zero = draw(most.zero + 1);
+    schedule.tp = 1 + draw(most.tp);
+    schedule.pp = 1 + draw(most.pp);
+  }
+  schedule.tied = draw(3) == 0;
+  schedule.sums = draw(2) == 0;
+  schedule.steps += 6;
+  schedule.initial_workers += draw(3);
+  schedule.audit_every = draw(4) == 0 ? 2 : 0;
+}
+
+}  // namespace
+
 Happened expect_random_schedules_hold(const RandomJobs& jobs) {
   const Happened happened = expect_schedules_hold(jobs.schedules, [&](int64_t seed) {
     Schedule schedule = schedule_of(static_cast<uint64_t>(seed));
@@ -61,10 +86,26 @@ Happened expect_random_schedules_hold(const RandomJobs& jobs) {
       schedule.steps += 8;
       schedule.initial_workers += 1;
     }
+    if (jobs.rearranged) rearrange(schedule, jobs.most);
     return schedule;
   });
   EXPECT_GE(happened.generations, happened.schedules);
   return happened;
+}
+
+void expect_parts_happened(const RandomJobs& jobs, const Happened& happened) {
+  const int64_t schedules = happened.schedules;
+  const bool divided = jobs.tp * jobs.pp > 1;
+  EXPECT_GE(happened.moved, jobs.zero > 0 ? schedules / 2 : 0);
+  EXPECT_GE(happened.state_lost, jobs.zero > 0 && jobs.copies == 1 ? schedules / 20 : 0);
+  // The batch follows the number of replicas, which seldom changes if one may have several members.
+  EXPECT_GE(happened.batch_changes, jobs.adaptive ? schedules / (divided ? 200 : 20) : 0);
+  if (jobs.tp > 1) {
+    EXPECT_GT(happened.exchanged, 20 * schedules);
+  }
+  if (jobs.pp > 1) {
+    EXPECT_GT(happened.passed, 20 * schedules);
+  }
 }
 
 }  // namespace elinvar

@@ -17,6 +17,7 @@
 #include "elastic/session/watch.h"
 #include "tests/elastic/simulator/elastic_reference.h"
 #include "tests/elastic/simulator/elastic_simulator.h"
+#include "tests/elastic/simulator/simulated_passes.h"
 
 namespace elinvar {
 
@@ -32,7 +33,8 @@ class Simulation {
   static constexpr WatchOptions kWatch{.silence = 1.2, .takeover = 1, .apart = 0.3, .hold = 8};
 
   static constexpr int64_t kBucketElements = 2, kCheckpointEvery = 3, kDigestEvery = 2;
-  static constexpr int kSegments = 4;  // of the network
+  static constexpr int kSegments = 4;           // of the network
+  static constexpr const char* kForm = "form";  // among the digests of a state: the form in which its sender holds it
 
   // The target of the next damage, which happens once; `always` damages each audited rank gradient.
   enum class Flip { none, gradient, sum, state, always };
@@ -89,10 +91,13 @@ class Simulation {
     int64_t group_progress = 0;  // the group's progress at `group_since`
     std::optional<Watch> watch;  // set once it has introduced itself to a coordinator
     bool sees_directory = true;
-    // Its state. With ZeRO, only the slots that it keeps are those of the run, and with ZeRO-3 the parameters as well.
+    // Its state, and the stage of ZeRO with which it holds it. From the first one on only the slots that it keeps are
+    // those of the run, and in the third one its parameters as well.
     TinyState tiny = {};
     uint64_t state = tiny.digest();
-    // With ZeRO-3: the buckets that it keeps, unless it has those of a checkpoint.
+    int zero = 0;
+    HeldForm form() const { return form_of(zero); }
+    // Unless it holds the whole state: the buckets that it keeps, or else it has those of a checkpoint.
     std::set<int> kept = {};
     bool holds_all = false;
     // With ZeRO: an update that waits for sums, if it is not `made`, or for values.
@@ -111,62 +116,9 @@ class Simulation {
     double busy_since = 0, idle_since = 0;
     bool open = false;  // it is putting a rank gradient tensor by tensor
     std::set<Lost> loses = {};
-    // With tensor or pipeline parallelism: the rank gradients of a step that it computes with others.
-    struct Together {
-      struct Rank {
-        StepGradients::Begun begun = {};
-        bool samples = false;    // what follows from its samples is in every state that members may have
-        int64_t exchanges = 0;   // of values so far
-        uint64_t forwarded = 0;  // what the last forward pass has given
-        bool computed = false, opens = false, passes = false;
-        bool misled = false;  // by the wrong values of a damaged worker
-        RankGradient gradient = {};
-        size_t left = 0;  // gradients that were not put yet
-      };
-      struct Undigested {
-        int vrank = 0;
-        bool named = false, compared = false;
-        RankFacts facts = {};
-        std::vector<Digest> tensors = {};  // of all, in order; none without samples
-      };
-      int64_t step = 0;
-      bool last = false;
-      ScalingState scaling_state = {};
-      ReplicaPlace place = {};
-      std::map<int, Rank> ranks = {};  // by virtual rank
-      // With several stages: all passes, and then the virtual ranks for which it attaches something to their facts.
-      std::vector<PipelinePass> passes = {};
-      std::vector<int> attached = {};
-      size_t done = 0;  // of both
-      // The pass under way, or the whole rank gradient.
-      int vrank = -1;
-      PipelinePass pass = {};
-      bool ends = true, attaches = false;  // it ends the rank gradient here; it only attaches something
-      int64_t early = 0, all = 0;          // the exchanges before its tensors, and before its end
-      uint64_t value = 0;                  // its input
-      enum class Awaits { nothing, input, values, digests } awaits = Awaits::nothing;
-      std::vector<Undigested> undigested = {};
-    };
+    using Together = RankGradientsTogether;
     std::optional<Together> together = {};
-    // With ZeRO-3: the segments of a pass, and the parameters of those that it uses.
-    struct Residence {
-      struct Holding {
-        int users = 0;  // the segment in use, and the next one
-        bool there = false;
-      };
-      std::map<int, Holding> holdings = {};  // by bucket
-      std::optional<Interval> shards = {};   // the virtual shards that this worker computes; null: all
-      std::vector<int> order = {};           // segments
-      size_t entered = 0, forward = 0;       // the number of entered segments, and of those of a forward pass
-      bool stays = false;                    // the last one of the order is the next one to be entered
-      std::optional<int> in_use = {}, next = {};
-      bool awaits = false;  // the parameters of a segment that is being entered
-      size_t due = 0;
-      std::function<void(Process&)> then = {};  // called once `due` segments have been entered
-
-      void begin(std::vector<int> segments);
-      size_t entered_for(int segment) const;
-    };
+    using Residence = SegmentResidence;
     std::optional<Residence> residence = {};
     Flip flip = Flip::none;
     bool damaged = false;    // a bit has flipped
@@ -179,6 +131,7 @@ class Simulation {
   struct Checkpoint {
     int parts = 0;
     std::map<int, uint64_t> states;        // the state of each part
+    std::set<HeldForm> forms;              // in which the workers hold the state
     std::map<int, std::set<int>> buckets;  // with ZeRO: the parts that each bucket is in
     bool attested = false;                 // each worker reports the whole state too
   };
@@ -216,7 +169,7 @@ class Simulation {
   };
 
   template <class... Args>
-  [[noreturn]] void violate(fmt::format_string<Args...> text, Args&&... args) {
+  [[noreturn]] void violate(fmt::format_string<Args...> text, Args&&... args) const {
     throw std::runtime_error(fmt::format(text, std::forward<Args>(args)...));
   }
   void log(const std::string& text) {
@@ -274,16 +227,15 @@ class Simulation {
   void advance(Process& p);
   void learn_layout(Process& p);
   void compute_alone(Process& p, int vrank, const StepGradients::Begun& begun);
-  void put(Process& p, int64_t step, int vrank, StepGradients::Begun begun, const RankGradient& gradient, size_t left);
-  void put_one(Process& p, int64_t step, int vrank, StepGradients::Begun begun, const RankGradient& gradient,
-               size_t left);
+  void put(Process& p, const PuttingGradient& putting, size_t left);
+  void put_one(Process& p, const PuttingGradient& putting, size_t left);
   void update(Process& p);
   void load(Process& p);
 
   // Model replicas: what a member computes with others of a rank gradient, and the passes of which it consists
   // (simulation_replicas.cpp, simulation_stages.cpp).
-  bool divided() const { return s_.tp * s_.pp > 1; }
-  int virtual_shards() const { return s_.tp > 1 || (s_.pp > 1 && s_.seed % 2 == 0) ? s_.shards : 1; }
+  bool divided() const { return most_.replica() > 1; }
+  int virtual_shards() const { return most_.tp > 1 || (most_.pp > 1 && s_.seed % 2 == 0) ? s_.shards : 1; }
   void cut_gradients();
   RankGradient in_tensors(RankGradient gradient) const;
   bool has(const ReplicaPlace& place, int tensor) const;
@@ -306,7 +258,7 @@ class Simulation {
   bool has_samples(const Process& p, int64_t step, int vrank, const ScalingState& scaling_state) const;
   void computes_its_part(const Process& p, int vrank);
   // Digests, and data attached to facts (simulation_digests.cpp).
-  bool named(int64_t step, int vrank) const { return divided() && (step + vrank) % 4 == 0; }
+  bool named(int64_t step, int vrank) const { return parts_ && (step + vrank) % 4 == 0; }
   void share_digests(Process& p, int vrank, const RankGradient& gradient);
   bool take_digests(Process& p);
   JsonValue attached(uint64_t state, int64_t step, int vrank) const;
@@ -321,7 +273,7 @@ class Simulation {
   uint64_t boundary(const Process& p, int vrank, int segment, bool backward) const;
 
   // Sharded state of the optimizer (simulation_shards.cpp).
-  Arrangement arrangement() const;
+  bool keeps(const Process& p, int bucket) const;
   void change_shards(Process& p);
   void update_shards(Process& p);
   uint32_t sum_of_gradients(const Process& p) const;
@@ -329,12 +281,14 @@ class Simulation {
   std::vector<Blob> values_of(const Process& p, int bucket) const;
   void give_wanted(Process& p);
   void move_shards(Process& p, const StatePart& part);
-  void check_slots(const Process& p, const std::vector<int>& buckets, int64_t step);
+  void check_slots(const Process& p, const std::vector<int>& buckets, int64_t step) const;
+  void check_form(const Process& p) const;
+  std::vector<int> all_buckets() const;
   size_t element_of(const Slice& slice) const;
   size_t element_of(int bucket) const { return element_of(buckets_.slices(bucket)[0]); }
 
   // Sharded parameters (simulation_parameters.cpp).
-  bool keeps(const Process& p, int bucket) const;
+  bool has_parameter(const Process& p, int bucket) const;
   uint64_t digest_of_state(const Process& p, int64_t step) const;
   uint32_t right_parameter(const Process& p, int bucket, int64_t step) const;
   std::vector<int> read_by(const Process& p, int segment) const;
@@ -350,6 +304,13 @@ class Simulation {
   void step_is_over(Process& p);
   void kill_provider(Process& p, int bucket);
   void give_parameters(Process& p);
+
+  // Other arrangements (simulation_arrangements.cpp).
+  Arrangement any_arrangement(Arrangement from);
+  Arrangement described();
+  void rearrange();
+  void count_changes(const Generation& g);
+  void check_sharding(const Generation& g) const;
 
   // Groups of GPUs (simulation_groups.cpp).
   void equip(Process& p);
@@ -403,14 +364,16 @@ class Simulation {
 
   Schedule s_;
   std::mt19937_64 random_;
+  Arrangement begins_with_;  // the job, when a person starts or resumes it
+  Arrangement most_;         // of each entry the most that the job may have
   ScalingOptions scaling_;
   AuditOptions audit_;
   std::vector<std::unique_ptr<Reference>> references_;  // the last one follows the ledger
   std::map<int64_t, size_t> histories_;                 // by the number in records
   // The tensors of gradients, their buckets, and with model replicas the part of the network of each (GradientLayout).
   std::vector<Shape> shapes_ = {{3}, {2}};
-  std::optional<TensorParts> parts_;  // with tensor or pipeline parallelism, or ZeRO-3
-  SegmentCosts segments_;             // with pipeline parallelism
+  std::optional<TensorParts> parts_;  // if there may be tensor or pipeline parallelism, or ZeRO-3
+  SegmentCosts segments_;             // if there may be pipeline parallelism
   // By generation, step and virtual rank: the segments and shards of which a member has finished the rank gradient.
   std::map<std::tuple<int64_t, int64_t, int>, std::set<std::pair<int, int>>> computed_parts_;
   Buckets buckets_;

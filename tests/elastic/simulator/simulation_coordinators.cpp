@@ -27,20 +27,25 @@ void Simulation::start_coordinator() {
   h.term = heads_.empty() ? 1 : heads_.rbegin()->first + 1;
   h.far = pick(2) == 1;
   Coordinator::Records records;
-  for (const auto& [peer, p] : workers_)
-    records.members_alive = records.members_alive || (p->alive && p->member->position().active());
+  records.members_alive = std::ranges::any_of(workers_, [](const auto& entry) { return entry.second->alive; });
   if (!records_.empty()) {
     records.newest = records_.rbegin()->second;
     if (records_.contains(records.newest->follows)) records.before = records_.at(records.newest->follows);
   }
+  // A coordinator that takes over goes on with the newest arrangement, a resumed job with any.
+  const bool goes_on = records.members_alive && records.newest;
+  const Arrangement first = goes_on ? *records.newest->arrangement : begins_with_;
+  // It hears from the first worker how long segments take, if that one was started with several stages.
+  SegmentCosts segments = segments_;
+  if (s_.rearrangements > 0 && (first.pp == 1 || (goes_on && pick(2) == 0))) segments.seconds.clear();
   h.coordinator = std::make_unique<Coordinator>(CoordinatorOptions{.term = h.term,
                                                                    .endpoint = "sim",
                                                                    .steps = s_.steps,
                                                                    .initial_workers = s_.initial_workers,
                                                                    .min_workers = s_.min_workers,
-                                                                   .arrangement = arrangement(),
+                                                                   .arrangement = first,
                                                                    .virtual_shards = virtual_shards(),
-                                                                   .segments = segments_,
+                                                                   .segments = segments,
                                                                    .plan = {.vranks = s_.vranks},
                                                                    .scaling = scaling_,
                                                                    .heartbeat_timeout = 2,
@@ -121,7 +126,9 @@ bool Simulation::create(const Generation& g) {
     covered += total(m.share);
     first += total(m.first_share);
   }
-  if (divided()) check_places(g);
+  if (g.arrangement->replica() > 1) check_places(g);
+  check_sharding(g);
+  count_changes(g);
   if (covered != s_.vranks || first != s_.vranks)
     violate("generation {} assigns {} and {} virtual ranks", g.number, covered, first);
   if (s_.adaptive && !g.scaling) violate("generation {} says nothing of its batch", g.number);
@@ -173,7 +180,9 @@ void Simulation::checkpoint_part(Head& h, const Message& m, const messages::Save
   c.parts = saved.parts;
   c.states[saved.part] = saved.digest.high;
   c.attested = saved.state.has_value();
-  for (const auto& [bucket, digest] : saved.digests) c.buckets[std::stoi(bucket)].insert(saved.part);
+  for (const auto& [name, value] : saved.digests)
+    if (name == kForm) c.forms.insert(static_cast<HeldForm>(std::stoi(value)));
+    else c.buckets[std::stoi(name)].insert(saved.part);
   settle(h);
 }
 
@@ -181,10 +190,11 @@ void Simulation::checkpoint_part(Head& h, const Message& m, const messages::Save
 std::optional<bool> Simulation::is_good(const Head& h, int64_t step, const Checkpoint& c) const {
   if (static_cast<int>(c.states.size()) < c.parts) return std::nullopt;
   const uint64_t first = c.states.begin()->second;
-  for (int b = 0; s_.zero > 0 && b < buckets_.count(); ++b)
+  if (c.forms.size() != 1) violate("members save the state of step {} in several forms", step);
+  for (int b = 0; *c.forms.begin() != HeldForm::whole && b < buckets_.count(); ++b)
     if (!c.buckets.contains(b) || c.buckets.at(b).size() != 1)
-      throw std::runtime_error(fmt::format("bucket {} is in {} parts of the checkpoint of step {}", b,
-                                           c.buckets.contains(b) ? c.buckets.at(b).size() : 0, step));
+      violate("bucket {} is in {} parts of the checkpoint of step {}", b,
+              c.buckets.contains(b) ? c.buckets.at(b).size() : 0, step);
   const bool as_one = std::all_of(c.states.begin(), c.states.end(), [&](const auto& s) { return s.second == first; });
   const std::map<int64_t, uint64_t>& agreed = h.states.contains(step) ? h.states : states_;
   if (!agreed.contains(step)) return c.attested ? std::optional(as_one) : std::nullopt;

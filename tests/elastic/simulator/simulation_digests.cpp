@@ -70,7 +70,7 @@ bool Simulation::take_digests(Process& p) {
 
 // Every third step a number for each virtual rank is attached to its facts, as the scores of a validation are.
 JsonValue Simulation::attached(uint64_t state, int64_t step, int vrank) const {
-  if (!divided() || step % 3 != 0) return {};
+  if (!parts_ || step % 3 != 0) return {};
   return nlohmann::json(mix(state ^ static_cast<uint64_t>(step * 1000 + vrank)) >> 16);
 }
 

@@ -47,10 +47,10 @@ void Simulation::partition(double seconds) {
 
 Simulation::Lost Simulation::lost() {
   std::vector<Lost> kinds = {Lost::any, Lost::open};
-  if (s_.tp > 1) kinds.push_back(Lost::values);
-  if (s_.pp > 1) kinds.push_back(Lost::input);
+  if (most_.tp > 1) kinds.push_back(Lost::values);
+  if (most_.pp > 1) kinds.push_back(Lost::input);
   if (divided()) kinds.push_back(Lost::digests);
-  if (s_.zero > 2) kinds.push_back(Lost::parameters);
+  if (most_.zero > 2) kinds.push_back(Lost::parameters);
   return kinds[static_cast<size_t>(pick(static_cast<int>(kinds.size())))];
 }
 
@@ -129,6 +129,7 @@ void Simulation::fault() {
 
 // A person starts the job, or resumes it after all processes are gone.
 void Simulation::resume() {
+  if (s_.rearrangements > 0 && !records_.empty()) begins_with_ = any_arrangement(begins_with_);
   start_coordinator();
   for (int i = 0; i < s_.initial_workers; ++i) add_worker();
 }

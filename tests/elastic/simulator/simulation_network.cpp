@@ -30,7 +30,10 @@ void Simulation::send(PeerId from, PeerId to, Message message) {
     };
     const bool contribution = message.as<messages::Contribution>() != nullptr;
     const bool parameters = message.as<messages::WantParameters>() || message.as<messages::ParameterValues>();
-    if (s_.zero > 2 && message.as<messages::BucketValues>()) violate("worker {} sends values after an update", from);
+    const MemberPosition& position = p.member->position();
+    if (message.as<messages::BucketValues>() && p.member->shards().zero() > 2 &&
+        message.step >= position.generation->first_step)
+      violate("worker {} sends values after an update", from);
     if (loses(Lost::any, true, nullptr) || loses(Lost::open, p.open && contribution, &result_.lost_open) ||
         loses(Lost::values, message.as<messages::ShardValues>() != nullptr, &result_.lost_within) ||
         loses(Lost::input, message.as<messages::BoundaryValue>() != nullptr, &result_.lost_boundary) ||

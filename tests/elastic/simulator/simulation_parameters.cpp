@@ -27,15 +27,15 @@ std::vector<int> from_last_to_first(const Interval& segments) {
 
 }  // namespace
 
-bool Simulation::keeps(const Process& p, int bucket) const {
-  return s_.zero < 3 || p.holds_all || p.kept.contains(bucket);
+bool Simulation::has_parameter(const Process& p, int bucket) const {
+  return p.form() != HeldForm::sliced || keeps(p, bucket);
 }
 
 // The digest of a state of which the worker has a part, if all else is that of the undisturbed run.
 uint64_t Simulation::digest_of_state(const Process& p, int64_t step) const {
   TinyState state = p.tiny;
   for (int b = 0; b < buckets_.count(); ++b)
-    if (!keeps(p, b)) state.parameters[element_of(b)] = right_parameter(p, b, step);
+    if (!has_parameter(p, b)) state.parameters[element_of(b)] = right_parameter(p, b, step);
   return state.digest();
 }
 
@@ -71,7 +71,7 @@ void Simulation::begin_segments(Process& p, bool scores) {
 
 // A pass that is computed with others, or the whole rank gradient. Passes of a stage have one residence.
 void Simulation::begin_segments_together(Process& p) {
-  if (s_.zero < 3) return;
+  if (p.form() != HeldForm::sliced) return;
   const Process::Together& t = *p.together;
   const bool staged = !t.passes.empty() || p.member->replica().staged();
   if (!t.attaches && !t.last && !t.ranks.at(t.vrank).samples) {
@@ -89,14 +89,14 @@ void Simulation::begin_segments_together(Process& p) {
   p.residence->forward = p.residence->order.size();
 }
 
-void Simulation::Process::Residence::begin(std::vector<int> segments) {
+void SegmentResidence::begin(std::vector<int> segments) {
   order = std::move(segments);
   entered = forward = 0;
   stays = false;
 }
 
 // Returns how many segments have been entered when the gradient of a tensor is complete.
-size_t Simulation::Process::Residence::entered_for(int segment) const {
+size_t SegmentResidence::entered_for(int segment) const {
   const auto last = std::find(order.rbegin(), order.rend(), segment);
   return static_cast<size_t>(order.rend() - last);
 }
@@ -119,7 +119,7 @@ size_t Simulation::segments_before(const Process& p) const {
 void Simulation::enter_segments(Process& p, size_t entered, std::function<void(Process&)> then) {
   if (!p.residence || p.residence->entered >= entered) return then(p);
   p.residence->due = entered;
-  p.residence->then = std::move(then);
+  p.residence->then = [&p, then = std::move(then)] { then(p); };
   enter(p);
 }
 
@@ -148,7 +148,7 @@ void Simulation::enter(Process& p) {
     Process::Residence& now = *q.residence;
     if (now.entered == 1 && now.forward > 1 && !q.together && pick(kRepeats) == 0) repeat(q);
     if (now.entered < now.due) return enter(q);
-    std::exchange(now.then, nullptr)(q);
+    std::exchange(now.then, nullptr)();
   });
 }
 
@@ -168,7 +168,7 @@ bool Simulation::take_parameter(Process& p, int bucket) {
   bool& there = r.holdings.at(bucket).there;
   if (there) return true;
   uint32_t value = p.tiny.parameters[element_of(bucket)];
-  if (!keeps(p, bucket)) {
+  if (!has_parameter(p, bucket)) {
     std::optional<messages::ParameterValues> values;
     if (fetch.going()) values = fetch.take(bucket);
     if (!values) {
@@ -191,7 +191,7 @@ bool Simulation::hold(Process& p, int segment) {
   const std::vector<int> read = read_by(p, segment);
   std::vector<int> absent;
   for (const int b : read)
-    if (r.holdings[b].users == 0 && !keeps(p, b)) absent.push_back(b);
+    if (r.holdings[b].users == 0 && !has_parameter(p, b)) absent.push_back(b);
   if (!absent.empty()) {
     ParameterFetch& fetch = p.member->parameter_fetch();
     if (!fetch.going()) return false;
@@ -210,7 +210,7 @@ void Simulation::drop(Process& p, int segment) {
   for (const int b : read_by(p, segment)) {
     Process::Residence::Holding& holding = holdings.at(b);
     if (--holding.users > 0) continue;
-    if (!holding.there && !keeps(p, b)) p.member->parameter_fetch().forget(b);
+    if (!holding.there && !has_parameter(p, b)) p.member->parameter_fetch().forget(b);
     holdings.erase(b);
   }
 }

@@ -29,7 +29,7 @@ uint64_t value_of(uint64_t state, uint64_t input, const ScalingState& scaling_st
 // The same elements, in the same order, as tensors that belong to segments and virtual shards, or that are not cut. A
 // tensor may span several buckets.
 void Simulation::cut_gradients() {
-  if (s_.pp > 1 || s_.zero > 2) {
+  if (most_.pp > 1 || most_.zero > 2) {
     std::vector<int> of_segments = {0, 1, 2, 3};
     shapes_ = {{1}, {2}, {1}, {1}};
     segments_.homes = of_segments;
@@ -47,14 +47,14 @@ void Simulation::cut_gradients() {
         segments_.seconds.push_back(1 + static_cast<double>(mix(s_.seed * 4 + static_cast<uint64_t>(tensor)) % 4));
     }
     parts_->statistics = {static_cast<int>(s_.seed % kSegments)};
-    if (s_.pp == 1) segments_ = {};
-  } else if (s_.tp > 1 && s_.shards == 2) {
+    if (most_.pp == 1) segments_ = {};
+  } else if (most_.tp > 1 && s_.shards == 2) {
     shapes_ = {{2}, {1}, {2}};
     parts_ = test::parts_of_shards({1, -1, 0});
-  } else if (s_.tp > 1 && s_.shards == 3) {
+  } else if (most_.tp > 1 && s_.shards == 3) {
     shapes_ = {{1}, {2}, {1}, {1}};
     parts_ = test::parts_of_shards({2, -1, 0, 1});
-  } else if (s_.tp > 1) {
+  } else if (most_.tp > 1) {
     shapes_ = {{1}, {1}, {1}, {1}, {1}};
     parts_ = test::parts_of_shards({1, -1, 0, 3, 2});
   }
@@ -100,14 +100,15 @@ void Simulation::check_places(const Generation& g) {
   const Generation read = generation_from(nlohmann::json::parse(to_json(g).dump()));
   if (read.shards != virtual_shards()) violate("generation {} has {} virtual shards", g.number, read.shards);
   const auto members = static_cast<int>(read.members.size());
-  const std::vector<int> sizes = replica_sizes({.tp = s_.tp, .pp = s_.pp}, members);
+  const int tp = g.arrangement->tp, pp = g.arrangement->pp;
+  const std::vector<int> sizes = replica_sizes({.tp = tp, .pp = pp}, members);
   if (read.members.back().place.replica + 1 != static_cast<int>(sizes.size()))
     violate("generation {} has {} replicas of {} members", g.number, read.members.back().place.replica + 1, members);
   size_t next = 0;
   for (const int size : sizes) {
     const GenerationMember& first = read.members[next];
     std::map<std::pair<int, int>, int> stages;  // by segment and shard
-    std::vector<int> stage_sizes(static_cast<size_t>(std::min(s_.pp, size)), 0);
+    std::vector<int> stage_sizes(static_cast<size_t>(std::min(pp, size)), 0);
     for (int i = 0; i < size; ++i, ++next) {
       const GenerationMember& m = read.members[next];
       if (m.place != g.members[next].place) violate("member {} has another place in a record than it was given", m.id);
@@ -121,7 +122,7 @@ void Simulation::check_places(const Generation& g) {
               violate("segment {} and shard {} are computed twice in generation {}", segment, shard, g.number);
     }
     const auto [least, largest] = std::minmax_element(stage_sizes.begin(), stage_sizes.end());
-    if (*least < 1 || *largest > s_.tp || *largest - *least > 1)
+    if (*least < 1 || *largest > tp || *largest - *least > 1)
       violate("a stage of generation {} has {} members, another one {}", g.number, *least, *largest);
     if (stages.size() != static_cast<size_t>(kSegments * virtual_shards()))
       violate("a replica of generation {} has {} shards of segments", g.number, stages.size());

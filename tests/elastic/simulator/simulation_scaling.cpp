@@ -7,6 +7,8 @@ namespace elinvar {
 
 Simulation::Simulation(const Schedule& schedule) : s_(schedule), random_(schedule.seed) {
   audit_ = {.every = s_.audit_every, .seed = s_.seed};
+  begins_with_ = most_ = {.zero = s_.zero, .copies = s_.copies, .tp = s_.tp, .pp = s_.pp};
+  if (s_.rearrangements > 0) most_ = s_.most;
   cut_gradients();
   if (s_.adaptive) {
     const int64_t batch = s_.vranks + 1;

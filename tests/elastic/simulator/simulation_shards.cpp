@@ -1,5 +1,7 @@
 // The simulator: the optimizer's state, sharded over workers.
+#include <algorithm>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 #include "comm/buckets.h"
@@ -15,17 +17,35 @@ size_t Simulation::element_of(const Slice& slice) const {
   return static_cast<size_t>(element);
 }
 
-Arrangement Simulation::arrangement() const { return {.zero = s_.zero, .copies = s_.copies, .tp = s_.tp, .pp = s_.pp}; }
+std::vector<int> Simulation::all_buckets() const {
+  std::vector<int> all(static_cast<size_t>(buckets_.count()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
 
-// Checks that a worker has the state of these buckets, which it is about to save, send or update.
-void Simulation::check_slots(const Process& p, const std::vector<int>& which, int64_t step) {
+bool Simulation::keeps(const Process& p, int bucket) const {
+  return p.form() == HeldForm::whole || p.holds_all || p.kept.contains(bucket);
+}
+
+// Checks that a member holds the state before a step as its generation's record says.
+void Simulation::check_form(const Process& p) const {
+  const MemberPosition& at = p.member->position();
+  if (!at.begun() || at.step != at.completed) return;
+  const int zero = at.generation->held_with(std::min(at.step, at.steps));
+  if (p.form() != form_of(zero))
+    violate("worker {} holds the state after step {} as with zero={}, and others of generation {} as with zero={}",
+            p.peer, at.step, p.zero, at.number(), zero);
+}
+
+// Checks that a worker has the state of these buckets, which it is about to save, send, digest or update.
+void Simulation::check_slots(const Process& p, const std::vector<int>& which, int64_t step) const {
   const std::vector<TinyState>& states = reference(p).states;
   const TinyState& expected = states[std::min(static_cast<size_t>(step), states.size() - 1)];
   for (const int b : which) {
     const size_t i = element_of(b);
-    if (p.tiny.slots[i] != expected.slots[i])
+    if (!keeps(p, b) || p.tiny.slots[i] != expected.slots[i])
       violate("worker {} is to have the optimizer's state of bucket {} after step {}", p.peer, b, step);
-    if (!keeps(p, b) || p.tiny.parameters[i] != expected.parameters[i])
+    if (p.tiny.parameters[i] != expected.parameters[i])
       violate("worker {} is to have the parameters of bucket {} after step {}", p.peer, b, step);
   }
 }
@@ -36,16 +56,21 @@ void Simulation::move_shards(Process& p, const StatePart& part) {
   for (const int b : part.buckets) {
     ++result_.moved;
     messages::BucketState told{.bucket = b, .tensors = {blob_of_number(p.tiny.slots[element_of(b)])}};
-    if (s_.zero > 2) told.tensors.push_back(blob_of_number(p.tiny.parameters[element_of(b)]));
+    if (p.form() == HeldForm::sliced) told.tensors.push_back(blob_of_number(p.tiny.parameters[element_of(b)]));
     deliver_part(p.peer, part.to, uniform(0.001, 0.1),
                  {.generation = part.generation, .step = part.step, .payload = std::move(told)});
   }
 }
 
-// Keeps what it is to keep from now on, and forgets the rest.
+// Keeps what it is to keep from now on, in the form in which members hold it from now on, and forgets the rest. Whole
+// parameters that were sliced come with the values of this step.
 void Simulation::change_shards(Process& p) {
   const std::optional<OptimizerShards::Change> change = p.member->shards().take_change();
   if (!change) return;
+  const HeldForm before = form_of(change->zero_before), now = form_of(change->zero);
+  if (p.form() != before)
+    violate("worker {} is to change from zero={}, but holds the state as with zero={}", p.peer, change->zero_before,
+            p.zero);
   std::array<uint64_t, TinyState::kElements> slots{};
   std::array<uint32_t, TinyState::kElements> parameters{};
   for (const int b : change->kept) {
@@ -54,10 +79,13 @@ void Simulation::change_shards(Process& p) {
     const bool gains = gained != change->gained.end();
     if (!gains && !keeps(p, b)) violate("worker {} is to keep bucket {}, which it did not get", p.peer, b);
     slots[i] = gains ? number_of<uint64_t>(gained->second.tensors.at(0)) : p.tiny.slots[i];
-    if (s_.zero > 2) parameters[i] = gains ? number_of<uint32_t>(gained->second.tensors.at(1)) : p.tiny.parameters[i];
+    const bool comes = gains && before == HeldForm::sliced;
+    parameters[i] = comes ? number_of<uint32_t>(gained->second.tensors.at(1)) : p.tiny.parameters[i];
   }
   p.tiny.slots = slots;
-  if (s_.zero > 2) p.tiny.parameters = parameters;
+  if (before == HeldForm::sliced || now == HeldForm::sliced) p.tiny.parameters = parameters;
+  result_.reformed += now != before;
+  p.zero = change->zero;
   p.kept = {change->kept.begin(), change->kept.end()};
   p.holds_all = false;
 }
@@ -96,6 +124,7 @@ uint32_t Simulation::sum_of_gradients(const Process& p) const {
 }
 
 std::vector<Blob> Simulation::values_of(const Process& p, int bucket) const {
+  if (!has_parameter(p, bucket)) violate("worker {} is to give parameters of bucket {}", p.peer, bucket);
   return {blob_of_number(p.tiny.parameters[element_of(bucket)])};
 }
 

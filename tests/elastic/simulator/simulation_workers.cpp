@@ -5,7 +5,9 @@
 
 namespace elinvar {
 
+// It begins by asking what the job is.
 void Simulation::add_worker() {
+  if (!head()) return at(now_ + 0.05, [this] { add_worker(); });
   const PeerId peer = next_peer_++;
   auto p = std::make_unique<Process>();
   p->peer = peer;
@@ -14,16 +16,18 @@ void Simulation::add_worker() {
   equip(*p);
   p->gradient_seconds =
       workers_.size() < s_.gradient_seconds.size() ? s_.gradient_seconds[workers_.size()] : uniform(0.01, 0.1);
+  const Arrangement job = described();
+  p->zero = job.zero;
+  std::optional<TensorParts> parts = parts_;
+  if (parts) parts->unsharded = job.replica() > 1;
   p->member = std::make_unique<Member>(MemberOptions{
       .self = peer,
       .endpoint = "sim",
       .vranks = s_.vranks,
       .steps = s_.steps,
-      .bucket_elements = s_.zero > 0 || (divided() && s_.seed % 4 < 2) ? 1 : kBucketElements,
-      .sharding = s_.zero > 0 ? std::optional(ShardOptions{
-                                    .multiple = 1, .parameters = shapes_, .sums = s_.sums, .zero = s_.zero})
-                              : std::nullopt,
-      .parts = parts_,
+      .bucket_elements = divided() && s_.seed % 4 < 2 ? 1 : kBucketElements,
+      .sharding = ShardOptions{.multiple = 1, .parameters = shapes_, .sums = s_.sums, .zero = job.zero},
+      .parts = parts,
       .checkpoint_every = kCheckpointEvery,
       .state_digest_every = kDigestEvery,
       .scaling = scaling_,
@@ -31,7 +35,8 @@ void Simulation::add_worker() {
       .groups = p->nccl.has_value(),
       .report_every = peer % 2 == 0 ? 1 : 8,
       .spoil = [this, peer](int64_t step, int bucket, auto& sums) { spoil(*workers_.at(peer), step, bucket, sums); }});
-  log(fmt::format("worker {} starts{}", peer, p->sees_directory ? "" : ", without the directory"));
+  log(fmt::format("worker {} starts with {}{}", peer, to_string(job),
+                  p->sees_directory ? "" : ", without the directory"));
   workers_[peer] = std::move(p);
   join(peer);
   heartbeat(peer);
@@ -64,7 +69,7 @@ void Simulation::introduce(Process& p, int64_t term) {
   if (!heads_.at(term)->alive) at(now_ + 0.01, [this, peer = p.peer, coordinator] { lose(peer, coordinator); });
   p.member->introduce(
       coordinator,
-      {.endpoint = "sim", .zero = s_.zero, .shards = s_.zero > 0 ? 5 : 0, .nccl = p.nccl.value_or(NcclSupport{})});
+      {.endpoint = "sim", .zero = p.zero, .shards = buckets_.count(), .nccl = p.nccl.value_or(NcclSupport{})});
   flush(p);
 }
 
@@ -79,7 +84,10 @@ void Simulation::heartbeat(PeerId peer) {
     if (now_ >= p.stalled_until) {
       const Work work = p.busy ? Work{.what = "work", .lasts = now_ - p.busy_since, .usual = 0.05}
                                : Work{.idle = now_ - p.idle_since, .misses = p.member->missing()};
-      p.member->heartbeat({.work = work, .answer = !p.watch || p.watch->asks(now_)});
+      p.member->heartbeat(
+          {.work = work,
+           .segment_seconds = p.member->layout().known() ? segments_.seconds : std::vector<double>(),  // measured then
+           .answer = !p.watch || p.watch->asks(now_)});
       flush(p);
       if (p.alive && p.watch && p.watch->out_of_touch(now_)) seek(p);
     }
@@ -112,14 +120,17 @@ void Simulation::flush(Process& p) {
   act(p.peer, p.member->outbox().take());
   serve_groups(p);
   give_wanted(p);
-  if (s_.zero > 2) give_parameters(p);
+  give_parameters(p);
   const std::vector<StatePart> parts = p.replays ? std::vector<StatePart>() : p.member->transfers().take_parts();
   for (const StatePart& part : parts) {
+    if (p.form() != form_of(part.zero))
+      violate("worker {} copies the state after step {} as with zero={}, but holds it as with zero={}", p.peer,
+              part.step, part.zero, p.zero);
     if (part.move) {
       move_shards(p, part);
       continue;
     }
-    check_slots(p, part.buckets, part.step);
+    check_slots(p, p.form() == HeldForm::whole ? all_buckets() : part.buckets, part.step);
     if (p.corrupt && part.to != 0) return end_what_lasts(p);
     if (!p.corrupt && p.state != state_after(p, part.step))
       violate("worker {} copies another state than that of step {}", p.peer, part.step);
@@ -133,17 +144,19 @@ void Simulation::flush(Process& p) {
                                   .digest = state,
                                   .state = part.attested ? std::optional(state) : std::nullopt};
       messages::Saved saved = *m.as<messages::Saved>();
+      saved.digests[kForm] = std::to_string(static_cast<int>(p.form()));
       for (const int bucket : part.buckets) saved.digests[std::to_string(bucket)] = "";
       m.payload = saved;
     } else {
-      m.payload = messages::StatePieces{.part = part.part,
-                                        .parts = part.parts,
-                                        .attempt = part.attempt,
-                                        .last = true,
-                                        .digests = {{"state and history", {p.state, p.history}}},
-                                        .scaling_state = part.scaling_state,
-                                        .end = s_.adaptive ? part.end : std::nullopt,
-                                        .facts = part.facts};
+      m.payload = messages::StatePieces{
+          .part = part.part,
+          .parts = part.parts,
+          .attempt = part.attempt,
+          .last = true,
+          .digests = {{"state and history", {p.state, p.history}}, {kForm, {static_cast<uint64_t>(p.form()), 0}}},
+          .scaling_state = part.scaling_state,
+          .end = s_.adaptive ? part.end : std::nullopt,
+          .facts = part.facts};
     }
     deliver_part(p.peer, part.to, uniform(0.001, 0.1), m);
   }
@@ -191,6 +204,7 @@ void Simulation::advance(Process& p) {
   Member& m = *p.member;
   if (m.position().active() && !p.corrupt && p.state != state_after(p, m.position().step))
     violate("worker {} has another state after step {}", p.peer, m.position().step);
+  check_form(p);
   if (p.updating) return take_values(p);
   if (p.residence && p.residence->awaits) {
     enter(p);
@@ -216,6 +230,7 @@ void Simulation::advance(Process& p) {
     return later(p, 0.05, [this](Process& q) { learn_layout(q); });
   }
   if (next == Member::Next::copy) {
+    learn_layout(p);
     if (m.reduce() == Member::Progress::complete) later(p, uniform(0.001, 0.02), [this](Process& q) { update(q); });
     return;
   }
@@ -223,8 +238,8 @@ void Simulation::advance(Process& p) {
   if (p.corrupt && hides_damage(p)) return end_what_lasts(p);
   const std::vector<int> todo = m.gradients().todo();
   if (!todo.empty()) {
-    if (divided() || (!m.position().last() && s_.zero > 1)) learn_layout(p);
-    if (s_.zero > 2 && !m.parameter_fetch().going()) m.parameter_fetch().begin();
+    learn_layout(p);
+    if (p.form() == HeldForm::sliced && !m.parameter_fetch().going()) m.parameter_fetch().begin();
     const StepGradients::Begun begun = m.gradients().begun(todo[0]);
     if (begun.together) return begin_rank(p, todo[0]);
     if (p.together && take_digests(p)) return;
@@ -235,8 +250,11 @@ void Simulation::advance(Process& p) {
   p.residence.reset();
   learn_layout(p);
   std::optional<Digest> state;
-  if (m.gradients().digest_due())
+  if (m.gradients().digest_due()) {
+    const int64_t made = std::min(m.position().step, m.position().steps);
+    check_slots(p, m.shards().digested(made), made);
     state = Digest{p.state, mix(static_cast<uint64_t>(m.scaling().made().samples * 1000 + m.scaling().made().batch))};
+  }
   goes(p);
   m.gradients().contribute(state);
   flush(p);
@@ -260,15 +278,18 @@ void Simulation::compute_alone(Process& p, int vrank, const StepGradients::Begun
       return;
     }
     if (!opens || gradient.gradients.empty()) return gradients.add(step, vrank, gradient, q.gradient_seconds);
-    if (gradients.opens(vrank)) goes(q);
+    const bool opens_now = gradients.opens(vrank);
+    if (opens_now) goes(q);
     gradients.open(step, vrank, gradient.facts.count, gradient.batch_statistics);
     q.open = true;
     ++result_.opened;
     if (kills_beside_open_) kill_beside(q);
-    put(q, step, vrank, begun, gradient, gradient.gradients.size());
+    const size_t left = gradient.gradients.size();
+    put(q, {step, vrank, begun, std::move(gradient), opens_now && gradients.by_rank()}, left);
   };
   p.residence.reset();
-  if (s_.zero > 2 && (last || has_samples(p, step, vrank, scaling_state))) begin_segments(p, /*scores=*/last);
+  if (p.form() == HeldForm::sliced && (last || has_samples(p, step, vrank, scaling_state)))
+    begin_segments(p, /*scores=*/last);
   const size_t entered = p.residence ? (opens ? p.residence->forward : p.residence->order.size()) : 0;
   enter_segments(p, entered, [=, this](Process& q) { later(q, q.gradient_seconds * uniform(0.8, 1.2), computed); });
 }
@@ -281,33 +302,32 @@ void Simulation::learn_layout(Process& p) {
 }
 
 // Puts the remaining `left` gradients one after another.
-void Simulation::put(Process& p, int64_t step, int vrank, StepGradients::Begun begun, const RankGradient& gradient,
-                     size_t left) {
+void Simulation::put(Process& p, const PuttingGradient& putting, size_t left) {
   if (p.member->position().fenced()) ++result_.interrupted;
-  const bool stale = p.member->gradients().stale(vrank, begun);
+  StepGradients& gradients = p.member->gradients();
+  const bool stale = gradients.stale(putting.vrank, putting.begun);
   if (left == 0) {
     p.open = false;
     result_.stale_alone += stale;
     if (stale) return;
-    if (s_.zero > 1) {  // nothing is left of them
-      const std::optional<Digest> digest = digest_of(gradient);
-      return p.member->gradients().close(step, vrank, {.facts = gradient.facts, .digest = digest}, p.gradient_seconds);
-    }
-    return p.member->gradients().add(step, vrank, gradient, p.gradient_seconds);
+    const RankGradient& gradient = putting.gradient;
+    if (!putting.passes) return gradients.add(putting.step, putting.vrank, gradient, p.gradient_seconds);
+    const std::optional<Digest> digest = digest_of(gradient);
+    return gradients.close(putting.step, putting.vrank, {.facts = gradient.facts, .digest = digest},
+                           p.gradient_seconds);
   }
   const size_t entered = p.residence ? p.residence->entered_for(parts_->gradients[left - 1].segment) : 0;
-  enter_segments(p, entered, [=, this](Process& q) { put_one(q, step, vrank, begun, gradient, left); });
+  enter_segments(p, entered, [=, this](Process& q) { put_one(q, putting, left); });
 }
 
-void Simulation::put_one(Process& p, int64_t step, int vrank, StepGradients::Begun begun, const RankGradient& gradient,
-                         size_t left) {
+void Simulation::put_one(Process& p, const PuttingGradient& putting, size_t left) {
   later(p, p.gradient_seconds * uniform(0.2, 0.4), [=, this](Process& q) {
-    if (!q.member->gradients().stale(vrank, begun))
-      q.member->gradients().put(static_cast<int>(left) - 1, gradient.gradients[left - 1]);
+    if (!q.member->gradients().stale(putting.vrank, putting.begun))
+      q.member->gradients().put(static_cast<int>(left) - 1, putting.gradient.gradients[left - 1]);
     while (pick(2) > 0 && q.member->reduction().work()) {
     }
     flush(q);
-    put(q, step, vrank, begun, gradient, left - 1);
+    put(q, putting, left - 1);
   });
 }
 
@@ -315,7 +335,7 @@ void Simulation::update(Process& p) {
   const Reduced r = p.member->reduction().take_reduced();
   if (p.corrupt) violate("worker {} updates a state that was damaged", p.peer);
   if (!r.contradiction.empty()) violate("states differ: {}", r.contradiction);
-  if (divided()) check_facts(p, p.member->position().step, r);
+  if (parts_) check_facts(p, p.member->position().step, r);
   const auto plane = planes_.find({r.generation, p.member->position().step});
   result_.in_group += plane != planes_.end() && plane->second;
   StepFacts facts{.state = r.state ? std::optional(Digest{r.state->high, 0}) : std::nullopt};
@@ -331,10 +351,11 @@ void Simulation::update(Process& p) {
       facts.update->reduce_seconds = uniform(0, 0.2);
     }
     const double factor = s_.adaptive ? lr_factor(r.scaling_state, step, scaling_) : 1;
-    if (s_.zero > 0) {
+    if (r.shards) {
       p.updating.emplace(r, factor, std::move(facts));
       return update_shards(p);
     }
+    if (p.form() != HeldForm::whole) violate("worker {} updates the whole state, of which it has a part", p.peer);
     p.tiny.update(r, factor);
     p.state = p.tiny.digest();
     flip_state(p, step + 1);
@@ -349,15 +370,20 @@ void Simulation::load(Process& p) {
   if (load.restore) {
     p.history = references_.size() - 1;
     p.tiny = reference(p).states.at(static_cast<size_t>(*load.restore));
+    p.zero = load.zero;
     p.corrupt = false;
     load.scaling_state = reference(p).made(*load.restore);
   } else {
     const Digest& given = load.pieces.at(0).digests.at("state and history");
     p.history = given.low;
+    p.zero = p.member->layout().zero();
     p.tiny = reference(p).states.at(std::min(static_cast<size_t>(load.step), reference(p).states.size() - 1));
     if (p.tiny.digest() != given.high && !p.corrupt) p.tiny.rest ^= 1;  // a damaged state was sent
-    if (s_.zero > 0) p.tiny.slots.fill(0);
-    if (s_.zero > 2) p.tiny.parameters.fill(0);
+    for (const messages::StatePieces& pieces : load.pieces)
+      if (pieces.digests.at(kForm).high != static_cast<uint64_t>(p.form()))
+        violate("worker {} gets a state that others hold in another form than with zero={}", p.peer, p.zero);
+    if (p.form() != HeldForm::whole) p.tiny.slots.fill(0);
+    if (p.form() == HeldForm::sliced) p.tiny.parameters.fill(0);
   }
   p.kept.clear();
   p.holds_all = load.restore.has_value();

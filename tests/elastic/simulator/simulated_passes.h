@@ -1,0 +1,81 @@
+#pragma once
+// What a simulated worker knows of the rank gradients that it computes: those that it computes together with others
+// (tensor and pipeline parallelism), those that it puts tensor by tensor, and the parameters that a pass uses (ZeRO-3).
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "elastic/protocol/step_gradients.h"
+#include "elastic/step/model_replicas.h"
+#include "elastic/step/pipeline.h"
+
+namespace elinvar {
+
+// The rank gradients of a step that a worker computes with others.
+struct RankGradientsTogether {
+  struct Rank {
+    StepGradients::Begun begun = {};
+    bool samples = false;    // what follows from its samples is in every state that members may have
+    int64_t exchanges = 0;   // of values so far
+    uint64_t forwarded = 0;  // what the last forward pass has given
+    bool computed = false, opens = false, passes = false;
+    bool misled = false;  // by the wrong values of a damaged worker
+    RankGradient gradient = {};
+    size_t left = 0;  // gradients that were not put yet
+  };
+  struct Undigested {
+    int vrank = 0;
+    bool named = false, compared = false;
+    RankFacts facts = {};
+    std::vector<Digest> tensors = {};  // of all, in order; none without samples
+  };
+  int64_t step = 0;
+  bool last = false;
+  ScalingState scaling_state = {};
+  ReplicaPlace place = {};
+  std::map<int, Rank> ranks = {};  // by virtual rank
+  // With several stages: all passes, and then the virtual ranks for which it attaches something to their facts.
+  std::vector<PipelinePass> passes = {};
+  std::vector<int> attached = {};
+  size_t done = 0;  // of both
+  // The pass under way, or the whole rank gradient.
+  int vrank = -1;
+  PipelinePass pass = {};
+  bool ends = true, attaches = false;  // it ends the rank gradient here; it only attaches something
+  int64_t early = 0, all = 0;          // the exchanges before its tensors, and before its end
+  uint64_t value = 0;                  // its input
+  enum class Awaits { nothing, input, values, digests } awaits = Awaits::nothing;
+  std::vector<Undigested> undigested = {};
+};
+
+// A rank gradient that a worker computes alone and puts tensor by tensor.
+struct PuttingGradient {
+  int64_t step = 0;
+  int vrank = 0;
+  StepGradients::Begun begun = {};
+  RankGradient gradient = {};
+  bool passes = false;  // each tensor leaves at once, and none is kept (StepGradients::by_rank)
+};
+
+// With ZeRO-3: the segments of a pass, and the parameters of those that it uses.
+struct SegmentResidence {
+  struct Holding {
+    int users = 0;  // the segment in use, and the next one
+    bool there = false;
+  };
+  std::map<int, Holding> holdings = {};  // by bucket
+  std::optional<Interval> shards = {};   // the virtual shards that this worker computes; null: all
+  std::vector<int> order = {};           // segments
+  size_t entered = 0, forward = 0;       // the number of entered segments, and of those of a forward pass
+  bool stays = false;                    // the last one of the order is the next one to be entered
+  std::optional<int> in_use = {}, next = {};
+  bool awaits = false;  // the parameters of a segment that is being entered
+  size_t due = 0;
+  std::function<void()> then = {};  // called once `due` segments have been entered
+
+  void begin(std::vector<int> segments);
+  size_t entered_for(int segment) const;
+};
+
+}  // namespace elinvar
