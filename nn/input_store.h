@@ -1,7 +1,7 @@
 #pragma once
-// Where the inputs of recomputed blocks (nn/recompute.h) lie between the passes, if not in the device's memory
-// (nn/offload.h). It decides no bit. A GPU's inputs leave while the forward pass goes on; in the backward pass the
-// input of the block before comes while a block runs.
+// Keeps the inputs of recomputed blocks (nn/recompute.h) in a file or in the host's memory between the passes
+// (nn/offload.h). This decides no bit. A GPU's inputs are copied to the host while the forward pass goes on. In the
+// backward pass, the input of the block before is copied back while a block runs.
 #include <deque>
 #include <functional>
 #include <memory>

@@ -271,7 +271,7 @@ FenceReason GenerationPlanner::propose(Seconds now) {
   return std::nullopt;
 }
 
-// With forecasts, for the present members. A later proposal has it, once members can change to it.
+// Looks for a better arrangement of the present members. A later proposal makes the change, once members can.
 void GenerationPlanner::want_better_arrangement() {
   if (!job_.automatic || job_.wanted) return;
   job_.wanted = better_arrangement(job_.options.forecasts, static_cast<int>(job_.current->members.size()),

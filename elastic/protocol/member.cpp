@@ -239,7 +239,7 @@ void Member::fenced_by(int64_t fence) {
                           .loaded = position_.loaded,
                           .keeps = transfers_.keeps_result(),
                           .group = groups_.spare()};
-  // Of a commit that it has learned of behind the fence it may not have known the generation that follows.
+  // If it learned of a commit only after the fence, it may not know the generation that followed the commit.
   const bool newest = agreed_ <= position_.number();
   if (position_.begun() && newest && position_.completed <= position_.steps && !reduction_.keeps_none())
     answer.share = position_.generation->share(position_.index, position_.completed);

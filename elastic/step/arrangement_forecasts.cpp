@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "elastic/step/model_replicas.h"
 
 namespace elinvar {
-
-using Json = nlohmann::json;
 
 std::optional<ArrangementChoice> better_arrangement(const ArrangementForecasts& forecasts, int workers,
                                                     const Arrangement& now, int64_t steps_left) {
@@ -31,36 +28,6 @@ std::optional<ArrangementChoice> better_arrangement(const ArrangementForecasts& 
     return std::nullopt;
   return ArrangementChoice{best.arrangement, fmt::format("a step {} is predicted to take {:.0f} % of the time", with,
                                                          100 * best.seconds / current->seconds)};
-}
-
-Json to_json(const ArrangementForecasts& forecasts) {
-  Json of_workers = Json::array();
-  for (const std::vector<ArrangementForecast>& all : forecasts.of_workers) {
-    Json& entries = of_workers.emplace_back(Json::array());
-    for (const ArrangementForecast& f : all)
-      entries.push_back({{"zero", f.arrangement.zero},
-                         {"copies", f.arrangement.copies},
-                         {"tp", f.arrangement.tp},
-                         {"pp", f.arrangement.pp},
-                         {"seconds", f.seconds},
-                         {"fits", f.fits}});
-  }
-  return {{"of_workers", std::move(of_workers)}, {"change", forecasts.change}};
-}
-
-ArrangementForecasts forecasts_from(const Json& json) {
-  ArrangementForecasts forecasts{.of_workers = {}, .change = json.at("change").get<double>()};
-  for (const Json& entries : json.at("of_workers")) {
-    std::vector<ArrangementForecast>& all = forecasts.of_workers.emplace_back();
-    for (const Json& entry : entries)
-      all.push_back({.arrangement = {.zero = entry.at("zero").get<int>(),
-                                     .copies = entry.at("copies").get<int>(),
-                                     .tp = entry.at("tp").get<int>(),
-                                     .pp = entry.at("pp").get<int>()},
-                     .seconds = entry.at("seconds").get<double>(),
-                     .fits = entry.at("fits").get<bool>()});
-  }
-  return forecasts;
 }
 
 }  // namespace elinvar

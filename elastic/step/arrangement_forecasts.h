@@ -2,7 +2,6 @@
 // How long steps of a job are predicted to take in its arrangements, by its number of workers; and the arrangement to
 // which a job changes by itself (`train run --arrangement auto`) when workers have come or gone. A pure function.
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,12 +15,14 @@ struct ArrangementForecast {
   double seconds = 0;       // of a step
   bool fits = true;         // into the memory of a worker
   bool operator==(const ArrangementForecast&) const = default;
+  ELINVAR_FIELDS(arrangement, seconds, fits)
 };
 
 struct ArrangementForecasts {
-  std::vector<std::vector<ArrangementForecast>> of_workers;  // at [n - 1]: of n workers, the best one first
+  std::vector<std::vector<ArrangementForecast>> of_workers = {};  // at [n - 1]: of n workers, the best one first
   double change = 0;  // the most seconds that a change takes: a worker gets its whole part of the state from others
   bool operator==(const ArrangementForecasts&) const = default;
+  ELINVAR_FIELDS(of_workers, change)
 };
 
 struct ArrangementChoice {
@@ -37,8 +38,5 @@ std::optional<ArrangementChoice> better_arrangement(const ArrangementForecasts& 
 
 // Half of the deviations of predicted times: a smaller gain may be none.
 inline constexpr double kLeastGain = 0.05;
-
-nlohmann::json to_json(const ArrangementForecasts& forecasts);
-ArrangementForecasts forecasts_from(const nlohmann::json& json);  // throws nlohmann::json::exception
 
 }  // namespace elinvar

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "comm/fields.h"
 #include "elastic/step/model_replicas.h"
 
 namespace elinvar {
@@ -11,7 +10,7 @@ namespace {
 
 const Arrangement kPlain, kTogether{.tp = 2}, kDivided{.zero = 2, .copies = 1};
 
-// Of three workers at most: with two of them kTogether is the fastest that fits, and plain data parallelism does not.
+// For at most three workers. With two, kTogether is the fastest that fits, and plain data parallelism does not fit.
 ArrangementForecasts forecasts() {
   return {.of_workers = {{{kPlain, 10}}, {{kTogether, 4}, {kDivided, 5}, {kPlain, 3, false}}, {{kPlain, 2, false}}},
           .change = 20};
@@ -58,7 +57,9 @@ TEST(ArrangementForecasts, AnArrangementForMoreWorkersIsThatOfThoseThatAreThere)
   EXPECT_FALSE(better_arrangement(forecasts(), 1, {.zero = 1, .copies = 1, .tp = 2, .pp = 3}, 1000));
 }
 
-TEST(ArrangementForecasts, AreWrittenAndRead) { EXPECT_EQ(forecasts_from(to_json(forecasts())), forecasts()); }
+TEST(ArrangementForecasts, AreWrittenAndRead) {
+  EXPECT_EQ(read_fields<ArrangementForecasts>(write_fields(forecasts())), forecasts());
+}
 
 TEST(SimplifiedArrangement, HasTheLimitsThatWorkersReach) {
   const auto simple = [](int tp, int pp, int workers) { return simplified({.tp = tp, .pp = pp}, workers); };

@@ -85,7 +85,7 @@ TEST(CoordinatorArrangement, WhoCannotTakeTheStateOfTooFewMembersComesBack) {
   EXPECT_EQ(job.coordinator.job().zero_of_newcomers(), 0);
   job.hello(8, 0);
   EXPECT_TRUE(job.sends<messages::SendState>(1));
-  // With it the job goes on, in the arrangement that was planned.
+  // The job goes on with this worker, in the arrangement that was planned.
   const int64_t attempt = job.coordinator.job().number << 20;
   job.tell(8, messages::Ready{attempt + 1}, 6);
   job.answer(1, kWhole);
@@ -109,7 +109,7 @@ TEST(CoordinatorArrangement, AChangeThatIsAskedForDelaysNoNewcomerWhileTheJobHol
   EXPECT_TRUE(job.sends<messages::SendState>(1));
 }
 
-// Whoever comes while the members answer is not asked by that fence.
+// A fence does not ask a worker that comes while the members answer.
 TEST(CoordinatorArrangement, AJobThatHoldsMissesNobodyWhoComesDuringAFence) {
   WholeJob job(/*min_workers=*/3);
   for (const PeerId peer : {2, 3}) job.coordinator.lost(peer, "it died", 1);

@@ -403,7 +403,7 @@ TEST(GenerationPlanner, MembersDoNotHoldTheStateOtherwiseWhileAWorkerLearnsIt) {
 
 // --- Arrangements that the job chooses.
 
-// With two workers tensor parallelism is faster, with three it is not.
+// Tensor parallelism is faster with two workers, but not with three.
 CoordinatorOptions automatic() {
   const Arrangement plain, together{.tp = 2};
   return {.steps = 100,

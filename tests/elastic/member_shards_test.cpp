@@ -164,8 +164,8 @@ TEST(ShardedMember, ALaggardHasTheSumsThatItPromised) {
   for (auto& [peer, m] : at.members) EXPECT_TRUE(m->values().complete()) << peer << " lacks " << m->values().missing();
 }
 
-// With the trailer the first member begins another generation. The second learns of both behind the fence, and has none
-// of the virtual ranks that generation has given it.
+// The trailer makes the first member begin another generation. The second member learns of both only after the fence,
+// and so has none of the virtual ranks that the generation gave it.
 TEST(ShardedMember, WhoDoesNotKnowTheNewestGenerationKeepsNoRankGradients) {
   ShardedMembers at({1, 2});
   Generation next = ShardedMembers::generation(2, -1, {1, 2});

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/fields.h"
 #include "tensor/base/check.h"
 #include "tensor/heap.h"
 #include "tools/cli/standard_streams.h"
@@ -103,7 +104,7 @@ OrderedJson predict_in_child(const Config& config, const DryRunOptions& options,
                       {"measured", network.measured},     {"arrangements", OrderedJson::array()}};
   for (const ArrangementEstimate& e : estimate_arrangements(network.needs, config.run.virtual_ranks, cluster))
     json["arrangements"].push_back(to_json(e));
-  if (forecasts) json["forecasts"] = to_json(forecasts_of(network.needs, config.run.virtual_ranks, cluster));
+  if (forecasts) json["forecasts"] = write_fields(forecasts_of(network.needs, config.run.virtual_ranks, cluster));
   return json;
 }
 
@@ -204,7 +205,7 @@ ChosenArrangement choose_arrangement(const Config& config, const DryRunOptions& 
       best.text(), std::ranges::count(estimates, true, &ArrangementEstimate::fits), seconds_text(best.time.all()),
       bytes(best), gigabytes(memory), best.bound());
   if (options.workers > 1) say(stdout, "links: {}\n", links_text(predicted, options));
-  return {best.arrangement, forecasts_from(predicted.at("forecasts"))};
+  return {best.arrangement, read_fields<ArrangementForecasts>(predicted.at("forecasts"))};
 }
 
 }  // namespace elinvar

@@ -1,6 +1,7 @@
 // The coordinator's process: the messages that it receives and sends.
 #include <unistd.h>
 
+#include "comm/fields.h"
 #include "tensor/base/check.h"
 #include "tensor/base/reason.h"
 #include "tools/cli/standard_streams.h"
@@ -266,7 +267,7 @@ void JobProcess::open_directory() {
                                       {"copies", command_.arrangement.copies},
                                       {"tp", command_.arrangement.tp},
                                       {"pp", command_.arrangement.pp},
-                                      {"forecasts", to_json(command_.forecasts)},
+                                      {"forecasts", write_fields(command_.forecasts)},
                                       {"until", command_.until ? Json(*command_.until) : Json()},
                                       {"device", command_.device},
                                       {"threads", command_.threads},

@@ -1,6 +1,7 @@
 // Continues a run in place of its coordinator that is gone, with the options that the run directory records.
 #include <nlohmann/json.hpp>
 
+#include "comm/fields.h"
 #include "elastic/run/term.h"
 #include "tensor/base/check.h"
 #include "tools/training/elastic_job.h"
@@ -26,7 +27,7 @@ int take_over(const TakeoverOptions& options) {
   go_on.arrangement.pp = job.value("pp", 1);
   go_on.arrangement.copies = job.value("copies", go_on.arrangement.copies);
   if (const auto forecasts = job.find("forecasts"); forecasts != job.end())
-    go_on.forecasts = forecasts_from(*forecasts);
+    go_on.forecasts = read_fields<ArrangementForecasts>(*forecasts);
   go_on.hold = job.value("hold", go_on.hold);
   if (const auto until = job.find("until"); until != job.end() && !until->is_null())
     go_on.until = until->get<int64_t>();
