@@ -1,6 +1,6 @@
 #pragma once
-// Where the state of an optimiser lies: on the device of the parameters, or where there is more room than there; and
-// where the inputs of recomputed blocks do (nn/input_store.h). It decides no bit: updates have the same kernels
+// Where an optimiser's state is kept: on the device of the parameters, in the host's memory or in files. The inputs of
+// recomputed blocks can be kept there, too (nn/input_store.h). The place decides no bit: updates have the same kernels
 // (nn/update_parts.h).
 #include <cstdint>
 #include <filesystem>

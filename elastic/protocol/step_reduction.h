@@ -36,8 +36,8 @@ class StepReduction {
   Reduced take_reduced();  // the result, once
 
   // --- Called by the member and its StepGradients.
-  // With ZeRO's second stage, and with model replicas, a member keeps no rank gradients beyond a fence, nor if it lacks
-  // parameters, without which it cannot complete one that is open.
+  // Whether a member drops its rank gradients at a fence: with ZeRO's second stage, with model replicas, and if it
+  // lacks parameters, without which it cannot complete an open one.
   bool keeps_none() const {
     return shards_.zero() >= 2 || shards_.held_with(position_.completed) >= 3 || replica_.divides();
   }
