@@ -16,9 +16,9 @@ struct CrossEntropyOptions {
 // logits (.., classes), targets (..) int32 or int64 -> sum of -log softmax[target] over targets not ignored, ().
 Var cross_entropy(const Var& logits, const Tensor& targets, const CrossEntropyOptions& options = {});
 
-// The targets of logits: classes or, if images were mixed (data/mixing.h), mixtures of two classes.
+// The targets of a micro-batch: of logits classes or, if images were mixed (data/mixing.h), mixtures of two classes.
 struct Targets {
-  Tensor own;    // (..) int32 or int64
+  Tensor own;    // of logits: (..) int32 or int64
   Tensor other;  // like own; undefined without mixtures
   Tensor share;  // (..) float32 in [0, 1]: the probability of `own`; `other` has the rest
 

@@ -19,6 +19,9 @@
 //   tokens          a file of tokens (data/token_file.h), or a folder of *.bin files, concatenated in the order of
 //                   their sorted names; those with "val" in the name, if any, are the second part
 //   synthetic_text  no path: lines of sums, "17+25=42"
+//   table           a .csv or .tsv file, or a folder of them, of numbers and categories (data/table.cpp); those with
+//                   "val" or "test" in their names, if any, are for validation or test
+//   synthetic_table no path: rows whose best possible loss is known (data/table.h)
 //
 // Splits. `validation` is the set's own second part while validation_fraction is 0. Otherwise, or if the set has none,
 // it is a fraction held out of the training part: images by a fixed permutation that no seed changes, text and tokens
@@ -28,6 +31,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "data/vocabulary.h"
@@ -72,12 +76,21 @@ struct DataConfig {
       {};  // which files of a folder, as "*.cpp" or "tensor/*.h" (* also matches /); empty: all
   std::vector<std::string> exclude = {};  // which files or folders not; names that begin with a dot are never read
 
+  // Tables
+  std::vector<std::string> target = {};                    // the columns to be predicted
+  bool labels = false;                                     // whether the target is the name of a class
+  std::vector<std::string> numbers = {}, categories = {};  // columns that are inputs
+  std::string scale = "standard";                          // of numbers: "standard", "log" or "none" (data/table.cpp)
+  int64_t buckets = 0;                                     // numbers of categories by hashing; 0: by a list
+
   // Synthetic
   int64_t size = 10000;  // training samples, or lines of text; validation samples are drawn separately
   int64_t classes = 10;
   int64_t channels = 3;
-  double noise = 0.25;    // fraction of the pixel range
-  int64_t data_seed = 0;  // each number gives another set
+  double noise = 0.25;                                  // fraction of the pixel range
+  int64_t data_seed = 0;                                // each number gives another set
+  int64_t features = 8;                                 // tables: columns of numbers
+  std::vector<int64_t> symbols = {100, 100, 100, 100};  // tables: the number of categories of each such column
 
   // The settings of a kind that a program registers. They replace all of the above except `kind`.
   Spec own = {};
@@ -93,21 +106,49 @@ struct Draw {
   bool augment = false;
 };
 
+// A tensor of each sample.
+struct Field {
+  Shape shape;  // of one sample: an image (H, W, C), tokens (T), a label (), ...
+  DType dtype = DType::f32;
+  // The number of symbols at each position of int32 inputs (n) that are indices; empty: classes() at all of them.
+  std::vector<int64_t> symbols = {};
+};
+
+struct SampleFormat {
+  std::vector<Field> inputs;  // at least one; float32, or int32 for indices
+  Field target;               // int64 for labels and tokens, or float32 for numbers
+};
+
+// Where a sample is written: buffers for the fields of the format.
+struct SampleBuffers {
+  std::vector<void*> inputs;
+  void* to_target;
+  SampleBuffers(void* input, void* target) : inputs{input}, to_target(target) {}
+  SampleBuffers(std::vector<void*> all, void* target) : inputs(std::move(all)), to_target(target) {}
+
+  template <class T>
+  T* input(size_t i = 0) const {
+    return static_cast<T*>(inputs[i]);
+  }
+  template <class T>
+  T* target() const {
+    return static_cast<T*>(to_target);
+  }
+};
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
 
-  virtual int64_t size() const = 0;                                 // samples, the same in every epoch
-  virtual Shape input_shape() const = 0;                            // of one sample: (H, W, C), or (T)
-  virtual DType input_dtype() const = 0;                            // float32 for images, int32 for tokens
-  virtual Shape target_shape() const = 0;                           // () for a label, (T) for next tokens; always int64
-  virtual int64_t classes() const = 0;                              // number of labels, or of symbols in the vocabulary
+  virtual int64_t size() const = 0;         // samples, the same in every epoch
+  virtual SampleFormat format() const = 0;  // of all samples
+  virtual int64_t classes() const = 0;  // number of labels, or of symbols in the vocabulary; 0 without int64 targets
   virtual const Vocabulary* vocabulary() const { return nullptr; }  // of text
   virtual const std::vector<std::string>& class_names() const;      // of images; may be empty
 
-  // Writes sample `index` in [0, size()) to buffers of the shapes above. Thread-safe. Throws Failure, which names the
-  // file, if it cannot be read or is corrupt.
-  virtual void read(int64_t index, const Draw& draw, void* input, int64_t* target) const = 0;
+  // Writes sample `index` in [0, size()). Thread-safe. Throws Failure, which names the file, if it cannot be read or is
+  // corrupt.
+  virtual void read(int64_t index, const Draw& draw, const SampleBuffers& sample) const = 0;
 
   // Returns notices for the user since the last call: indices that were rebuilt, broken images that were skipped.
   virtual std::vector<std::string> take_notices() const { return {}; }
@@ -115,6 +156,11 @@ class Dataset {
   // Hashes what identifies the data and how they are read: contents that are in memory, otherwise names and sizes, and
   // a sample of tokens.
   virtual void describe(Hasher& hasher) const = 0;
+
+  // Of the first input, and of the target.
+  Shape input_shape() const { return format().inputs.at(0).shape; }
+  DType input_dtype() const { return format().inputs.at(0).dtype; }
+  Shape target_shape() const { return format().target.shape; }
 };
 
 // Throws SettingError (tensor/base/setting.h; keys are data.<member>) for an invalid configuration, UsageError for a

@@ -22,18 +22,18 @@ class ImageDataset final : public Dataset {
         transform_(config, first_image(Image()), usual.mean, usual.std) {}
 
   int64_t size() const override { return source_->size(); }
-  Shape input_shape() const override { return transform_.output_shape(); }
-  DType input_dtype() const override { return DType::f32; }
-  Shape target_shape() const override { return {}; }
+  SampleFormat format() const override {
+    return {.inputs = {{transform_.output_shape(), DType::f32}}, .target = {Shape{}, DType::i64}};
+  }
   int64_t classes() const override { return source_->classes(); }
   const std::vector<std::string>& class_names() const override { return source_->class_names(); }
 
-  void read(int64_t index, const Draw& draw, void* input, int64_t* target) const override {
+  void read(int64_t index, const Draw& draw, const SampleBuffers& sample) const override {
     Image scratch;
     const WholeImage found = image(index, scratch);
     transform_(
-        found.view, index, draw, [&] { return source_->where(found.index); }, static_cast<float*>(input));
-    *target = source_->label(found.index);
+        found.view, index, draw, [&] { return source_->where(found.index); }, sample.input<float>());
+    *sample.target<int64_t>() = source_->label(found.index);
   }
 
   void describe(Hasher& hasher) const override {

@@ -62,10 +62,10 @@ std::string ImageFiles::name(int64_t index) const {
   return item.files ? item.files->where(item.path) : item.path;
 }
 
-void ImageFiles::read(int64_t index, const Draw&, void* input, int64_t* target) const {
+void ImageFiles::read(int64_t index, const Draw&, const SampleBuffers& sample) const {
   const Item& item = items_[static_cast<size_t>(index)];
-  auto* pixels = static_cast<float*>(input);
-  *target = 0;
+  auto* pixels = sample.input<float>();
+  *sample.target<int64_t>() = 0;
   try {
     const std::string bytes = item.files ? item.files->read(item.path) : read_file(item.path);
     const Image image = decode_image(bytes, static_cast<int>(form_.shape[2]), name(index));

@@ -34,12 +34,12 @@ class ImageFiles final : public Dataset {
   ImageFiles(const DataConfig& config, SampleForm form, const std::vector<std::string>& paths);
 
   int64_t size() const override { return static_cast<int64_t>(items_.size()); }
-  Shape input_shape() const override { return form_.shape; }
-  DType input_dtype() const override { return DType::f32; }
-  Shape target_shape() const override { return {}; }
+  SampleFormat format() const override {
+    return {.inputs = {{form_.shape, DType::f32}}, .target = {Shape{}, DType::i64}};
+  }
   int64_t classes() const override { return form_.classes; }
   const std::vector<std::string>& class_names() const override { return form_.class_names; }
-  void read(int64_t index, const Draw& draw, void* input, int64_t* target) const override;  // every label is 0
+  void read(int64_t index, const Draw& draw, const SampleBuffers& sample) const override;  // every label is 0
   void describe(Hasher& hasher) const override;
 
   std::string name(int64_t index) const;

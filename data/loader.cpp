@@ -6,6 +6,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -203,6 +204,13 @@ Tensor Batch::input_on(Device device) const {
   return there ? sent.take() : Upload(input, device).take();
 }
 
+std::vector<Tensor> Batch::further_inputs_on(Device device) const {
+  std::vector<Tensor> there;
+  for (const Tensor& further : further_inputs)
+    there.push_back(further.dtype() == DType::i32 ? further : Upload(further, device).take());
+  return there;
+}
+
 Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
     : dataset_(std::move(dataset)), options_(options) {
   check(dataset_ != nullptr && dataset_->size() > 0, "[loader] the dataset has no samples");
@@ -270,19 +278,24 @@ Batch Loader::make(const Cursor& at, int vrank) const {
     shape.insert(0, n);
     return shape;
   };
-  const Shape input_shape = dataset_->input_shape(), target_shape = dataset_->target_shape();
-  Batch batch{.input = page_locked(batched(input_shape), dataset_->input_dtype(), options_.device),
-              .target = Tensor::empty(batched(target_shape), DType::i64),
+  const SampleFormat format = dataset_->format();
+  Batch batch{.input = page_locked(batched(format.inputs[0].shape), format.inputs[0].dtype, options_.device),
+              .target = Tensor::empty(batched(format.target.shape), format.target.dtype),
               .samples = n};
-  const int64_t input_bytes = input_shape.numel() * size_of(dataset_->input_dtype()), targets = target_shape.numel();
-  auto* input = static_cast<char*>(batch.input.raw());
-  auto* target = batch.target.data<int64_t>();
+  for (const Field& field : std::span(format.inputs).subspan(1))
+    batch.further_inputs.push_back(page_locked(batched(field.shape), field.dtype, options_.device));
+  const auto sample_of = [](Tensor& tensor, const Field& field, int64_t i) -> void* {
+    return static_cast<char*>(tensor.raw()) + i * field.shape.numel() * size_of(field.dtype);
+  };
   const bool early = options_.augment_epochs == 0 || s.epoch < options_.augment_epochs;
   const Draw draw{options_.seed, s.epoch, options_.augment && early};
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < n; ++i) {
     indices.push_back(index(s.epoch, s.begin + i));
-    dataset_->read(indices.back(), draw, input + i * input_bytes, target + i * targets);
+    SampleBuffers sample(sample_of(batch.input, format.inputs[0], i), sample_of(batch.target, format.target, i));
+    for (size_t k = 0; k < batch.further_inputs.size(); ++k)
+      sample.inputs.push_back(sample_of(batch.further_inputs[k], format.inputs[k + 1], i));
+    dataset_->read(indices.back(), draw, sample);
   }
   if (draw.augment && options_.mixing.any() && n > 1)
     batch.mixed = mix(options_.mixing, indices, draw, batch.target, batch.input);

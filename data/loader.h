@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "data/dataset.h"
 #include "data/mixing.h"
@@ -24,16 +25,18 @@
 namespace elinvar {
 
 struct Batch {
-  Tensor input;             // (N, H, W, C) float32, or (N, T) int32
-  Tensor target;            // (N) int64, or (N, T) int64
-  int64_t samples = 0;      // N
-  MixedTargets mixed = {};  // if images were mixed; otherwise its tensors are undefined
-  Upload sent = {};         // the transfer of the input to LoaderOptions::device
+  Tensor input;                             // the first one: (N, H, W, C) float32, or (N, T) int32
+  Tensor target;                            // (N) int64, (N, T) int64, or (N, ..) float32
+  int64_t samples = 0;                      // N
+  MixedTargets mixed = {};                  // if images were mixed; otherwise its tensors are undefined
+  std::vector<Tensor> further_inputs = {};  // (N, ..) each
+  Upload sent = {};                         // the transfer of the input to LoaderOptions::device
 
   bool is_text() const { return input.defined() && input.dtype() == DType::i32; }
   // Returns the input on a device: what was sent, if it went there and is still the input. Tokens stay on the CPU,
   // where they are checked before use.
   Tensor input_on(Device device) const;
+  std::vector<Tensor> further_inputs_on(Device device) const;
 };
 
 struct Cursor {

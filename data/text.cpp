@@ -96,13 +96,13 @@ class TextDataset final : public Dataset {
   }
 
   int64_t size() const override { return size_; }
-  Shape input_shape() const override { return {context_}; }
-  DType input_dtype() const override { return DType::i32; }
-  Shape target_shape() const override { return {context_}; }
+  SampleFormat format() const override {
+    return {.inputs = {{Shape{context_}, DType::i32}}, .target = {Shape{context_}, DType::i64}};
+  }
   int64_t classes() const override { return vocabulary_->size(); }
   const Vocabulary* vocabulary() const override { return vocabulary_.get(); }
 
-  void read(int64_t index, const Draw& draw, void* input, int64_t* target) const override {
+  void read(int64_t index, const Draw& draw, const SampleBuffers& sample) const override {
     int64_t offset = 0;
     if (draw.augment) {
       const Random4 words = philox(draw.seed ^ key_of("data.text"), static_cast<uint32_t>(draw.epoch), 0, 0, 0);
@@ -116,8 +116,8 @@ class TextDataset final : public Dataset {
             "[tokens] sample {} of '{}': token {} is outside the vocabulary of {}; data.tokenizer must be the one that "
             "made the tokens",
             index, where_, token, vocabulary_->size());
-    std::copy_n(window.data(), context_, static_cast<int32_t*>(input));
-    std::copy_n(window.data() + 1, context_, target);
+    std::copy_n(window.data(), context_, sample.input<int32_t>());
+    std::copy_n(window.data() + 1, context_, sample.target<int64_t>());
   }
 
   void describe(Hasher& hasher) const override {

@@ -69,6 +69,6 @@ int main() {
 
   Loader test(half_moons(500, kSeed + 1), {.global_batch = 500, .shuffle = false});
   const Batch all = test.batch(0, 0);
-  const MicroBatchResult score = evaluate(network, all.input, all.target);
+  const BatchScore score = evaluate(network, all.input, all.target);
   std::printf("%ld of %ld new points are right\n", score.correct, score.count);
 }

@@ -1,16 +1,26 @@
 #pragma once
 // The properties of a network that the data determine.
 #include <cstdint>
+#include <vector>
 
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
 namespace elinvar {
 
+// An input of a network after the first one.
+struct FurtherInput {
+  Shape sample;  // of one sample
+  DType dtype = DType::f32;
+  std::vector<int64_t> symbols = {};  // of each position of a row of indices
+};
+
 struct InputInfo {
-  Shape sample;              // of one sample: images (H, W, C), features (F), tokens (T)
-  int64_t classes = 0;       // of a classifier; vocabulary size of a language model
-  DType dtype = DType::f32;  // i32: the sample is a sequence of tokens
+  Shape sample;                       // of one sample: images (H, W, C), features (F), tokens (T)
+  int64_t classes = 0;                // outputs: classes of a classifier, vocabulary size of a language model, numbers
+  DType dtype = DType::f32;           // i32: the sample is a sequence of tokens or other indices
+  std::vector<int64_t> symbols = {};  // of each position of a row of indices; empty: `classes` at all
+  std::vector<FurtherInput> further = {};
 };
 
 }  // namespace elinvar

@@ -32,6 +32,7 @@ std::vector<ModelKind> vgg_kinds();
 std::vector<ModelKind> gpt_kinds();
 std::vector<ModelKind> llama_kinds();
 std::vector<ModelKind> layered_kinds();
+std::vector<ModelKind> recommendation_kinds();
 
 // Returns f(). A ParameterError (nn/parameters.h) becomes a UsageError that begins with the place of the kind.
 template <class F>

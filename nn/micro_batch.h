@@ -7,17 +7,16 @@
 
 #include "autograd/loss.h"
 #include "nn/network.h"
+#include "nn/task.h"
 #include "tensor/transfer.h"
 
 namespace elinvar {
 
-using LossOptions = CrossEntropyOptions;
-
 struct MicroBatchResult {
-  double loss_sum = 0;  // sum of the targets' cross entropies (a float32 value)
-  int64_t count = 0;    // targets that are not ignored
-  int64_t correct = 0;  // of them, those whose class has the largest logit (the lowest class at ties); of
-                        // mixtures, the first class
+  double loss_sum = 0;  // sum of the targets' losses (a float32 value)
+  int64_t count = 0;    // targets that count (Objective::count)
+  int64_t correct = 0;  // of them, those that are predicted correctly: of classes, those with the largest logit (the
+                        // lowest class at ties); of mixtures, the first class
   // Of the *sum*, in the order of network.parameters.list; zeros if untouched. Undefined for shards of others.
   std::vector<Tensor> gradients = {};
   std::vector<Statistic> statistics = {};     // of the batch norms, in the order in which they ran
@@ -37,31 +36,31 @@ struct MicroBatchProgress {
   std::function<void(size_t parameter, Tensor gradient, const Mark& since)> gradient = {};
 };
 
-// Computes the gradient of one batch: images (N, H, W, C) with labels (N) or mixtures of two, or tokens (B, T) with the
-// next tokens (B, T). With `recompute`, blocks of the network keep only their inputs between the passes, which takes
+// Computes the gradient of one batch, for example images (N, H, W, C) with labels (N), or tokens (B, T) with the next
+// tokens (B, T). With `recompute`, blocks of the network keep only their inputs between the passes, which takes
 // less memory and a third more time, and gives the same bits. The processes of a `group` compute it together, each the
 // gradients of its own virtual shards and of all that is not cut. With a `residence` of the network, which may be null,
 // parameters are in memory only while they are used (nn/residence.h).
-MicroBatchResult micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
-                                      const LossOptions& options, const Rng& rng, const Recompute& recompute = {},
+MicroBatchResult micro_batch_gradient(Network& network, const Inputs& input, const Targets& target, const Task& task,
+                                      const Rng& rng, const Recompute& recompute = {},
                                       const MicroBatchProgress& progress = {}, ShardGroup& group = local_shards(),
                                       Residence* residence = nullptr);
 
-// Returns logits without gradients and dropout, with running statistics in batch norms. Given several views of the same
-// samples, for example an image and its mirror image, returns the mean of their logits, added from left to right and
-// then divided by their number. The processes of a `group` compute them together. `residence` is as above.
-Tensor predict(const Network& network, std::span<const Tensor> views, ShardGroup& group = local_shards(),
+// Returns the output, mostly logits, without gradients and dropout, with running statistics in batch norms. Given
+// several views of the same samples, for example an image and its mirror image, returns the mean of their outputs,
+// added from left to right and then divided by their number. The processes of a `group` compute them together.
+// `residence` is as above.
+Tensor predict(const Network& network, std::span<const Inputs> views, ShardGroup& group = local_shards(),
                Residence* residence = nullptr);
 
-// Returns the loss and counts of a result for these logits, without gradients and statistics.
-MicroBatchResult evaluate(const Tensor& logits, const Tensor& target, const LossOptions& options = {});
-inline MicroBatchResult evaluate(const Network& network, std::span<const Tensor> views, const Tensor& target,
-                                 const LossOptions& options = {}) {
-  return evaluate(predict(network, views), target, options);
+// Scores outputs without gradients.
+BatchScore evaluate(const Tensor& output, const Targets& targets, const Task& task = {});
+inline BatchScore evaluate(const Network& network, std::span<const Inputs> views, const Targets& targets,
+                           const Task& task = {}) {
+  return evaluate(predict(network, views), targets, task);
 }
-inline MicroBatchResult evaluate(const Network& network, const Tensor& input, const Tensor& target,
-                                 const LossOptions& options = {}) {
-  return evaluate(network, std::span(&input, 1), target, options);
+inline BatchScore evaluate(const Network& network, const Inputs& input, const Targets& targets, const Task& task = {}) {
+  return evaluate(network, std::span(&input, 1), targets, task);
 }
 
 }  // namespace elinvar

@@ -29,25 +29,27 @@ struct Signature {
   std::vector<const void*> parameters;  // their addresses
   std::vector<Kind> inputs;
   bool mixed, recompute;
-  double smoothing;
-  int64_t ignored;
+  std::string task;
   Precision precision;
   bool operator==(const Signature&) const = default;
 
-  explicit Signature(const MicroBatchTask& task)
-      : network(&task.network),
-        inputs{kind_of(task.input), kind_of(task.target.own)},
-        mixed(task.target.other.defined()),
-        recompute(task.recompute.on),
-        smoothing(task.options.label_smoothing),
-        ignored(task.options.ignore_index),
+  explicit Signature(const MicroBatchWork& work)
+      : network(&work.network),
+        inputs{kind_of(work.input.first), kind_of(work.target.own)},
+        mixed(work.target.other.defined()),
+        recompute(work.recompute.on),
+        task(work.task->key()),
         precision(product_precision()) {
-    for (const Parameter& p : task.network.parameters.list) parameters.push_back(p.var.value().raw());
+    for (const Tensor& further : work.input.further) inputs.push_back(kind_of(further));
+    for (const Parameter& p : work.network.parameters.list) parameters.push_back(p.var.value().raw());
   }
 };
 
-GraphInputs inputs_of(const MicroBatchTask& task) {
-  return {.tensors = {task.input, task.target.own, task.target.other, task.target.share}, .rng = task.rng};
+GraphInputs inputs_of(const MicroBatchWork& work) {
+  GraphInputs inputs{.tensors = {work.input.first, work.target.own, work.target.other, work.target.share},
+                     .rng = work.rng};
+  inputs.tensors.insert(inputs.tensors.end(), work.input.further.begin(), work.input.further.end());
+  return inputs;
 }
 
 }  // namespace
@@ -66,16 +68,21 @@ struct MicroBatchGraphs::Recorded {
   Mark forward_since = {};
   std::vector<Gradient> gradients = {};  // in the order in which they become ready
 
-  void record(const MicroBatchTask& task, Device device) {
+  void record(const MicroBatchWork& work, Device device) {
     const auto passes = [&](std::span<const Tensor> given) {
-      const MicroBatchTask inside{task.network, given[0], Targets(given[1], given[2], given[3]),
-                                  task.options, task.rng, task.recompute,
-                                  task.group};
+      const MicroBatchWork inside{work.network,
+                                  Inputs(given[0], {given.begin() + 4, given.end()}),
+                                  Targets(given[1], given[2], given[3]),
+                                  work.task,
+                                  work.rng,
+                                  work.recompute,
+                                  work.group};
       try {
         run_passes(
             inside, /*early=*/true,
             [&](ForwardPass pass) {
-              std::vector<Tensor> complete{pass.loss, pass.top1};
+              std::vector<Tensor> complete{pass.loss};
+              if (pass.top1.defined()) complete.push_back(pass.top1);
               complete.insert(complete.end(), pass.batch_statistics.begin(), pass.batch_statistics.end());
               for (Statistic& s : pass.statistics) s.batch = {};
               forward = std::move(pass);
@@ -88,17 +95,17 @@ struct MicroBatchGraphs::Recorded {
       } catch (...) {  // nothing may be left in the graphs' memory
         forward = {};
         gradients.clear();
-        for (Parameter& p : task.network.parameters.list) p.var.clear_grad();
+        for (Parameter& p : work.network.parameters.list) p.var.clear_grad();
         throw;
       }
     };
-    graph = std::make_unique<Graph>(device, inputs_of(task), passes);
+    graph = std::make_unique<Graph>(device, inputs_of(work), passes);
   }
 
   // If `progress` takes gradients one by one, passes it the tensors in the graph's memory; otherwise passes copies.
-  MicroBatchResult replay(const MicroBatchTask& task, const MicroBatchProgress& progress) {
-    graph->replay(inputs_of(task));
-    GradientDelivery delivery(task, progress);
+  MicroBatchResult replay(const MicroBatchWork& work, const MicroBatchProgress& progress) {
+    graph->replay(inputs_of(work));
+    GradientDelivery delivery(work, progress);
     ForwardPass pass = forward;
     if (progress.gradient) {
       delivery.forward(std::move(pass), forward_since);
@@ -120,20 +127,19 @@ MicroBatchGraphs::MicroBatchGraphs(std::function<void(const std::string&)> notic
 MicroBatchGraphs::~MicroBatchGraphs() = default;
 void MicroBatchGraphs::clear() { kept_.clear(); }
 
-MicroBatchResult MicroBatchGraphs::micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
-                                                        const LossOptions& options, const Rng& rng,
-                                                        const Recompute& recompute, const MicroBatchProgress& progress,
-                                                        ShardGroup& group) {
-  const MicroBatchTask task{network, input, target, options, rng, recompute, &group};
+MicroBatchResult MicroBatchGraphs::micro_batch_gradient(Network& network, const Inputs& input, const Targets& target,
+                                                        const Task& task, const Rng& rng, const Recompute& recompute,
+                                                        const MicroBatchProgress& progress, ShardGroup& group) {
+  const MicroBatchWork work{network, input, target, task, rng, recompute, &group};
   const auto as_called = [&] {
-    return elinvar::micro_batch_gradient(network, input, target, options, rng, recompute, progress, group);
+    return elinvar::micro_batch_gradient(network, input, target, task, rng, recompute, progress, group);
   };
   const std::vector<Parameter>& parameters = network.parameters.list;
   const Device device = parameters.empty() ? Device{} : parameters[0].var.value().device();
   const bool alone = &group == &local_shards();
   if (device == Device{} || trace::recorder != nullptr || !alone || recompute.inputs) return as_called();
 
-  const Signature signature(task);
+  const Signature signature(work);
   const auto known = std::ranges::find_if(kept_, [&](const Recorded& r) { return r.signature == signature; });
   if (known == kept_.end()) {
     // Records of the network with parameters at other addresses are useless now.
@@ -149,7 +155,7 @@ MicroBatchResult MicroBatchGraphs::micro_batch_gradient(Network& network, const 
   if (recorded.refused) return as_called();
   if (!recorded.graph) {
     try {
-      recorded.record(task, device);
+      recorded.record(work, device);
     } catch (const Failure& failure) {
       recorded.refused = true;
       if (notice_ && said_.insert(failure.what()).second)
@@ -157,7 +163,7 @@ MicroBatchResult MicroBatchGraphs::micro_batch_gradient(Network& network, const 
       return as_called();
     }
   }
-  return recorded.replay(task, progress);
+  return recorded.replay(work, progress);
 }
 
 }  // namespace elinvar

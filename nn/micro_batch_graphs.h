@@ -24,8 +24,8 @@ class MicroBatchGraphs {
 
   // Like micro_batch_gradient() of nn/micro_batch.h. Tensors passed to MicroBatchProgress, and `batch_statistics` if
   // there is a progress, stay valid until the next call. The result's statistics have only the names of their buffers.
-  MicroBatchResult micro_batch_gradient(Network& network, const Tensor& input, const Targets& target,
-                                        const LossOptions& options, const Rng& rng, const Recompute& recompute = {},
+  MicroBatchResult micro_batch_gradient(Network& network, const Inputs& input, const Targets& target, const Task& task,
+                                        const Rng& rng, const Recompute& recompute = {},
                                         const MicroBatchProgress& progress = {}, ShardGroup& group = local_shards());
 
   void clear();  // drops all graphs; later calls record new ones

@@ -9,7 +9,6 @@
 #include "nn/running_statistics.h"
 #include "nn/stage.h"
 #include "tensor/base/activity.h"
-#include "tensor/ops/top1_correct.h"
 
 namespace elinvar {
 namespace {
@@ -24,12 +23,13 @@ class Passes {
 
 class WholePasses final : public Passes {
  public:
-  WholePasses(const MicroBatchTask& task, ForwardPass& pass) : parameters_(task.network.parameters.list) {
-    const Activity activity("forward", static_cast<int>(task.rng.vrank));
+  WholePasses(const MicroBatchWork& work, ForwardPass& pass) : parameters_(work.network.parameters.list) {
+    const Activity activity("forward", static_cast<int>(work.rng.vrank));
     for (Parameter& p : parameters_) p.var.clear_grad();
-    Context context{.training = true, .rng = task.rng, .recompute = task.recompute, .group = task.group};
-    const ShardedLogits logits = task.network.sharded_logits(task.input, context);
-    LossAndTop1 scored = cross_entropy(logits, task.target, task.options);  // checks shapes and ranges of the targets
+    Context context{.training = true, .rng = work.rng, .recompute = work.recompute, .group = work.group};
+    context.inputs = work.input.further;
+    const ShardedLogits output = work.network.sharded_logits(work.input.first, context);
+    LossAndTop1 scored = work.task->loss(output, work.target);  // checks shapes and ranges of the targets
     loss_ = std::move(scored.loss);
     pass.loss = loss_.value();
     pass.top1 = std::move(scored.top1);
@@ -58,7 +58,7 @@ class WholePasses final : public Passes {
 
 class PassesBySegment final : public Passes {
  public:
-  PassesBySegment(const MicroBatchTask& task, ForwardPass& pass) : passes_(forward(task)) {
+  PassesBySegment(const MicroBatchWork& work, ForwardPass& pass) : passes_(forward(work)) {
     pass.loss = passes_.loss();
     pass.top1 = passes_.top1();
     pass.statistics = passes_.take_statistics();
@@ -68,16 +68,17 @@ class PassesBySegment final : public Passes {
   Tensor take_gradient(size_t parameter) override { return std::move(gradients_[parameter]); }
 
  private:
-  static SegmentPasses forward(const MicroBatchTask& task) {
-    const Activity activity("forward", static_cast<int>(task.rng.vrank));
-    const SegmentedNetwork& network = task.residence->network();
-    invariant(&network == &task.network, "a residence is of this network");
-    return {network,
-            {0, network.segments().size()},
-            {task.input, task.rng},
-            task.target,
-            task.options,
-            {.recompute = task.recompute, .group = task.group, .residence = task.residence}};
+  static SegmentPasses forward(const MicroBatchWork& work) {
+    const Activity activity("forward", static_cast<int>(work.rng.vrank));
+    const SegmentedNetwork& network = work.residence->network();
+    invariant(&network == &work.network, "a residence is of this network");
+    return {
+        network,
+        {0, network.segments().size()},
+        {work.input.first, work.rng},
+        work.target,
+        work.task,
+        {.recompute = work.recompute, .group = work.group, .residence = work.residence, .inputs = work.input.further}};
   }
   SegmentPasses passes_;
   std::vector<Tensor> gradients_;
@@ -91,29 +92,18 @@ Tensor gradient_of_its_own(Tensor gradient, const Tensor& parameter) {
   return gradient;
 }
 
-int64_t count_of(const Tensor& targets, int64_t ignored) {
-  const Tensor all = targets.to(Device{}).to_contiguous();
-  const auto other = [ignored](auto target) { return target != ignored; };
-  if (all.dtype() == DType::i32) return std::ranges::count_if(all.span<int32_t>(), other);
-  return std::ranges::count_if(all.span<int64_t>(), other);
-}
-
-int64_t correct_of(const Tensor& top1) {
-  return std::ranges::count(top1.span<uint8_t>(), static_cast<uint8_t>(Top1::correct));
-}
-
-void run_passes(const MicroBatchTask& task, bool early, const std::function<void(ForwardPass)>& forward,
+void run_passes(const MicroBatchWork& work, bool early, const std::function<void(ForwardPass)>& forward,
                 const std::function<void(size_t, Tensor)>& gradient) {
-  const std::vector<Parameter>& parameters = task.network.parameters.list;
+  const std::vector<Parameter>& parameters = work.network.parameters.list;
   ForwardPass pass;
-  const std::unique_ptr<Passes> passes = task.residence ? std::make_unique<PassesBySegment>(task, pass)
-                                                        : std::unique_ptr<Passes>(new WholePasses(task, pass));
+  const std::unique_ptr<Passes> passes = work.residence ? std::make_unique<PassesBySegment>(work, pass)
+                                                        : std::unique_ptr<Passes>(new WholePasses(work, pass));
   pass.batch_statistics = batch_statistics_of(pass.statistics);
   forward(std::move(pass));
-  const Activity activity("backward", static_cast<int>(task.rng.vrank));
+  const Activity activity("backward", static_cast<int>(work.rng.vrank));
   std::vector<bool> handed_over(parameters.size());
   const auto hand_over = [&](size_t i) {
-    if (handed_over[i] || !parameters[i].computed_here(*task.group)) return;
+    if (handed_over[i] || !parameters[i].computed_here(*work.group)) return;
     handed_over[i] = true;
     gradient(i, gradient_of_its_own(passes->take_gradient(i), parameters[i].var.value()));
   };
@@ -126,7 +116,7 @@ void run_passes(const MicroBatchTask& task, bool early, const std::function<void
 void GradientDelivery::forward(ForwardPass pass, const Mark& since) {
   loss_ = Download(std::move(pass.loss), since);
   top1_ = Download(std::move(pass.top1), since);
-  result_.count = count_of(task_.target.own, task_.options.ignore_index);
+  result_.count = work_.task->count(work_.target);
   result_.statistics = std::move(pass.statistics);
   result_.batch_statistics = std::move(pass.batch_statistics);
   result_.segments = std::move(pass.segments);

@@ -9,11 +9,11 @@
 
 namespace elinvar {
 
-struct MicroBatchTask {
+struct MicroBatchWork {
   Network& network;
-  Tensor input;
+  Inputs input;
   Targets target;
-  LossOptions options;
+  Task task;
   Rng rng;
   Recompute recompute;
   ShardGroup* group;
@@ -22,7 +22,7 @@ struct MicroBatchTask {
 
 // The results of the forward pass.
 struct ForwardPass {
-  Tensor loss, top1;  // one element for each target; top1: ops/top1_correct.h
+  Tensor loss, top1;  // of LossAndTop1 (autograd/loss.h)
   std::vector<Statistic> statistics;
   std::vector<Tensor> batch_statistics;
   std::vector<SegmentRun> segments = {};
@@ -30,19 +30,19 @@ struct ForwardPass {
 
 // Calls the ops of both passes. Calls `forward` between the two, and `gradient` for each gradient: with `early`, as
 // soon as the backward pass has called the ops that compute it, otherwise after the pass.
-void run_passes(const MicroBatchTask& task, bool early, const std::function<void(ForwardPass)>& forward,
+void run_passes(const MicroBatchWork& work, bool early, const std::function<void(ForwardPass)>& forward,
                 const std::function<void(size_t parameter, Tensor gradient)>& gradient);
 
 // Delivers results from a GPU's memory to MicroBatchProgress and MicroBatchResult.
 class GradientDelivery {
  public:
-  GradientDelivery(const MicroBatchTask& task, const MicroBatchProgress& progress) : task_(task), progress_(progress) {}
+  GradientDelivery(const MicroBatchWork& work, const MicroBatchProgress& progress) : work_(work), progress_(progress) {}
   void forward(ForwardPass pass, const Mark& since = {});
   void gradient(size_t parameter, Tensor gradient, const Mark& since = {});
   MicroBatchResult finish();  // waits for the numbers
 
  private:
-  const MicroBatchTask& task_;
+  const MicroBatchWork& work_;
   const MicroBatchProgress& progress_;
   MicroBatchResult result_;
   Download loss_, top1_;
@@ -51,10 +51,5 @@ class GradientDelivery {
 // Returns the gradient of a parameter, or zeros if it is undefined. It shares elements with no other tensor, because
 // gradients are added up in place.
 Tensor gradient_of_its_own(Tensor gradient, const Tensor& parameter);
-
-// Returns how many targets are not `ignored`.
-int64_t count_of(const Tensor& targets, int64_t ignored);
-// Returns how many are correct of a result of top1_correct(), which must be on the CPU.
-int64_t correct_of(const Tensor& top1);
 
 }  // namespace elinvar

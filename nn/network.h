@@ -1,6 +1,7 @@
 #pragma once
 // A network: parameters and a forward pass that is a pure function of them, the input and the context.
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "autograd/loss.h"
@@ -31,6 +32,15 @@ struct SegmentRun {
 
 class InputStore;
 
+// The input of a network. A network with several inputs, all with the same first extent, gets the first one as the
+// argument of its forward pass, and segments read the others from their context.
+struct Inputs {
+  Tensor first;
+  std::vector<Tensor> further = {};
+  Inputs(Tensor only, std::vector<Tensor> others = {})  // NOLINT(google-explicit-constructor): most networks have one
+      : first(std::move(only)), further(std::move(others)) {}
+};
+
 // Whether blocks keep only their input between the passes and run again for the gradient, with the same bits.
 struct Recompute {
   bool on;
@@ -49,6 +59,7 @@ struct Context {
   AttentionCache* cache = nullptr;      // for the tokens before the input (nn/attention_cache.h); may be null
   ShardGroup* group = &local_shards();  // computes the virtual shards of its own, and combines all
   Residence* residence = nullptr;       // brings in parameters while they are used; null: all are in memory
+  std::vector<Tensor> inputs = {};      // Inputs::further
 
   Shards shards(int count) const { return {count, group}; }
 };

@@ -86,7 +86,7 @@ void await(const Device& device) { Download(Tensor::zeros({1}, DType::f32, devic
 
 // Runs both passes of segment i, and replaces `at` by what it gives.
 MeasuredSegment run_segment(const SegmentedNetwork& network, size_t i, Boundary& at, const Targets& targets,
-                            const LossOptions& loss, SegmentPasses::Options options) {
+                            const Task& task, SegmentPasses::Options options) {
   const auto in_use = [] { return HostAllocator::instance().stats().in_use; };
   CountingShards counting(*options.group);
   options.group = &counting;
@@ -94,7 +94,7 @@ MeasuredSegment run_segment(const SegmentedNetwork& network, size_t i, Boundary&
   const int64_t before = in_use();
   HostAllocator::instance().reset_peak();
   const double began = seconds_now(device);
-  SegmentPasses passes(network, {i, i + 1}, at, targets, loss, options);
+  SegmentPasses passes(network, {i, i + 1}, at, targets, task, options);
   const bool head = i + 1 == network.segments().size();
   Boundary to = head ? Boundary{} : passes.to();
   await(device);
@@ -123,13 +123,12 @@ MeasuredSegment run_segment(const SegmentedNetwork& network, size_t i, Boundary&
 
 // Runs segment i as often as `trials` says, and replaces `at` by what it gives.
 MeasuredSegment measure_segment(const SegmentedNetwork& network, size_t i, Boundary& at, const Targets& targets,
-                                const LossOptions& loss, const SegmentPasses::Options& options,
-                                const SegmentTrials& trials) {
+                                const Task& task, const SegmentPasses::Options& options, const SegmentTrials& trials) {
   const Boundary from = at;
   const auto run = [&] {
     at = from;
     (void)trials.greatest(0);
-    return run_segment(network, i, at, targets, loss, options);
+    return run_segment(network, i, at, targets, task, options);
   };
   MeasuredSegment first = run();
   const double seconds = trials.greatest(first.seconds);
@@ -142,23 +141,26 @@ MeasuredSegment measure_segment(const SegmentedNetwork& network, size_t i, Bound
 
 }  // namespace
 
-std::vector<MeasuredSegment> measure_segments(const SegmentedNetwork& network, const Tensor& input,
-                                              const Targets& targets, const LossOptions& loss, const Rng& rng,
-                                              const SegmentPasses::Options& options, const SegmentTrials& trials) {
+std::vector<MeasuredSegment> measure_segments(const SegmentedNetwork& network, const Inputs& input,
+                                              const Targets& targets, const Task& task, const Rng& rng,
+                                              const SegmentPasses::Options& given, const SegmentTrials& trials) {
+  SegmentPasses::Options options = given;
+  options.inputs = input.further;
   std::vector<MeasuredSegment> measured;
   std::map<std::string, size_t> by_work;
-  Boundary at{input, rng};
+  Boundary at{input.first, rng};
   for (size_t i = 0; i < network.segments().size(); ++i) {
     const std::string work = work_of(network, i, at.value);
     const auto same = by_work.find(work);
     if (same != by_work.end() && (!trials.statistics || measured[same->second].statistics.empty())) {
       const MeasuredSegment& earlier = measured.emplace_back(MeasuredSegment(measured[same->second]));
-      if (at.value.shape() != earlier.value) at.value = Tensor::zeros(earlier.value, earlier.dtype, input.device());
+      if (at.value.shape() != earlier.value)
+        at.value = Tensor::zeros(earlier.value, earlier.dtype, input.first.device());
       continue;
     }
     std::optional<Present> parameters;
     if (options.residence == nullptr) parameters.emplace(network, i, *options.group);
-    measured.push_back(measure_segment(network, i, at, targets, loss, options, trials));
+    measured.push_back(measure_segment(network, i, at, targets, task, options, trials));
     if (!work.empty()) by_work.emplace(work, i);
   }
   return measured;

@@ -39,8 +39,8 @@ struct SegmentTrials {
 // does the same as an earlier one does not run, unless it has batch norms whose statistics are wanted. Gradients of
 // values are taken to be 1. Without a residence, absent parameters (OutlineScope) are in memory only while their
 // segment runs, with values that mean nothing.
-std::vector<MeasuredSegment> measure_segments(const SegmentedNetwork& network, const Tensor& input,
-                                              const Targets& targets, const LossOptions& loss, const Rng& rng,
+std::vector<MeasuredSegment> measure_segments(const SegmentedNetwork& network, const Inputs& input,
+                                              const Targets& targets, const Task& task, const Rng& rng,
                                               const SegmentPasses::Options& options, const SegmentTrials& trials = {});
 
 // Returns for each segment the last one that reads a parameter of it, perhaps by way of others: both must be computed

@@ -23,13 +23,14 @@ Var with_value(const Var& leaf, Tensor value) {
 }  // namespace
 
 SegmentPasses::SegmentPasses(const SegmentedNetwork& network, SegmentRange range, const Boundary& from,
-                             const Targets& targets, const LossOptions& loss, const Options& options)
+                             const Targets& targets, const Task& task, const Options& options)
     : network_(network),
       context_{.training = true,
                .rng = from.rng,
                .recompute = options.recompute,
                .group = options.group,
-               .residence = options.residence} {
+               .residence = options.residence,
+               .inputs = options.inputs} {
   const size_t segments = network.segments().size();
   check(range.begin < range.end && range.end <= segments, "[stage] segments {} to {} of {}", range.begin, range.end,
         segments);
@@ -45,14 +46,14 @@ SegmentPasses::SegmentPasses(const SegmentedNetwork& network, SegmentRange range
     if (!parts_.empty()) parts_.back().result = Var(parts_.back().result.node());  // the value is not needed
     const Var leaf =
         options.recompute.inputs && needs_gradient ? Var(without_elements(value), true) : Var(value, needs_gradient);
-    const Var result = forward(part, with_value(leaf, std::move(value)), targets, loss);
+    const Var result = forward(part, with_value(leaf, std::move(value)), targets, task);
     parts_.push_back({part, leaf, result});
     value = result.value();  // computes what is deferred
     needs_gradient = result.requires_grad();
   }
 }
 
-Var SegmentPasses::forward(SegmentRange range, const Var& from, const Targets& targets, const LossOptions& loss) {
+Var SegmentPasses::forward(SegmentRange range, const Var& from, const Targets& targets, const Task& task) {
   const std::vector<Segment>& segments = network_.segments();
   Residual x = from;
   for (size_t i = range.begin; i < std::min(range.end, segments.size() - 1); ++i) {
@@ -62,7 +63,7 @@ Var SegmentPasses::forward(SegmentRange range, const Var& from, const Targets& t
   }
   if (range.end < segments.size()) return x;
   RunningSegment running(context_);
-  LossAndTop1 scored = cross_entropy(network_.head(std::move(x), context_), targets, loss);
+  LossAndTop1 scored = task->loss(network_.head(std::move(x), context_), targets);
   top1_ = std::move(scored.top1);
   running.ended();
   return scored.loss;

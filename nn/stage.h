@@ -29,17 +29,18 @@ class SegmentPasses {
   struct Options {
     Recompute recompute = {};
     ShardGroup* group = &local_shards();
-    Residence* residence = nullptr;  // null: all parameters are in memory
+    Residence* residence = nullptr;   // null: all parameters are in memory
+    std::vector<Tensor> inputs = {};  // Inputs::further
   };
-  // Runs the forward pass. `from` has the input if the first segment is among these. Segments that include the head
-  // give the loss of `targets`, the others ignore them.
+  // Runs the forward pass. `from` has the first input if the first segment is among these. Segments that include the
+  // head give the loss of `targets`, the others ignore them.
   SegmentPasses(const SegmentedNetwork& network, SegmentRange range, const Boundary& from, const Targets& targets,
-                const LossOptions& loss, const Options& options);
+                const Task& task, const Options& options);
 
   // Both until the backward pass.
   Boundary to() const { return {parts_.back().result.value(), context_.rng}; }  // of segments without the head
   const Tensor& loss() const { return parts_.back().result.value(); }           // of segments with the head
-  const Tensor& top1() const { return top1_; }                                  // of segments with the head
+  const Tensor& top1() const { return top1_; }                                  // .. LossAndTop1::top1
   std::vector<Statistic> take_statistics() { return std::move(context_.statistics); }
   std::vector<SegmentRun> take_segments() { return std::move(context_.segments); }
 
@@ -55,7 +56,7 @@ class SegmentPasses {
     SegmentRange range;
     Var from, result;
   };
-  Var forward(SegmentRange range, const Var& from, const Targets& targets, const LossOptions& loss);
+  Var forward(SegmentRange range, const Var& from, const Targets& targets, const Task& task);
   void sweep(Part& part, Tensor dy, std::vector<Tensor>& gradients, const std::function<void(size_t)>& ready);
   bool awaits(size_t parameter) const;  // whether parts that are not swept yet read it
 

@@ -47,7 +47,7 @@ Tensor Upload::take() const {
 
 // Memory freed while it is copied from is reused only by later calls, which wait for the copy.
 Download::Download(Tensor there, Mark since) {
-  if (there.device() == Device{}) {
+  if (!there.defined() || there.device() == Device{}) {
     here_ = std::move(there);
     return;
   }

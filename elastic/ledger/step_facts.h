@@ -14,10 +14,11 @@ namespace elinvar {
 
 // A score of the validation split.
 struct ValidationScore {
-  double loss = 0, accuracy = 0;
+  double loss = 0;                             // the mean over targets that count
+  std::map<std::string, double> metrics = {};  // of the task, by name: "accuracy", ...
   int64_t samples = 0;
 
-  ELINVAR_FIELDS(loss, accuracy, samples)
+  ELINVAR_FIELDS(loss, metrics, samples)
 };
 
 // The training loop's report of a step after its update. After the last step there is no update, and only `validation`

@@ -47,6 +47,7 @@ struct WorkerInfo {
   SegmentCosts segments = {};  // if the network is a list of segments; seconds only with pipeline parallelism
   std::vector<TensorLayout> gradient = {}, state = {};
   bool tokens = false;                    // the unit of targets: tokens
+  bool accuracy = true;                   // whether targets are right or wrong
   std::optional<ImageForm> images = {};   // null if the samples are not images
   std::vector<std::string> notices = {};  // what the data sets reported when they were opened
   int numerics_version = 0, protocol = 0;
@@ -55,7 +56,7 @@ struct WorkerInfo {
   JsonValue environment = {};         // tools/training/environment.h
 
   ELINVAR_FIELDS(endpoint, pid, name, config, data, steps, parameters, samples, zero, shards, segments, gradient, state,
-                 tokens, images, notices, numerics_version, protocol, nccl, repeated, environment)
+                 tokens, accuracy, images, notices, numerics_version, protocol, nccl, repeated, environment)
 };
 
 namespace messages {

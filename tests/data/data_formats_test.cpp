@@ -245,7 +245,7 @@ class BrokenImages : public ::testing::Test {
   }
   static std::pair<std::vector<float>, int64_t> read(const Dataset& data, int64_t i, const Draw& draw = {}) {
     std::pair<std::vector<float>, int64_t> sample(std::vector<float>(6 * 6 * 3), -1);
-    data.read(i, draw, sample.first.data(), &sample.second);
+    data.read(i, draw, {sample.first.data(), &sample.second});
     return sample;
   }
   TemporaryFolder folder_;

@@ -44,7 +44,7 @@ struct Sample {
 
 Sample sample(const Dataset& dataset, int64_t index, const Draw& draw = {}) {
   Sample s{std::vector<float>(static_cast<size_t>(dataset.input_shape().numel())), -1};
-  dataset.read(index, draw, s.pixels.data(), &s.label);
+  dataset.read(index, draw, {s.pixels.data(), &s.label});
   return s;
 }
 

@@ -78,15 +78,13 @@ class Numbers final : public Dataset {
  public:
   explicit Numbers(int64_t size, int64_t bad = -1) : size_(size), bad_(bad) {}
   int64_t size() const override { return size_; }
-  Shape input_shape() const override { return {2}; }
-  DType input_dtype() const override { return DType::f32; }
-  Shape target_shape() const override { return {}; }
+  SampleFormat format() const override { return {.inputs = {{Shape{2}, DType::f32}}, .target = {Shape{}, DType::i64}}; }
   int64_t classes() const override { return size_; }
-  void read(int64_t index, const Draw& draw, void* input, int64_t* target) const override {
+  void read(int64_t index, const Draw& draw, const SampleBuffers& sample) const override {
     if (index == bad_) fail("sample {} is damaged", index);
     const float values[2] = {static_cast<float>(draw.epoch), draw.augment ? static_cast<float>(draw.seed) : -1.0f};
-    std::memcpy(input, values, sizeof values);
-    *target = index;
+    std::memcpy(sample.inputs[0], values, sizeof values);
+    *sample.target<int64_t>() = index;
     ++reads;
   }
   void describe(Hasher& hasher) const override { hasher.add_integer(size_); }

@@ -24,7 +24,7 @@ struct Window {
 Window window(const Dataset& dataset, int64_t index, const Draw& draw = {}) {
   const auto n = static_cast<size_t>(dataset.input_shape().numel());
   Window w{std::vector<int32_t>(n), std::vector<int64_t>(n)};
-  dataset.read(index, draw, w.input.data(), w.target.data());
+  dataset.read(index, draw, {w.input.data(), w.target.data()});
   return w;
 }
 

@@ -7,15 +7,13 @@ namespace elinvar::test {
 class Endless : public Dataset {
  public:
   int64_t size() const override { return int64_t{1} << 40; }
-  Shape input_shape() const override { return {1}; }
-  DType input_dtype() const override { return DType::f32; }
-  Shape target_shape() const override { return {}; }
+  SampleFormat format() const override { return {.inputs = {{Shape{1}, DType::f32}}, .target = {Shape{}, DType::i64}}; }
   int64_t classes() const override { return size(); }
   void describe(Hasher&) const override {}
-  void read(int64_t index, const Draw&, void* input, int64_t* target) const override {
+  void read(int64_t index, const Draw&, const SampleBuffers& sample) const override {
     reads(index);
-    *static_cast<float*>(input) = static_cast<float>(index);
-    *target = index;
+    *sample.input<float>() = static_cast<float>(index);
+    *sample.target<int64_t>() = index;
   }
 
  private:

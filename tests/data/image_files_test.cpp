@@ -16,7 +16,7 @@ using Pixels = std::vector<float>;
 Pixels pixels_of(const Dataset& data, int64_t index) {
   Pixels pixels(static_cast<size_t>(data.input_shape().numel()), -1.0f);
   int64_t target = -1;
-  data.read(index, {}, pixels.data(), &target);
+  data.read(index, {}, {pixels.data(), &target});
   return pixels;
 }
 

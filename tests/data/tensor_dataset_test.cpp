@@ -24,7 +24,7 @@ TEST(TensorDataset, HasTheSamplesOfItsTensors) {
   EXPECT_EQ(data->classes(), 2);
   float input[2];
   int64_t target = 0;
-  data->read(2, {.seed = 7, .epoch = 3, .augment = true}, input, &target);
+  data->read(2, {.seed = 7, .epoch = 3, .augment = true}, {input, &target});
   EXPECT_EQ(input[0], 4);
   EXPECT_EQ(input[1], 5);
   EXPECT_EQ(target, 1);
@@ -64,10 +64,11 @@ TEST(TensorDataset, RefusesTensorsThatAreNoSamples) {
   };
   EXPECT_EQ(error([](TensorSamples& s) { s.inputs = s.inputs.to(DType::f64); }),
             "[tensor_dataset] inputs must be (samples, ..) of float32 or int32, got float64 (3, 2)");
-  EXPECT_EQ(error([](TensorSamples& s) { s.targets = s.targets.to(DType::i32); }),
-            "[tensor_dataset] targets must be (samples) or (samples, T) of int64, got int32 (3,)");
+  EXPECT_EQ(
+      error([](TensorSamples& s) { s.targets = s.targets.to(DType::i32); }),
+      "[tensor_dataset] targets must be (samples) or (samples, T) of int64, or numbers of float32, got int32 (3,)");
   EXPECT_EQ(error([](TensorSamples& s) { s.targets = {}; }),
-            "[tensor_dataset] targets must be (samples) or (samples, T) of int64, got nothing ");
+            "[tensor_dataset] targets must be (samples) or (samples, T) of int64, or numbers of float32, got nothing");
   EXPECT_EQ(error([](TensorSamples& s) { s.inputs = s.inputs.slice(0, 0, 2); }),
             "[tensor_dataset] expected as many targets as inputs, and at least one, got 2 and 3");
   EXPECT_EQ(error([](TensorSamples& s) { s.classes = 0; }), "[tensor_dataset] classes must be at least 1, got 0");

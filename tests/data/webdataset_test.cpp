@@ -40,7 +40,7 @@ DataConfig config_of(const std::string& path) {
 
 std::pair<std::vector<float>, int64_t> read(const Dataset& data, int64_t i) {
   std::pair<std::vector<float>, int64_t> sample(std::vector<float>(6 * 5 * 3), -1);
-  data.read(i, {}, sample.first.data(), &sample.second);
+  data.read(i, {}, {sample.first.data(), &sample.second});
   return sample;
 }
 

@@ -18,7 +18,7 @@ const FuzzTarget kIdx("idx", [](std::string_view bytes) {
   const auto data = open_dataset({.kind = "mnist", .path = images.parent_path().string()}, Split::train);
   std::vector<float> pixels(static_cast<size_t>(data->input_shape().numel()));
   int64_t label = 0;
-  for (const int64_t i : {int64_t{0}, data->size() - 1}) data->read(i, {}, pixels.data(), &label);
+  for (const int64_t i : {int64_t{0}, data->size() - 1}) data->read(i, {}, {pixels.data(), &label});
   must(label >= 0 && label < data->classes(), "a label is one of the classes");
 });
 

@@ -66,6 +66,12 @@ def idx():
         write("idx", name, struct.pack("<H", len(a)) + a + b)
 
 
+def table():
+    rows = "x,c,y\n1,a,2\n,\"b, c\",3.5\n-4e3,,0"
+    write("table", "numbers", rows.encode())
+    write("table", "classes", (rows.replace("\n", "\r\n") + "\r\n").encode())
+
+
 def byte_characters():
     """Returns GPT-2's names of the 256 bytes."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -254,6 +260,7 @@ if __name__ == "__main__":
     images()
     archives()
     idx()
+    table()
     tokenizers()
     token_files()
     tensor_files()

@@ -21,7 +21,7 @@ Digest digest_of(const Dataset& data, int64_t index) {
   Shape shape = data.input_shape();
   shape.insert(0, 1);
   Tensor input = Tensor::empty(shape), target = Tensor::empty({1}, DType::i64);
-  data.read(index, {}, input.raw(), target.data<int64_t>());
+  data.read(index, {}, {input.raw(), target.raw()});
   return digest(StateDict{{"input", input}, {"target", target}});
 }
 

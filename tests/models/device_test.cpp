@@ -24,6 +24,7 @@
 #include "tensor/ops/reduce.h"
 #include "tensor/ops/rotary.h"
 #include "tensor/ops/softmax.h"
+#include "tests/models/row_inputs.h"
 #include "tests/ops/op_inputs.h"
 #include "tests/support/other_devices.h"
 #include "tests/support/temporary_folder.h"
@@ -44,15 +45,15 @@ struct Trained {
   Digest state;
 };
 
-Trained train(Device device, const Spec& model, const InputInfo& info, const Tensor& input, const Tensor& target,
-              const OptimizerConfig& options) {
+Trained train(Device device, const Spec& model, const InputInfo& info, const elinvar::Inputs& input,
+              const Tensor& target, const OptimizerConfig& options, const Task& task) {
   const auto network = build(model, info, 1);
   Parameters& parameters = network->parameters;
   parameters.move_to(device);
   const auto optimizer = make_optimizer(options, parameters);
   Trained result;
   for (int64_t step = 0; step < 3; ++step) {
-    MicroBatchResult found = micro_batch_gradient(*network, input.to(device), target, {},
+    MicroBatchResult found = micro_batch_gradient(*network, {input.first.to(device), input.further}, target, task,
                                                   Rng{.seed = 1, .step = static_cast<uint32_t>(step)});
     result.losses.push_back(std::bit_cast<uint64_t>(found.loss_sum));
     const Clipping clipping = clip_by_global_norm(found.gradients, 1.0);
@@ -66,16 +67,16 @@ Trained train(Device device, const Spec& model, const InputInfo& info, const Ten
   return result;
 }
 
-void expect_same_everywhere(const Spec& model, const InputInfo& info, const Tensor& input, const Tensor& target,
-                            const OptimizerConfig& options) {
+void expect_same_everywhere(const Spec& model, const InputInfo& info, const elinvar::Inputs& input,
+                            const Tensor& target, const OptimizerConfig& options, const Task& task = {}) {
   std::set<std::string> states;
   for (const Precision precision : {Precision::portable, Precision::exact}) {
     const PrecisionScope products(precision);
-    const Trained here = train({}, model, info, input, target, options);
+    const Trained here = train({}, model, info, input, target, options, task);
     EXPECT_TRUE(states.insert(here.state.hex()).second) << "numerics differ in their bits";
     for (const Device device : other_devices()) {
       SCOPED_TRACE(fmt::format("{}, {}", to_string(device), name_of(precision)));
-      const Trained there = train(device, model, info, input, target, options);
+      const Trained there = train(device, model, info, input, target, options, task);
       EXPECT_EQ(there.losses, here.losses);
       EXPECT_EQ(there.state.hex(), here.state.hex());
     }
@@ -127,6 +128,22 @@ TEST(Device, NetworksInVirtualShardsHaveTheSameBits) {
                                           {"hidden", int64_t{40}},
                                           {"virtual_shards", int64_t{3}}}),
                            kDeviceTokens, input, target, {.kind = optimizer, .lr = 3e-3, .weight_decay = 0.1});
+}
+
+TEST(Device, NetworksAndTasksForRowsHaveTheSameBits) {
+  const Tensor target = labels({kRows}, 2).to(DType::f32);
+  const TargetInfo number{.sample = {}, .dtype = DType::f32};
+  const auto task = [&](const std::string& kind, const std::map<std::string, Value>& settings) {
+    return make_task(spec_of(kind, settings), {}, number).task;
+  };
+  const RowCase both = numbers_and_categories(), pairs = pairs_of_categories();
+  const OptimizerConfig adam{.kind = "adam", .lr = 3e-3};
+  expect_same_everywhere(spec("dlrm", {{"channels", int64_t{6}}}), both.info, both.inputs, target, adam,
+                         task("binary", {{"focal_gamma", 1.5}, {"positive_weight", 2.0}}));
+  expect_same_everywhere(spec("deepfm", {}), both.info, both.inputs, target, adam,
+                         task("regression", {{"loss", std::string("huber")}, {"delta", 0.25}}));
+  expect_same_everywhere(spec("neumf", {}), pairs.info, pairs.inputs, target, adam,
+                         task("regression", {{"loss", std::string("mae")}}));
 }
 
 TEST(Device, OperandsOfTwoDevicesAreRefused) {

@@ -34,7 +34,7 @@ struct Golden {
   InputInfo info;
   Tensor input, target;
   OptimizerConfig optimizer;
-  LossOptions loss = {};
+  CrossEntropyOptions loss = {};
   int shards = 1;
 };
 
@@ -146,7 +146,7 @@ TEST(Golden, Gpt) {
              spec("gpt",
                   {{"layers", int64_t{2}}, {"heads", int64_t{3}}, {"channels", int64_t{24}}, {"context", int64_t{16}}}),
              kTokens, integers<int32_t>("input", {3, 12}, 40), integers<int64_t>("target", {3, 12}, 40), kAdamW,
-             LossOptions{}, shards});
+             CrossEntropyOptions{}, shards});
   }
 }
 
@@ -160,7 +160,7 @@ TEST(Golden, Llama) {
                             {"channels", int64_t{24}},
                             {"hidden", int64_t{32}}}),
              kTokens, integers<int32_t>("input", {3, 12}, 40), integers<int64_t>("target", {3, 12}, 40), kAdamW,
-             LossOptions{}, shards});
+             CrossEntropyOptions{}, shards});
   }
 }
 

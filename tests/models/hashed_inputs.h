@@ -57,14 +57,13 @@ inline Spec spec(const std::string& kind, std::map<std::string, Value> settings)
 // Trains for ten steps on one batch. Calls each(step, loss, gradients) before each update, with the mean loss and the
 // gradients of the mean loss.
 inline void train_ten_steps(
-    Network& network, const OptimizerConfig& config, const Tensor& input, const Tensor& target,
-    const LossOptions& options,
+    Network& network, const OptimizerConfig& config, const Inputs& input, const Tensor& target, const Task& task,
     const std::function<void(int64_t step, double loss, const std::vector<Tensor>& gradients)>& each) {
   Parameters& parameters = network.parameters;
   if (config.kind == "adamw") exempt_from_decay(parameters, std::vector<std::string>{"vectors"});
   const auto optimizer = make_optimizer(config, parameters);
   for (int64_t step = 0; step < 10; ++step) {
-    MicroBatchResult result = micro_batch_gradient(network, input, target, options, Rng{.seed = 1});
+    MicroBatchResult result = micro_batch_gradient(network, input, target, task, Rng{.seed = 1});
     const auto count = static_cast<double>(result.count);
     for (Tensor& g : result.gradients)
       for (float& x : g.span<float>()) x = static_cast<float>(x / count);

@@ -32,7 +32,7 @@ struct GraphCase {
   std::string kind;
   std::map<std::string, Value> settings;
   bool mixed = false, recompute = false;
-  LossOptions loss = {};
+  CrossEntropyOptions loss = {};
   Precision precision = Precision::portable;
 
   bool text() const { return kind == "gpt" || kind == "llama"; }

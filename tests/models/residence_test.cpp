@@ -165,7 +165,7 @@ TEST_P(ParameterResidence, StagesHaveTheSameBits) {
 }
 
 TEST_P(ParameterResidence, PredictionsHaveTheSameBits) {
-  const std::vector<Tensor> views = {whole_.input, whole_.input.clone()};
+  const std::vector<Inputs> views = {whole_.input, whole_.input.clone()};
   EXPECT_TRUE(same_bits(predict(network(), views, local_shards(), &residence_), predict(*whole_.network, views)));
   expect_little_memory();
 }

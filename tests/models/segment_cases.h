@@ -58,7 +58,8 @@ inline std::vector<CutCase> cut_cases() {
           {"layers_of_images", "layers", {}, false, 9},
           {"mlp", "mlp", {{"hidden", std::vector<int64_t>{9, 7}}, {"dropout", 0.3}}, false, 4},
           {"resnet20", "resnet20", {}, false, 11},
-          {"vgg11", "vgg11", {}, false, 7}};
+          {"vgg11", "vgg11", {}, false, 7},
+          {"dlrm", "dlrm", {}, true, 3}};
 }
 
 struct CutNetwork {
@@ -66,12 +67,14 @@ struct CutNetwork {
   Tensor input, target;
 
   explicit CutNetwork(const CutCase& c) {
-    const InputInfo info = c.tokens ? InputInfo{.sample = {12}, .classes = 53, .dtype = DType::i32}
-                                    : InputInfo{.sample = {32, 32, 3}, .classes = 5};
+    InputInfo info = c.tokens ? InputInfo{.sample = {12}, .classes = 53, .dtype = DType::i32}
+                              : InputInfo{.sample = {32, 32, 3}, .classes = 5};
+    if (std::string(c.kind) == "dlrm") info.symbols.assign(12, 53);  // columns of categories
     const Spec layers = c.tokens ? layers_of_text() : layers_of_images();
     network = build(std::string(c.kind) == "layers" ? layers : elinvar::spec(c.kind, c.settings), info, 1);
     input = c.tokens ? integers<int32_t>("input", {3, 12}, 53) : elinvar::images(3, 32);
-    target = c.tokens ? integers<int64_t>("target", {3, 12}, 53) : integers<int64_t>("target", {3}, 5);
+    target = c.tokens && info.symbols.empty() ? integers<int64_t>("target", {3, 12}, 53)
+                                              : integers<int64_t>("target", {3}, 5);
   }
   SegmentedNetwork& segmented() const { return dynamic_cast<SegmentedNetwork&>(*network); }
 };

@@ -41,7 +41,8 @@ struct CutPasses {
     size_t begin = 0;
     for (const size_t end : ends) {
       parts.push_back(std::make_unique<SegmentPasses>(of, SegmentRange{begin, end}, from, Targets(target),
-                                                      LossOptions{}, SegmentPasses::Options{.recompute = recompute}));
+                                                      CrossEntropyOptions{},
+                                                      SegmentPasses::Options{.recompute = recompute}));
       for (const Statistic& s : parts.back()->take_statistics()) statistics.push_back(s);
       if (end < of.segments().size()) from = parts.back()->to();
       begin = end;

@@ -49,7 +49,7 @@ Tensor some_target() {
   return target;
 }
 
-const LossOptions kSmoothed{.label_smoothing = 0.1};
+const CrossEntropyOptions kSmoothed{.label_smoothing = 0.1};
 
 MicroBatchResult gradient_of(Network& network, bool recompute = false) {
   return micro_batch_gradient(network, some_input(), some_target(), kSmoothed, {.seed = 1}, recompute);

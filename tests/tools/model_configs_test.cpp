@@ -14,6 +14,10 @@ namespace {
 // Returns the description of its data without the data.
 InputInfo stand_in(const DataConfig& data) {
   if (data.kind == "text") return {.sample = {data.context}, .classes = 256, .dtype = DType::i32};
+  if (data.kind == "synthetic_table")
+    return {.sample = {data.features},
+            .classes = 1,
+            .further = {{.sample = {4}, .dtype = DType::i32, .symbols = data.symbols}}};
   if (data.kind == "mnist") return {.sample = {28, 28, 1}, .classes = 10};
   if (data.kind == "cifar10") return {.sample = {32, 32, 3}, .classes = 10};
   return {.sample = {data.image_size, data.image_size, 3}, .classes = 1000};

@@ -62,18 +62,19 @@ class ImageFiles final : public Dataset {
   }
 
   int64_t size() const override { return static_cast<int64_t>(images_.size()); }
-  Shape input_shape() const override { return transform_ ? transform_->output_shape() : Shape{1, 1, 1}; }
-  DType input_dtype() const override { return DType::f32; }
-  Shape target_shape() const override { return {}; }
+  SampleFormat format() const override {
+    return {.inputs = {{transform_ ? transform_->output_shape() : Shape{1, 1, 1}, DType::f32}},
+            .target = {Shape{}, DType::i64}};
+  }
   int64_t classes() const override { return size(); }
-  void read(int64_t index, const Draw& draw, void* input, int64_t* target) const override {
+  void read(int64_t index, const Draw& draw, const SampleBuffers& sample) const override {
     const Image image = decode(index);
-    auto* output = static_cast<float*>(input);
+    auto* output = sample.input<float>();
     if (transform_)
       (*transform_)(
           image.view(), index, draw, [] { return std::string("an image"); }, output);
     else *output = image.pixels.front();
-    *target = index;
+    *sample.target<int64_t>() = index;
   }
   void describe(Hasher& hasher) const override { hasher.add_integer(size()); }
 

@@ -73,11 +73,23 @@ void visit(V& v, DataConfig& c) {
   v("context", c.context);
   v("include", c.include);
   v("exclude", c.exclude);
+  if (c.kind == "table") {
+    v("target", c.target);
+    v("labels", c.labels);
+    v("numbers", c.numbers);
+    v("categories", c.categories);
+    v("scale", c.scale);
+    v("buckets", c.buckets);
+  }
   v("size", c.size);
   v("classes", c.classes);
   v("channels", c.channels);
   v("noise", c.noise);
   v("data_seed", c.data_seed);
+  if (c.kind == "synthetic_table") {
+    v("features", c.features);
+    v("symbols", c.symbols);
+  }
 }
 
 template <class V>
@@ -91,7 +103,7 @@ void visit(V& v, ReaderConfig& c) {
 }
 
 template <class V>
-void visit(V& v, LossOptions& c) {
+void visit(V& v, CrossEntropyOptions& c) {
   v("label_smoothing", c.label_smoothing, Between{0, 1});
   v("ignore_index", c.ignore_index);
 }
@@ -193,8 +205,8 @@ KeyHomes homes_of_keys() {
       if (key != "kind") homes.emplace(key, table);
   };
   add("run", RunConfig());
-  add("data", DataConfig{.kind = "text"}, ReaderConfig());
-  add("loss", LossOptions());
+  for (const char* kind : {"text", "table", "synthetic_table"}) add("data", DataConfig{.kind = kind}, ReaderConfig());
+  add("loss", CrossEntropyOptions());
   add("optimizer", OptimizerConfig{.kind = "sgd"});
   add("schedule", ScheduleConfig());
   add("ledger", LedgerConfig());
@@ -216,6 +228,10 @@ std::vector<Section> sections_of(const Config& c) {
                                    {"schedule", keys_of(c.schedule)},
                                    {"ledger", keys_of(c.ledger)},
                                    {"tensorboard", keys_of(c.tensorboard)}};
+  if (!c.task.kind.empty()) {  // older runs do not have it
+    sections.push_back({"task", {{"kind", TableWriter::text(c.task.kind)}}});
+    std::ranges::move(entries_of(c.task), std::back_inserter(sections.back().entries));
+  }
   std::ranges::move(entries_of(c.data.own), std::back_inserter(sections[1].entries));
   std::ranges::move(entries_of(c.optimizer.own), std::back_inserter(sections[3].entries));
   // Writes only the one of steps and epochs that is set.
@@ -270,8 +286,8 @@ int default_virtual_ranks(int64_t batch_size) { return static_cast<int>(std::cla
 Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
   const TomlSource source(text, name, overrides);
   static const KeyHomes homes = homes_of_keys();
-  source.refuse_unknown_tables({"run", "model", "data", "loss", "optimizer", "schedule", "ledger", "tensorboard"},
-                               homes);
+  source.refuse_unknown_tables(
+      {"run", "model", "task", "data", "loss", "optimizer", "schedule", "ledger", "tensorboard"}, homes);
   Config c;
   c.run.name = std::filesystem::path(name).stem().string();
 
@@ -335,6 +351,10 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
     check_schedule(c.schedule);
   });
   c.model = read_model_spec(source);
+  if (source.root().contains("task")) {
+    c.task = read_spec(source, "task", {});
+    check(!c.task.kind.empty(), "{}: task.kind is missing", c.task.place);
+  }
   return c;
 }
 

@@ -9,7 +9,7 @@
 #include "data/dataset.h"
 #include "data/mixing.h"
 #include "elastic/ledger/ledger.h"
-#include "nn/micro_batch.h"
+#include "autograd/loss.h"
 #include "nn/optimizer.h"
 #include "nn/schedule.h"
 #include "tensor/base/spec.h"
@@ -76,7 +76,8 @@ struct Config {
   Spec model;
   DataConfig data;
   ReaderConfig reader;  // keys of [data]
-  LossOptions loss;
+  CrossEntropyOptions loss;
+  Spec task;  // without a kind: classification
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   LedgerConfig ledger;
@@ -87,6 +88,7 @@ struct Config {
   bool adaptive() const { return run.scaling == "adaptive"; }
   bool fast() const { return run.numerics == "fast"; }
   bool exact() const { return run.numerics == "exact"; }
+  bool classifies() const { return task.kind.empty() || task.kind == "classification"; }
   LedgerOptions ledger_options() const;
   int64_t virtual_shards() const;  // of the network
 };

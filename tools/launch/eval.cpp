@@ -4,6 +4,9 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
@@ -61,40 +64,51 @@ int eval(const EvalOptions& command) {
   const std::filesystem::path directory = command.run_dir;
   TrainingSetup setup(read_run_config(directory), command.split == "test" ? Split::test : Split::validation,
                       parse_device(command.device.device));
-  const bool images = setup.data->vocabulary() == nullptr;
+  const bool text = setup.data->vocabulary() != nullptr, images = setup.data->input_shape().ndim() == 3;
+  const bool classifies = setup.config.classifies();
   check(!command.mirror || images, "--mirror: the data of this run are no images");
-  check(command.confusion.empty() || images, "--confusion: the data of this run are no images");
+  check(command.confusion.empty() || (classifies && !text), "--confusion: this run has no classes of samples");
   const int64_t step = setup.load_network(directory);
-  Ranking ranking(setup.data->classes(), setup.config.loss.ignore_index, !command.confusion.empty());
+  std::optional<Ranking> ranking;
+  if (classifies) ranking.emplace(setup.data->classes(), setup.config.loss.ignore_index, !command.confusion.empty());
   // Perplexity always refers to the targets without label smoothing.
-  LossOptions plain = setup.config.loss;
+  CrossEntropyOptions plain = setup.config.loss;
   plain.label_smoothing = 0;
   Outputs outputs;
   double plain_sum = 0;
   int64_t count = 0;
-  const Score result =
-      sum(score(setup, setup.data, 0, 1, command.mirror, [&](const Tensor& logits, const Tensor& target) {
-        ranking.add(logits, target);
-        if (!command.logits.empty()) outputs.add(logits, target);
-        if (images) return;
-        const MicroBatchResult batch = evaluate(logits, target, plain);
-        plain_sum += batch.loss_sum;
-        count += batch.count;
-      }));
+  const ValidationScore result = sum(score(setup, setup.data, 0, 1, command.mirror,
+                                           [&](const Tensor& output, const Tensor& target) {
+                                             if (ranking) ranking->add(output, target);
+                                             if (!command.logits.empty()) outputs.add(output, target);
+                                             if (!classifies || !text) return;
+                                             const BatchScore batch = evaluate(output, target, plain);
+                                             plain_sum += batch.loss_sum;
+                                             count += batch.count;
+                                           }),
+                                     setup.task);
   print_notices(*setup.data);
-  if (!command.confusion.empty()) replace_file(command.confusion, ranking.csv(setup.data->class_names()));
+  if (!command.confusion.empty()) replace_file(command.confusion, ranking->csv(setup.data->class_names()));
   if (!command.logits.empty()) outputs.write(command.logits);
-  const double top5 = ranking.top(5), perplexity = std::exp(plain_sum / static_cast<double>(count));
+  std::vector<std::pair<std::string, double>> more;
+  if (ranking) more.emplace_back("top5", ranking->top(5));
+  if (classifies && text) more.emplace_back("perplexity", std::exp(plain_sum / static_cast<double>(count)));
   if (command.json) {
-    nlohmann::ordered_json json = {{"split", command.split},      {"step", step},          {"loss", result.loss},
-                                   {"accuracy", result.accuracy}, {"top5_accuracy", top5}, {"samples", result.samples}};
-    if (!images) json["perplexity"] = perplexity;
+    nlohmann::ordered_json json = {{"split", command.split}, {"step", step}, {"loss", result.loss}};
+    for (const auto& [name, value] : result.metrics) json[name] = value;
+    for (const auto& [name, value] : more) json[name == "top5" ? "top5_accuracy" : name] = value;
+    json["samples"] = result.samples;
     fmt::print("{}\n", json.dump());
     return 0;
   }
-  fmt::print("{} step={} loss={:.6g} accuracy={:.4f} samples={}\n", command.split, step, result.loss, result.accuracy,
-             result.samples);
-  fmt::print("top5={:.4f}{}\n", top5, images ? "" : fmt::format(" perplexity={:.6g}", perplexity));
+  fmt::print("{} step={} loss={:.6g}", command.split, step, result.loss);
+  for (const auto& [name, value] : result.metrics) fmt::print(" {}={:.4f}", name, value);
+  fmt::print(" samples={}\n", result.samples);
+  std::string line;
+  for (const auto& [name, value] : more)
+    line += (line.empty() ? "" : " ") + name + "=" +
+            (name == "top5" ? fmt::format("{:.4f}", value) : fmt::format("{:.6g}", value));
+  if (!line.empty()) fmt::print("{}\n", line);
   return 0;
 }
 
@@ -102,7 +116,7 @@ int eval(const EvalOptions& command) {
 
 Command add_eval(CLI::App& program) {
   const auto options = std::make_shared<EvalOptions>();
-  CLI::App* app = program.add_subcommand("eval", "loss and accuracy of a run's newest checkpoint");
+  CLI::App* app = program.add_subcommand("eval", "loss and metrics of a run's newest checkpoint");
   app->add_option("run_dir", options->run_dir, "a run directory")->required();
   app->add_option("--split", options->split, "validation or test")
       ->check(CLI::IsMember({"validation", "test"}))

@@ -63,10 +63,12 @@ Ordered binned(const Curves& curves, size_t most, const std::vector<double>& sec
 Ordered thinned(const std::vector<ValidationPoint>& points, size_t most) {
   const size_t each = std::max<size_t>(1, (points.size() + most - 1) / most);
   Ordered json = Ordered::array();
-  for (size_t i = 0; i < points.size(); ++i)
-    if ((points.size() - 1 - i) % each == 0)
-      json.push_back(
-          {{"step", points[i].step}, {"loss", rounded(points[i].loss)}, {"accuracy", rounded(points[i].accuracy)}});
+  for (size_t i = 0; i < points.size(); ++i) {
+    if ((points.size() - 1 - i) % each != 0) continue;
+    Ordered& point = json.emplace_back(Ordered{
+        {"step", points[i].step}, {"loss", rounded(points[i].loss)}, {"accuracy", rounded(points[i].accuracy)}});
+    for (const auto& [name, value] : points[i].metrics) point["metrics"][name] = rounded(value);
+  }
   return json;
 }
 

@@ -4,11 +4,15 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <clocale>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "elastic/run/run_record.h"
 #include "tensor/base/check.h"
@@ -27,7 +31,7 @@ struct Metric {
   double ValidationPoint::*validation;  // the same value of a validation; null: none
 };
 
-const Metric& metric_named(const std::string& name) {
+const std::map<std::string, Metric>& metrics_of_steps() {
   static const std::map<std::string, Metric> metrics = {
       {"loss", {"loss", &CurvePoint::loss, &ValidationPoint::loss}},
       {"accuracy", {"accuracy", &CurvePoint::accuracy, &ValidationPoint::accuracy}},
@@ -37,11 +41,16 @@ const Metric& metric_named(const std::string& name) {
       {"reduce_seconds", {"seconds of the reduction", &CurvePoint::reduce_seconds, nullptr}},
       {"workers", {"workers", &CurvePoint::workers, nullptr}},
       {"goodput", {"goodput so far", &CurvePoint::goodput, nullptr}}};
-  const auto found = metrics.find(name);
-  std::string known;
-  for (const auto& [other, metric] : metrics) known += (known.empty() ? "" : ", ") + other;
-  check(found != metrics.end(), "--metric: expected one of {}, got '{}'", known, name);
-  return found->second;
+  return metrics;
+}
+
+// Returns the names of the metrics that only validations have.
+std::set<std::string> metrics_of_validations(const std::vector<Curves>& runs) {
+  std::set<std::string> names;
+  for (const Curves& run : runs)
+    for (const ValidationPoint& point : run.validation)
+      for (const auto& [name, value] : point.metrics) names.insert(name);
+  return names;
 }
 
 Curves curves_of(const fs::path& run) {
@@ -76,29 +85,63 @@ struct PlotOptions {
   bool ascii = false, logarithmic = false;
 };
 
+// Returns the lines of one metric in a run: of its steps, and of its validations.
+std::vector<ChartLine> lines_of(const std::string& metric, const std::string& run, const Curves& curves) {
+  std::vector<ChartLine> lines;
+  const auto found = metrics_of_steps().find(metric);
+  const bool of_steps = found != metrics_of_steps().end();
+  if (of_steps) {
+    lines.push_back({run, {}});
+    for (const CurvePoint& p : curves.points) lines.back().points.emplace_back(p.step, p.*found->second.value);
+    if (found->second.validation == nullptr) return lines;
+  }
+  if (curves.validation.empty()) return lines;
+  lines.push_back({run + ", validation", {}});
+  for (const ValidationPoint& v : curves.validation) {
+    const auto own = v.metrics.find(metric);
+    lines.back().points.emplace_back(v.step, of_steps                 ? v.*found->second.validation
+                                             : own != v.metrics.end() ? own->second
+                                                                      : CurvePoint::kNone);
+  }
+  return lines;
+}
+
+bool has_values(const std::vector<ChartLine>& lines) {
+  return std::ranges::any_of(lines, [](const ChartLine& line) {
+    return std::ranges::any_of(line.points, [](const auto& point) { return std::isfinite(point.second); });
+  });
+}
+
 int plot(const PlotOptions& command) {
-  std::vector<std::string> names = command.metrics;
-  if (names.empty()) names = {"loss", "accuracy", "rate"};
-  std::vector<Metric> metrics;
-  for (const std::string& name : names) metrics.push_back(metric_named(name));
   std::vector<Curves> runs;
   for (const std::string& run : command.runs) runs.push_back(curves_of(run));
+  const std::set<std::string> of_validations = metrics_of_validations(runs);
+  std::vector<std::string> names = command.metrics;
+  for (const std::string& name : names) {
+    std::string known;
+    for (const auto& [other, metric] : metrics_of_steps()) known += (known.empty() ? "" : ", ") + other;
+    for (const std::string& other : of_validations) known += ", " + other;
+    check(metrics_of_steps().contains(name) || of_validations.contains(name), "--metric: expected one of {}, got '{}'",
+          known, name);
+  }
+  if (names.empty()) {
+    names = {"loss", "accuracy"};
+    names.insert(names.end(), of_validations.begin(), of_validations.end());
+    names.emplace_back("rate");
+  }
   const ChartStyle style{.columns = command.width > 0 ? command.width : terminal_columns(),
                          .rows = command.height,
                          .ascii = command.ascii || !utf8_terminal(),
                          .colours = isatty(STDOUT_FILENO) == 1,
                          .logarithmic = command.logarithmic};
-  for (const Metric& metric : metrics) {
+  for (const std::string& name : names) {
     std::vector<ChartLine> lines;
-    for (size_t r = 0; r < runs.size(); ++r) {
-      lines.push_back({name_of(command.runs[r]), {}});
-      for (const CurvePoint& p : runs[r].points) lines.back().points.emplace_back(p.step, p.*metric.value);
-      if (metric.validation == nullptr || runs[r].validation.empty()) continue;
-      lines.push_back({name_of(command.runs[r]) + ", validation", {}});
-      for (const ValidationPoint& v : runs[r].validation)
-        lines.back().points.emplace_back(v.step, v.*metric.validation);
-    }
-    fmt::print("{}", chart(fmt::format("{} by step", metric.title), lines, style));
+    for (size_t r = 0; r < runs.size(); ++r)
+      std::ranges::move(lines_of(name, name_of(command.runs[r]), runs[r]), std::back_inserter(lines));
+    if (command.metrics.empty() && name == "accuracy" && !has_values(lines)) continue;  // the task has none
+    const auto metric = metrics_of_steps().find(name);
+    const std::string title = metric != metrics_of_steps().end() ? metric->second.title : name;
+    fmt::print("{}", chart(title + " by step", lines, style));
   }
   return 0;
 }
@@ -110,8 +153,8 @@ Command add_plot(CLI::App& program) {
   CLI::App* app = program.add_subcommand("plot", "curves of runs, in the terminal");
   app->add_option("runs", options->runs, "run directories, drawn over each other")->required();
   app->add_option("--metric", options->metrics,
-                  "loss, accuracy, lr, gradient_norm, rate, reduce_seconds, workers or goodput; several: a chart each "
-                  "(default: loss, accuracy and rate)")
+                  "loss, accuracy, lr, gradient_norm, rate, reduce_seconds, workers, goodput, or a metric of "
+                  "validations such as auc; several: a chart each (default: loss, those of validations, and rate)")
       ->take_all()
       ->allow_extra_args(false);
   app->add_flag("--log", options->logarithmic, "a logarithmic vertical axis");

@@ -94,8 +94,8 @@ int predict_images(const PredictOptions& options) {
   int64_t image = 0, unreadable = 0;
   for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
     const Batch batch = loader.batch(step, 0);
-    const Tensor input = batch.input_on(setup.device);
-    const auto classes = likeliest(logits_of(setup, std::span(&input, 1)).to(Device{}), options.top);
+    const Inputs input = batch.input_on(setup.device);
+    const auto classes = likeliest(output_of(setup, std::span(&input, 1)).to(Device{}), options.top);
     for (const std::vector<Likely>& likely : classes) {
       const std::string failure = images->failure(image);
       if (failure.empty()) listing.add(image, likely);

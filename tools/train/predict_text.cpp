@@ -27,17 +27,18 @@ std::string text_of(const std::string& path) {
 
 // Returns the cross entropy of `count` windows of `length` tokens from token `begin` on. The target of each token is
 // the next one.
-MicroBatchResult loss_of(const TrainingSetup& setup, std::span<const int32_t> tokens, int64_t begin, int64_t count,
-                         int64_t length) {
-  Tensor input = Tensor::empty({count, length}, DType::i32), target = Tensor::empty({count, length}, DType::i64);
+BatchScore loss_of(const TrainingSetup& setup, std::span<const int32_t> tokens, int64_t begin, int64_t count,
+                   int64_t length) {
+  Tensor tokens_in = Tensor::empty({count, length}, DType::i32), target = Tensor::empty({count, length}, DType::i64);
   for (int64_t i = 0; i < count * length; ++i) {
     const auto at = static_cast<size_t>(begin + i);
-    input.data<int32_t>()[i] = tokens[at];
+    tokens_in.data<int32_t>()[i] = tokens[at];
     target.data<int64_t>()[i] = tokens[at + 1];
   }
-  LossOptions plain = setup.config.loss;
+  CrossEntropyOptions plain = setup.config.loss;
   plain.label_smoothing = 0;  // perplexity is that of the text itself
-  return evaluate(logits_of(setup, std::span(&input, 1)), target, plain);
+  const Inputs input = tokens_in;
+  return evaluate(output_of(setup, std::span(&input, 1)), target, plain);
 }
 
 // Returns the mean cross entropy of all tokens but the first; NaN if there is only one.
@@ -49,7 +50,7 @@ double mean_loss(const TrainingSetup& setup, std::span<const int32_t> tokens) {
   for (int64_t at = 0; at < targets;) {
     const int64_t whole = std::min(batch, (targets - at) / context);
     const int64_t length = whole > 0 ? context : targets - at, windows = std::max<int64_t>(whole, 1);
-    const MicroBatchResult result = loss_of(setup, tokens, at, windows, length);
+    const BatchScore result = loss_of(setup, tokens, at, windows, length);
     sum += result.loss_sum;
     count += result.count;
     at += windows * length;

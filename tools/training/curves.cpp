@@ -19,7 +19,15 @@ bool Curves::add(const Json& line) {
   if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) return false;
   const int64_t step = line["step"].get<int64_t>();
   if (line.contains("validation_loss")) {
-    validation.push_back({step, number(line, "validation_loss"), number(line, "validation_accuracy")});
+    constexpr std::string_view kPrefix = "validation_";
+    ValidationPoint& point = validation.emplace_back(ValidationPoint{.step = step});
+    for (const auto& [key, value] : line.items()) {
+      if (!key.starts_with(kPrefix)) continue;
+      const std::string name = key.substr(kPrefix.size());
+      (name == "loss"       ? point.loss
+       : name == "accuracy" ? point.accuracy
+                            : point.metrics[name]) = number(line, key.c_str());
+    }
     return true;
   }
   if (!line.contains("loss") || (!points.empty() && step <= points.back().step)) return false;

@@ -2,6 +2,7 @@
 // The curves of a run, read from metrics.jsonl (tools/training/metrics.h).
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct CurvePoint {
 struct ValidationPoint {
   int64_t step = 0;
   double loss = CurvePoint::kNone, accuracy = CurvePoint::kNone;
+  std::map<std::string, double> metrics = {};  // of the task, by name, without the accuracy
 };
 
 struct Curves {

@@ -27,7 +27,7 @@ void Metrics::step(int64_t step, const StepMetrics& m) {
   OrderedJson line;
   line["step"] = step;
   line["loss"] = m.loss;
-  line["accuracy"] = m.accuracy;
+  if (m.accuracy) line["accuracy"] = *m.accuracy;
   line["lr"] = m.lr;
   line["gradient_norm"] = m.gradient_norm;
   line[m.tokens ? "tokens_per_second" : "samples_per_second"] = m.items_per_second;
@@ -40,16 +40,17 @@ void Metrics::step(int64_t step, const StepMetrics& m) {
   file_.append(line.dump());
 }
 
-void Metrics::validation(int64_t step, const Score& score) {
+void Metrics::validation(int64_t step, const ValidationScore& score) {
   last_validation_ = step;
-  file_.append(
-      OrderedJson{{"step", step}, {"validation_loss", score.loss}, {"validation_accuracy", score.accuracy}}.dump());
+  OrderedJson line{{"step", step}, {"validation_loss", score.loss}};
+  for (const auto& [name, value] : score.metrics) line["validation_" + name] = value;
+  file_.append(line.dump());
 }
 
 Summary summary_of(const StepMetrics& m) {
   Summary summary;
   summary.scalar("train/loss", m.loss);
-  summary.scalar("train/accuracy", m.accuracy);
+  if (m.accuracy) summary.scalar("train/accuracy", *m.accuracy);
   summary.scalar("train/learning_rate", m.lr);
   summary.scalar("train/gradient_norm", m.gradient_norm);
   summary.scalar(m.tokens ? "speed/tokens_per_second" : "speed/samples_per_second", m.items_per_second);
@@ -60,10 +61,10 @@ Summary summary_of(const StepMetrics& m) {
   return summary;
 }
 
-Summary summary_of(const Score& validation) {
+Summary summary_of(const ValidationScore& validation) {
   Summary summary;
   summary.scalar("validation/loss", validation.loss);
-  summary.scalar("validation/accuracy", validation.accuracy);
+  for (const auto& [name, value] : validation.metrics) summary.scalar("validation/" + name, value);
   return summary;
 }
 

@@ -40,22 +40,24 @@ LoaderOptions loader_of(const Config& config) {
 // The passes of a rank gradient, of which some samples run.
 class Passes {
  public:
-  Passes(const Config& config, const SegmentedNetwork& network, const Batch& batch, InputStore* inputs,
-         const std::function<double(double)>& greatest)
-      : config_(config), network_(network), batch_(batch), inputs_(inputs), greatest_(greatest) {}
+  Passes(const Config& config, const SegmentedNetwork& network, const Task& task, const Batch& batch,
+         InputStore* inputs, const std::function<double(double)>& greatest)
+      : config_(config), network_(network), task_(task), batch_(batch), inputs_(inputs), greatest_(greatest) {}
 
   std::vector<MeasuredSegment> run(int64_t samples, ShardGroup& group) const {
     const auto first = [&](const Tensor& t) { return t.defined() ? t.slice(0, 0, samples).to_contiguous() : t; };
-    return measure_segments(network_, first(batch_.input),
-                            Targets(first(batch_.target), first(batch_.mixed.other), first(batch_.mixed.share)),
-                            config_.loss, {.seed = config_.run.seed},
-                            {.recompute = {config_.run.recompute, inputs_}, .group = &group},
-                            {.runs = kRuns, .statistics = false, .greatest = greatest_});
+    Inputs inputs(first(batch_.input));
+    for (const Tensor& further : batch_.further_inputs) inputs.further.push_back(first(further));
+    return measure_segments(
+        network_, inputs, Targets(first(batch_.target), first(batch_.mixed.other), first(batch_.mixed.share)), task_,
+        {.seed = config_.run.seed}, {.recompute = {config_.run.recompute, inputs_}, .group = &group},
+        {.runs = kRuns, .statistics = false, .greatest = greatest_});
   }
 
  private:
   const Config& config_;
   const SegmentedNetwork& network_;
+  const Task& task_;
   const Batch& batch_;
   InputStore* inputs_;
   const std::function<double(double)>& greatest_;
@@ -175,7 +177,9 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
                                        validation = open_split(config, Split::validation);
   needs.memory.process += of_data.all();
   const Growth of_program;
-  const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
+  Config resolved = config;
+  const MadeTask made = task_of(resolved, *data);
+  const InputInfo input = input_of(*data, made.outputs);
   std::unique_ptr<Network> built;
   {
     const OutlineScope no_values;
@@ -211,7 +215,7 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   check_offload(config, options.offload);
   std::optional<InputStore> inputs;
   if (options.offload.inputs) inputs.emplace(options.offload);
-  const Passes passes(config, *network, batch, inputs ? &*inputs : nullptr, options.greatest);
+  const Passes passes(config, *network, made.task, batch, inputs ? &*inputs : nullptr, options.greatest);
   result.samples = batch.samples;
   result.measured = std::min<int64_t>(batch.samples, batch.is_text() ? 1 : 2);  // batch norms need two
   std::vector<MeasuredSegment> all = passes.run(result.measured, local_shards());

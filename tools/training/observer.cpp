@@ -72,7 +72,7 @@ void Observer::add_images(Summary& summary, const Cursor& batch) const {
   Tensor pixels = Tensor::empty(data.input_shape());
   std::vector<int64_t> target(static_cast<size_t>(data.target_shape().numel()));
   for (int64_t i = 0; i < count; ++i) {
-    data.read(training_.loader.index(epoch, first + i), draw, pixels.raw(), target.data());
+    data.read(training_.loader.index(epoch, first + i), draw, {pixels.raw(), target.data()});
     summary.image(fmt::format("inputs/{}", i), picture_of(pixels));
   }
 }

@@ -30,7 +30,6 @@ void add_training(PrometheusText& page, const Json& status) {
       {"gradient_norm", "gauge", "gradient_norm", "Norm of the last step's gradient before clipping."},
       {"reduce_seconds", "gauge", "reduce_seconds", "Time of the last reduction, waiting for leaves included."},
       {"validation_loss", "gauge", "validation_loss", "Mean loss on the validation split, when it was last computed."},
-      {"validation_accuracy", "gauge", "validation_accuracy", "Accuracy on the validation split, then."},
       {"remaining_seconds", "gauge", "seconds_left", "What the rest will take at the present rate."},
       {"steps_total", "counter", "steps_made", "Updates that this coordinator has recorded."},
       {"samples_total", "counter", "samples", "Samples of these updates."},
@@ -39,6 +38,11 @@ void add_training(PrometheusText& page, const Json& status) {
     if (!status.contains(row.key) || status[row.key].is_null()) continue;
     page.metric(row.name, row.type, row.help);
     sample(page, status[row.key]);
+  }
+  for (const auto& [key, value] : status.items()) {
+    if (!key.starts_with("validation_") || key == "validation_loss") continue;
+    page.metric(key, "gauge", fmt::format("The metric {} on the validation split, then.", key.substr(11)));
+    sample(page, value);
   }
 }
 

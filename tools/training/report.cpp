@@ -51,6 +51,7 @@ void Report::begin(const WorkerInfo& about, const std::string& endpoint) {
   const fs::path& path = directory_.path();
   steps_ = about.steps;
   tokens_ = about.tokens;
+  accuracy_ = about.accuracy;
   const Config resolved = parse_config(about.config, "config.toml");
   replace_file(path / "config.toml", to_toml(resolved));
   nlohmann::ordered_json environment(*about.environment);
@@ -102,13 +103,17 @@ void Report::step(const StepFacts& facts, Seconds now) {
   const int64_t step = facts.step;
   const StepReport& report = facts.report;
   if (report.validation && metrics_->last_validation() < step) {
-    const Score score{report.validation->loss, report.validation->accuracy, report.validation->samples};
+    const ValidationScore& score = *report.validation;
     metrics_->validation(step, score);
     last_["validation_loss"] = score.loss;
-    last_["validation_accuracy"] = score.accuracy;
+    std::string metrics;
+    for (const auto& [name, value] : score.metrics) {
+      last_["validation_" + name] = value;
+      metrics += fmt::format(" {}={:.4f}", name, value);
+    }
     if (config_.tensorboard.scalars) tensorboard_->add(step, summary_of(score).bytes());
-    progress_->line(fmt::format("validation step={} loss={:.6g} accuracy={:.4f} samples={}", step, score.loss,
-                                score.accuracy, score.samples));
+    progress_->line(
+        fmt::format("validation step={} loss={:.6g}{} samples={}", step, score.loss, metrics, score.samples));
   }
   if (!facts.update || step != reported_) return;
   const UpdateFacts& update = *facts.update;
@@ -122,22 +127,23 @@ void Report::step(const StepFacts& facts, Seconds now) {
   goodput_.step(made_, generation_);
   loss_ = update.loss;
   progress_->step(report.position.value_or(step + 1), loss_, report.lr, tokens_ ? update.count : update.samples, made_);
-  const StepMetrics metrics{.loss = loss_,
-                            .accuracy = static_cast<double>(update.correct) / static_cast<double>(update.count),
-                            .lr = report.lr,
-                            .gradient_norm = report.gradient_norm,
-                            .items_per_second = progress_->items_per_second(),
-                            .tokens = tokens_,
-                            .reduce_seconds = update.reduce_seconds,
-                            .leaf_seconds = update.seconds,
-                            .generation = generation_,
-                            .goodput = goodput_.share(now),
-                            .ago = now - made_};
+  const StepMetrics metrics{
+      .loss = loss_,
+      .lr = report.lr,
+      .gradient_norm = report.gradient_norm,
+      .items_per_second = progress_->items_per_second(),
+      .tokens = tokens_,
+      .reduce_seconds = update.reduce_seconds,
+      .leaf_seconds = update.seconds,
+      .generation = generation_,
+      .goodput = goodput_.share(now),
+      .ago = now - made_,
+      .accuracy = accuracy_ ? std::optional(static_cast<double>(update.correct) / static_cast<double>(update.count))
+                            : std::nullopt};
   metrics_->step(step + 1, metrics);
-  last_.update({{"accuracy", metrics.accuracy},
-                {"lr", report.lr},
-                {"gradient_norm", metrics.gradient_norm},
-                {"reduce_seconds", metrics.reduce_seconds}});
+  if (metrics.accuracy) last_["accuracy"] = *metrics.accuracy;
+  last_.update(
+      {{"lr", report.lr}, {"gradient_norm", metrics.gradient_norm}, {"reduce_seconds", metrics.reduce_seconds}});
   ++steps_made_;
   samples_ += update.samples;
   targets_ += update.count;

@@ -62,6 +62,7 @@ class Report {
   int64_t steps_ = 0;
   int64_t reported_ = 0;  // the first step that is not reported yet
   bool tokens_ = false;   // the run counts tokens, not samples
+  bool accuracy_ = true;  // whether targets are right or wrong
   double loss_ = 0;
   Seconds made_ = 0;                                    // time of the last step
   int64_t generation_ = 0;                              // generation of the last step

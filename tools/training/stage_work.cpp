@@ -7,6 +7,7 @@
 #include "nn/micro_batch_passes.h"
 #include "nn/running_statistics.h"
 #include "tensor/base/activity.h"
+#include "tools/training/batch_tensors.h"
 
 namespace elinvar {
 
@@ -31,7 +32,7 @@ StageWork::RankWork& StageWork::work_of(Session::Task& task) {
   if (found != under_way_.end()) return found->second;
   Batch batch = training_.loader.batch(at_, task.vrank());
   if (batch.samples > 0) task.reads(batch.input);
-  Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
+  Targets targets = targets_of(batch);
   return under_way_.emplace(task.vrank(), RankWork{.batch = std::move(batch), .targets = std::move(targets)})
       .first->second;
 }
@@ -60,13 +61,16 @@ void StageWork::forward(Session::Task& task, RankWork& work) {
   const Activity activity("forward", task.vrank());
   if (training_.setup.source != nullptr && !residence_)
     residence_.emplace(network(), *training_.setup.source, task.shards());
-  const SegmentPasses::Options options{
-      .recompute = training_.recompute(), .group = &task.shards(), .residence = residence_ ? &*residence_ : nullptr};
+  const SegmentPasses::Options options{.recompute = training_.recompute(),
+                                       .group = &task.shards(),
+                                       .residence = residence_ ? &*residence_ : nullptr,
+                                       .inputs = work.batch.further_inputs_on(training_.setup.device)};
   const SegmentRange segments{static_cast<size_t>(begin), static_cast<size_t>(end)};
-  Run& run = work.runs
-                 .emplace(begin, Run{segments, SegmentPasses(network(), segments, from, work.targets,
-                                                             training_.config().loss, options)})
-                 .first->second;
+  Run& run =
+      work.runs
+          .emplace(begin,
+                   Run{segments, SegmentPasses(network(), segments, from, work.targets, training_.setup.task, options)})
+          .first->second;
   work.statistics[begin] = batch_statistics_of(run.passes.take_statistics());
   if (segments.end < network().segments().size()) {
     const Boundary to = run.passes.to();
@@ -92,7 +96,7 @@ void StageWork::backward(Session::Task& task, RankWork& work) {
     for (const auto& [first, other] : work.runs)
       for (const size_t p : read_by(other.segments)) ++work.readers[p];
     task.begin();
-    task.forward(count_of(work.targets.own, training_.config().loss.ignore_index), batch_statistics(work));
+    task.forward(training_.setup.task->count(work.targets), batch_statistics(work));
   }
   const Tensor dx = run.passes.backward(std::move(dy), work.gradients, [&](size_t p) {
     if (work.readers[p] == 1) hand_over(task, work, p);
@@ -146,7 +150,7 @@ RankFacts StageWork::finish(Session::Task& task) {
     facts.loss_sum = work.loss->wait().item();
     facts.correct = correct_of(work.top1->wait());
   }
-  facts.count = count_of(work.targets.own, training_.config().loss.ignore_index);
+  facts.count = training_.setup.task->count(work.targets);
   return facts;
 }
 

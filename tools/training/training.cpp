@@ -90,6 +90,8 @@ TensorParts tensor_parts(const Network& network, const std::vector<MeasuredSegme
 
 StateDict tensors_of(const Batch& batch) {
   StateDict tensors = {{"input", batch.input}, {"target", batch.target}};
+  for (size_t i = 0; i < batch.further_inputs.size(); ++i)
+    tensors.emplace(fmt::format("input.{}", i + 1), batch.further_inputs[i]);
   if (batch.mixed.other.defined()) {
     tensors.emplace("other_target", batch.mixed.other);
     tensors.emplace("share", batch.mixed.share);
@@ -165,17 +167,17 @@ MicroBatchResult Training::forward_backward(const Batch& batch, const Rng& rng, 
       sink.gradient(i, std::move(gradient), since);
     };
   }
-  const Targets targets(batch.target, batch.mixed.other, batch.mixed.share);
-  const Tensor input = batch.input_on(setup.device);
+  const Targets targets = targets_of(batch);
+  const Inputs inputs = inputs_of(batch, setup.device);
   if (setup.source != nullptr) {
     Residence residence(dynamic_cast<const SegmentedNetwork&>(*setup.network), *setup.source, sink.shards());
-    return micro_batch_gradient(*setup.network, input, targets, config().loss, rng, recompute(), progress,
-                                sink.shards(), &residence);
+    return micro_batch_gradient(*setup.network, inputs, targets, setup.task, rng, recompute(), progress, sink.shards(),
+                                &residence);
   }
-  return config().run.cuda_graphs ? graphs_.micro_batch_gradient(*setup.network, input, targets, config().loss, rng,
+  return config().run.cuda_graphs ? graphs_.micro_batch_gradient(*setup.network, inputs, targets, setup.task, rng,
                                                                  recompute(), progress, sink.shards())
-                                  : micro_batch_gradient(*setup.network, input, targets, config().loss, rng,
-                                                         recompute(), progress, sink.shards());
+                                  : micro_batch_gradient(*setup.network, inputs, targets, setup.task, rng, recompute(),
+                                                         progress, sink.shards());
 }
 
 // A device may have room for one gradient but not for the earlier ones as well. Then the earlier ones are moved away
@@ -260,8 +262,7 @@ void Training::measure_segments(const Arrangement& arrangement) {
   std::optional<Residence> residence;
   if (setup.source != nullptr) residence.emplace(*network, *setup.source, members);
   segments_ = elinvar::measure_segments(
-      *network, batch.input_on(setup.device), Targets(batch.target, batch.mixed.other, batch.mixed.share),
-      config().loss, rng,
+      *network, inputs_of(batch, setup.device), targets_of(batch), setup.task, rng,
       {.recompute = recompute(), .group = &members, .residence = residence ? &*residence : nullptr});
   statistics_.clear();
   for (const MeasuredSegment& segment : segments_)

@@ -14,6 +14,7 @@
 #include "tensor/heap.h"
 #include "tensor/ops/copy.h"
 #include "tools/cli/standard_streams.h"
+#include "tools/training/batch_tensors.h"
 
 namespace elinvar {
 namespace {
@@ -66,6 +67,23 @@ std::shared_ptr<const Dataset> open_split(const Config& config, Split split, Dat
   return with_places(config.places, [&] { return open_dataset(config.data, split, resolved); });
 }
 
+MadeTask task_of(Config& config, const Dataset& data) {
+  const Field target = data.format().target;
+  Spec resolved;
+  MadeTask made = make_task(config.task, config.loss,
+                            {.sample = target.shape, .dtype = target.dtype, .classes = data.classes()}, &resolved);
+  if (!config.task.kind.empty()) config.task = std::move(resolved);
+  return made;
+}
+
+InputInfo input_of(const Dataset& data, int64_t outputs) {
+  const std::vector<Field> fields = data.format().inputs;
+  InputInfo info{.sample = fields[0].shape, .classes = outputs, .dtype = fields[0].dtype, .symbols = fields[0].symbols};
+  for (const Field& field : std::span(fields).subspan(1))
+    info.further.push_back({field.shape, field.dtype, field.symbols});
+  return info;
+}
+
 void print_notices(const Dataset& data) {
   for (const std::string& notice : data.take_notices()) say(stderr, "{}\n", notice);
 }
@@ -96,7 +114,9 @@ void TrainingSetup::build_all(const Config& given, int zero) {
   if (config.exact()) precision = Precision::exact;
   if (config.fast() && fast_products(device).missing.empty())
     precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
-  const InputInfo input{.sample = data->input_shape(), .classes = data->classes(), .dtype = data->input_dtype()};
+  MadeTask made = task_of(config, *data);
+  task = std::move(made.task);
+  const InputInfo input = input_of(*data, made.outputs);
   const bool absent = zero >= 3;
   if (!absent) check_memory(config, input, zero > 0 || offload.to == Offload::To::file);
   {
@@ -251,7 +271,7 @@ void check_offload(const Config& config, const Offload& offload) {
         "--offload ..,inputs: only with run.recompute = true are inputs of blocks what is kept between the passes");
 }
 
-Tensor logits_of(const TrainingSetup& setup, std::span<const Tensor> views, ShardGroup& group) {
+Tensor output_of(const TrainingSetup& setup, std::span<const Inputs> views, ShardGroup& group) {
   const PrecisionScope products(setup.precision);
   std::optional<Residence> residence;
   if (setup.source != nullptr)
@@ -274,29 +294,23 @@ std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const 
     // Timed by itself: the whole may take longer than any limit of a hang.
     const TimedActivity activity("a batch of an evaluation");
     const Batch batch = loader.batch(i, 0);
-    std::vector<Tensor> views = {batch.input_on(setup.device)};
-    if (mirror) views.push_back(mirrored(batch.input).to(setup.device));
-    const Tensor logits = logits_of(setup, views, group);
-    const MicroBatchResult result = evaluate(logits, batch.target, setup.config.loss);
-    if (each) each(logits, batch.target);
-    scores.push_back({result.loss_sum, result.count, result.correct, batch.samples});
+    std::vector<Inputs> views = {inputs_of(batch, setup.device)};
+    if (mirror) views.emplace_back(mirrored(batch.input).to(setup.device));
+    const Tensor output = output_of(setup, views, group);
+    scores.push_back(evaluate(output, batch.target, setup.task));
+    scores.back().samples = batch.samples;
+    if (each) each(output, batch.target);
   }
   return scores;
 }
 
-Score sum(const std::vector<BatchScore>& batches) {
-  Score total;
-  int64_t count = 0, correct = 0;
-  for (const BatchScore& batch : batches) {
-    total.loss += batch.loss_sum;
-    count += batch.count;
-    correct += batch.correct;
-    total.samples += batch.samples;
-  }
-  if (count == 0) fail("no target of the split counts");
-  total.loss /= static_cast<double>(count);
-  total.accuracy = static_cast<double>(correct) / static_cast<double>(count);
-  return total;
+ValidationScore sum(const std::vector<BatchScore>& batches, const Task& task) {
+  BatchScore total;
+  for (const BatchScore& batch : batches) total.add(batch);
+  if (total.count == 0) fail("no target of the split counts");
+  return {.loss = total.loss_sum / static_cast<double>(total.count),
+          .metrics = task->metrics(total),
+          .samples = total.samples};
 }
 
 }  // namespace elinvar

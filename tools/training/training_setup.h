@@ -6,14 +6,17 @@
 #include <span>
 #include <vector>
 
+#include "elastic/ledger/step_facts.h"
 #include "elastic/step/arrangement.h"
 #include "elastic/step/model_replicas.h"
 #include "data/loader.h"
+#include "models/input_info.h"
 #include "nn/network.h"
 #include "nn/offload.h"
 #include "nn/optimizer.h"
 #include "nn/residence.h"
 #include "nn/sliced_optimizer.h"
+#include "nn/task.h"
 #include "tensor/precision.h"
 #include "tools/config/config.h"
 
@@ -21,6 +24,10 @@ namespace elinvar {
 
 // Opens one split of the data. `resolved`, if given, is set to config.data with the defaults of a registered kind.
 std::shared_ptr<const Dataset> open_split(const Config& config, Split split, DataConfig* resolved = nullptr);
+
+// Returns the task that a configuration names, for these data. Fills in the defaults of its settings.
+MadeTask task_of(Config& config, const Dataset& data);
+InputInfo input_of(const Dataset& data, int64_t outputs);
 
 // Prints the data set's notices since the last call (Dataset::take_notices) on stderr.
 void print_notices(const Dataset& data);
@@ -39,6 +46,7 @@ struct TrainingSetup {
   Offload offload;                            // where the optimiser's state is
   Precision precision = Precision::portable;  // precision of products: the configured one if the device has it
   std::shared_ptr<const Dataset> data;
+  Task task;
   std::unique_ptr<Network> network;
   std::unique_ptr<Network> average;         // the average of the network's weights; null without optimizer.ema_decay
   std::unique_ptr<Optimizer> optimizer;     // null if sharded
@@ -77,20 +85,9 @@ struct TrainingSetup {
 // the directory holds no run.
 Config read_run_config(const std::filesystem::path& run_directory);
 
-// Returns the float32 logits of best() for samples on the job's device; for several views of the same samples, the mean
-// of their logits. Uses no dropout.
-Tensor logits_of(const TrainingSetup& setup, std::span<const Tensor> views, ShardGroup& group = local_shards());
-
-struct Score {
-  double loss = 0, accuracy = 0;  // means over targets that count
-  int64_t samples = 0;
-};
-
-// The sums that one batch contributes to an evaluation.
-struct BatchScore {
-  double loss_sum = 0;
-  int64_t count = 0, correct = 0, samples = 0;
-};
+// Returns the float32 output of best() for samples on the job's device, mostly logits; for several views of the same
+// samples, the mean of their outputs. Uses no dropout.
+Tensor output_of(const TrainingSetup& setup, std::span<const Inputs> views, ShardGroup& group = local_shards());
 
 // Throws UsageError unless the network has the virtual shards that the arrangement deals to workers.
 void check_arrangement(const Config& config, const Arrangement& arrangement);
@@ -102,13 +99,13 @@ void check_can_be_absent(const Config& config, bool segmented);
 
 // Scores the network on share `share` of `shares` of a split. The whole split is cut, in order, into batches of
 // rank_samples(), and the batches into shares. The batches of all shares in order give the score, whichever process
-// computed them. With `mirror`, the score uses the mean of the logits of an image and its mirror image. `each` receives
-// the logits and the targets of each batch. The processes of a `group` compute the logits together.
-using EachBatch = std::function<void(const Tensor& logits, const Tensor& target)>;
+// computed them. With `mirror`, the score uses the mean of the outputs of an image and its mirror image. `each`
+// receives the outputs and the targets of each batch. The processes of a `group` compute the outputs together.
+using EachBatch = std::function<void(const Tensor& output, const Tensor& target)>;
 std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const Dataset> split, int share, int shares,
                               bool mirror = false, const EachBatch& each = {}, ShardGroup& group = local_shards());
 
-// Adds the batches in order in binary64. Throws Failure if no target counts.
-Score sum(const std::vector<BatchScore>& batches);
+// Adds the batches in order (NUMERICS.md, rule 29). Throws Failure if no target counts.
+ValidationScore sum(const std::vector<BatchScore>& batches, const Task& task);
 
 }  // namespace elinvar

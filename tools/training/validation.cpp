@@ -17,23 +17,36 @@ bool Validation::due(const StepView& step) const {
          (step.last || elinvar::due(step.number, training_.config().run.eval_every));
 }
 
+// Tallies are exact in any order, so those of the whole share are with its first batch.
 Json Validation::share(int vrank, ShardGroup& group) const {
   const TimedActivity activity("an evaluation");
+  std::vector<BatchScore> scores = elinvar::score(training_.setup, split_, vrank, training_.config().run.virtual_ranks,
+                                                  /*mirror=*/false, /*each=*/{}, group);
+  for (size_t i = 1; i < scores.size(); ++i)
+    for (const auto& [index, number] : std::exchange(scores[i].tallies, {})) scores[0].tallies[index] += number;
   Json json = Json::array();
-  for (const BatchScore& s : elinvar::score(training_.setup, split_, vrank, training_.config().run.virtual_ranks,
-                                            /*mirror=*/false, /*each=*/{}, group))
-    json.push_back({std::bit_cast<uint64_t>(s.loss_sum), s.count, s.correct, s.samples});
+  for (const BatchScore& s : scores) {
+    std::vector<uint64_t> sums;
+    for (const double sum : s.sums) sums.push_back(std::bit_cast<uint64_t>(sum));
+    json.push_back({std::bit_cast<uint64_t>(s.loss_sum), s.count, s.correct, s.samples, sums,
+                    std::vector(s.tallies.begin(), s.tallies.end())});
+  }
   return json;
 }
 
 ValidationScore Validation::score(const std::vector<RankFacts>& facts) const {
   std::vector<BatchScore> scores;
   for (const RankFacts& share : facts)
-    for (const Json& s : *share.attached)
-      scores.push_back({std::bit_cast<double>(s.at(0).get<uint64_t>()), s.at(1).get<int64_t>(), s.at(2).get<int64_t>(),
-                        s.at(3).get<int64_t>()});
-  const Score total = sum(scores);
-  return {.loss = total.loss, .accuracy = total.accuracy, .samples = total.samples};
+    for (const Json& s : *share.attached) {
+      BatchScore& score = scores.emplace_back(BatchScore{.loss_sum = std::bit_cast<double>(s.at(0).get<uint64_t>()),
+                                                         .count = s.at(1).get<int64_t>(),
+                                                         .correct = s.at(2).get<int64_t>(),
+                                                         .samples = s.at(3).get<int64_t>()});
+      for (const Json& sum : s.at(4)) score.sums.push_back(std::bit_cast<double>(sum.get<uint64_t>()));
+      for (const auto& [index, number] : s.at(5).get<std::vector<std::pair<int64_t, int64_t>>>())
+        score.tallies[index] = number;
+    }
+  return sum(scores, training_.setup.task);
 }
 
 }  // namespace elinvar

@@ -219,6 +219,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                 .segments = training.segment_costs(),
                 .gradient = std::move(gradient),
                 .tokens = setup.data->vocabulary() != nullptr,
+                .accuracy = setup.task->has_accuracy(),
                 .images = image_form(*setup.data),
                 .notices = std::move(notices),
                 .numerics_version = kNumericsVersion,

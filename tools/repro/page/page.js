@@ -80,6 +80,7 @@ function fill_tiles() {
     const best = data.best_validation;
     tile("Validation accuracy", percent(v.accuracy, 2), best.step === v.step ? "the best so far" : `best ${percent(best.accuracy, 2)} at step ${whole(best.step)}`);
   }
+  for (const [name, value] of Object.entries(v?.metrics ?? {})) tile(`Validation ${name}`, format(value, 4), `after step ${whole(v.step)}`);
   const time = data.time;
   if (time.seconds) tile("Time", duration(time.seconds), time.parts > 1 ? `in ${time.parts} parts` : "");
   if (time.goodput !== null) tile("Goodput", percent(time.goodput), "of the time went to training");
@@ -140,6 +141,9 @@ function fill_curves() {
     soft("training", blue, c.accuracy),
     ...(data.validation.some(v => v.accuracy !== null) ? [{ name: "validation", color: orange, points: validation("accuracy") }] : []),
   ]);
+  for (const name of Object.keys(data.validation.at(-1)?.metrics ?? {}))
+    add(`Validation ${name}`, format, () => [{ name, color: orange, unnamed: true,
+      points: data.validation.filter(v => v.metrics?.[name] != null).map(v => ({ x: at_step(v.step), y: v.metrics[name] })) }]);
   add("Learning rate", format, () => [{ name: "learning rate", color: purple, values: c.lr, unnamed: true }], { from_zero: true });
   if (known(c.gradient_norm)) add("Norm of the gradient", format, () => [{ ...soft("norm", teal, c.gradient_norm), unnamed: true }], { from_zero: true });
   add(`Throughput (${data.unit} a second)`, format, () => [{ ...soft("throughput", green, c.rate), unnamed: true }], { from_zero: true, robust: true });

@@ -1,0 +1,291 @@
+// Networks for rows of numbers and categories (data/table.cpp), as clicks and ratings are predicted. The categories of
+// all columns share one table of vectors, `embedding.weight` (all symbols, channels), column after column.
+//
+//   dlrm    M. Naumov et al., "Deep Learning Recommendation Model for Personalization and Recommendation Systems",
+//           2019: a perceptron makes a vector of the numbers; it and the products of all pairs of vectors go through
+//           another perceptron. Parameters: bottom.<i>, top.<i>.
+//   deepfm  H. Guo et al., "DeepFM: A Factorization-Machine based Neural Network for CTR Prediction", IJCAI 2017: the
+//           sum of a linear function, of a factorization machine and of a perceptron. A number's vector is a parameter
+//           times the number. Parameters: first.weight, linear, numbers.weight, deep.<i>.
+//   neumf   X. He et al., "Neural Collaborative Filtering", WWW 2017, of two columns, mostly users and items: the
+//           elementwise product of one pair of vectors beside a perceptron of another. Parameters: layers.<i>, head.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "autograd/linear.h"
+#include "autograd/pointwise.h"
+#include "autograd/reduce.h"
+#include "autograd/shape.h"
+#include "models/kinds.h"
+#include "nn/linear.h"
+#include "nn/segments.h"
+#include "tensor/base/check.h"
+#include "tensor/graph.h"
+
+namespace elinvar {
+namespace {
+
+// Which inputs a network has, of the two that rows may have.
+struct RowInput {
+  int64_t numbers = 0;                // float32 (N, F), the first input if there are any
+  std::vector<int64_t> symbols = {};  // of each column of the categories int32 (N, K), the next input
+};
+
+RowInput rows_of(const Settings& s, const InputInfo& input) {
+  const bool first_are_numbers = input.dtype == DType::f32;
+  const bool rows =
+      input.sample.ndim() == 1 && input.further.size() <= (first_are_numbers ? 1 : 0) &&
+      (first_are_numbers ? input.further.empty() || input.further[0].dtype == DType::i32 : !input.symbols.empty());
+  s.require(rows, "kind", "= '{}' takes rows of numbers and categories, as data of kind \"table\" have, not {} of {}",
+            s.kind(), to_string(input.sample), name_of(input.dtype));
+  if (!first_are_numbers) return {.symbols = input.symbols};
+  return {.numbers = input.sample[0],
+          .symbols = input.further.empty() ? std::vector<int64_t>() : input.further[0].symbols};
+}
+
+// The vectors of categories.
+class CategoryVectors {
+ public:
+  CategoryVectors() = default;
+  CategoryVectors(const Scope& scope, std::vector<int64_t> symbols, int64_t channels, const Initializer& init)
+      : symbols_(std::move(symbols)) {
+    weight_ =
+        scope.parameter("weight", {std::accumulate(symbols_.begin(), symbols_.end(), int64_t{0}), channels}, init);
+  }
+
+  // Categories (N, K) int32 -> (N, K, channels)
+  Var operator()(const Tensor& categories) const {
+    const auto rows = [symbols = symbols_](std::span<const Tensor> given) {
+      return std::vector{rows_in(symbols, given[0])};
+    };
+    return embedding(weight_, derived({categories.to(Device{})}, rows)[0]);
+  }
+
+ private:
+  static Tensor rows_in(const std::vector<int64_t>& symbols, const Tensor& categories) {
+    const Tensor given = categories.to_contiguous();
+    const auto columns = static_cast<int64_t>(symbols.size());
+    check(given.dtype() == DType::i32 && given.ndim() == 2 && given.dim(1) == columns,
+          "[embedding] int32 categories (N, {}) expected, got {} {}", columns, name_of(given.dtype()),
+          to_string(given.shape()));
+    Tensor rows = Tensor::empty(given.shape(), DType::i64);
+    for (int64_t i = 0, k = 0, begin = 0; i < given.numel(); ++i) {
+      const int64_t category = given.data<int32_t>()[i], count = symbols[static_cast<size_t>(k)];
+      check(category >= 0 && category < count, "[embedding] category {} of sample {}, column {}, is not in [0, {})",
+            category, i / columns, k, count);
+      rows.data<int64_t>()[i] = begin + category;
+      begin += count;
+      if (++k == columns) k = begin = 0;
+    }
+    return rows;
+  }
+
+  std::vector<int64_t> symbols_;
+  Var weight_;
+};
+
+// Linear layers, each followed by a ReLU.
+class Tower {
+ public:
+  Tower() = default;
+  Tower(const Scope& scope, int64_t in, const std::vector<int64_t>& widths) {
+    for (const int64_t width : widths) {
+      layers_.emplace_back(scope / static_cast<int64_t>(layers_.size()), in, width);
+      in = width;
+    }
+  }
+  Var operator()(Var x) const {
+    for (const Linear& layer : layers_) x = relu(layer(x));
+    return x;
+  }
+
+ private:
+  std::vector<Linear> layers_;
+};
+
+// The categories of a batch whose first input is `first`.
+Tensor categories_in(const RowInput& rows, const Var& first, const Context& context) {
+  if (rows.numbers == 0) return first.value();
+  check(context.inputs.size() == 1, "[rows] numbers and categories expected, got {} inputs", 1 + context.inputs.size());
+  return context.inputs[0];
+}
+
+struct DlrmOptions {
+  int64_t channels = 16;
+  std::vector<int64_t> bottom = {64, 32}, top = {64, 32};
+};
+
+class Dlrm final : public SegmentedNetwork {
+ public:
+  Dlrm(const DlrmOptions& o, const RowInput& rows, int64_t outputs, uint64_t seed) : rows_(rows) {
+    const Scope scope(parameters, seed);
+    const auto vectors = static_cast<int64_t>(rows.symbols.size()) + (rows.numbers > 0 ? 1 : 0);
+    if (!rows.symbols.empty()) {
+      const int64_t most = *std::ranges::max_element(rows.symbols);
+      embedding_ = CategoryVectors(scope / "embedding", rows.symbols, o.channels,
+                                   init::uniform(1.0 / std::sqrt(static_cast<double>(most))));
+    }
+    if (rows.numbers > 0) {
+      std::vector<int64_t> widths = o.bottom;
+      widths.push_back(o.channels);
+      bottom_ = Tower(scope / "bottom", rows.numbers, widths);
+    }
+    add_segment("vectors", [this](const Residual& first, Context& c) { return vectors_of(first, c); });
+    const int64_t pairs = vectors * (vectors - 1) / 2, dense = rows.numbers > 0 ? o.channels : 0;
+    top_ = Tower(scope / "top", dense + pairs, o.top);
+    add_segment("top", [this](const Residual& stream, Context&) { return top_(interactions(stream)); });
+    head_ = Linear(scope / "head", o.top.empty() ? dense + pairs : o.top.back(), outputs);
+    add_head();
+  }
+
+  ShardedLogits head(Residual x, Context&) const override { return {.parts = {head_(x)}}; }
+
+ private:
+  // (N, 1 + K, channels): the numbers' vector, and one for each category.
+  Var vectors_of(const Var& first, const Context& context) const {
+    std::vector<Var> parts;
+    if (rows_.numbers > 0) {
+      const Var dense = bottom_(first);
+      parts.push_back(reshape(dense, {dense.dim(0), 1, dense.dim(1)}));
+    }
+    if (!rows_.symbols.empty()) parts.push_back(embedding_(categories_in(rows_, first, context)));
+    return parts.size() == 1 ? parts[0] : concat(std::move(parts), 1);
+  }
+
+  // The numbers' vector, and the products of each vector with those before it.
+  Var interactions(const Var& vectors) const {
+    const int64_t n = vectors.dim(0), count = vectors.dim(1), channels = vectors.dim(2);
+    std::vector<Var> parts;
+    if (rows_.numbers > 0) parts.push_back(reshape(slice(vectors, 1, 0, 1), {n, channels}));
+    const Var products = matmul(vectors, transpose(vectors, 1, 2));
+    for (int64_t i = 1; i < count; ++i) parts.push_back(reshape(slice(slice(products, 1, i, i + 1), 2, 0, i), {n, i}));
+    return parts.size() == 1 ? parts[0] : concat(std::move(parts), 1);
+  }
+
+  RowInput rows_;
+  CategoryVectors embedding_;
+  Tower bottom_, top_;
+  Linear head_;
+};
+
+struct DeepFmOptions {
+  int64_t channels = 10;
+  std::vector<int64_t> deep = {64, 64};
+};
+
+class DeepFm final : public SegmentedNetwork {
+ public:
+  DeepFm(const DeepFmOptions& o, const RowInput& rows, uint64_t seed) : rows_(rows) {
+    const Scope scope(parameters, seed);
+    const auto fields = rows.numbers + static_cast<int64_t>(rows.symbols.size());
+    // Segments pass on the vectors of all fields, (N, fields, 1 + channels); the first channel is the linear part.
+    if (!rows.symbols.empty())
+      embedding_ = CategoryVectors(scope / "embedding", rows.symbols, 1 + o.channels, init::normal(0.01));
+    if (rows.numbers > 0)
+      numbers_ = (scope / "numbers").parameter("weight", {rows.numbers, 1 + o.channels}, init::normal(0.01));
+    add_segment("vectors", [this](const Residual& first, Context& c) { return vectors_of(first, c); });
+    deep_ = Tower(scope / "deep", fields * o.channels, o.deep);
+    head_ = Linear(scope / "head", o.deep.empty() ? fields * o.channels : o.deep.back(), 1);
+    add_head();
+  }
+
+  ShardedLogits head(Residual stream, Context&) const override {
+    const Var all = stream;
+    const int64_t n = all.dim(0), channels = all.dim(2) - 1;
+    const Var first = sum(slice(all, 2, 0, 1), {1}), vectors = slice(all, 2, 1, 1 + channels);
+    const Var sums = sum(vectors, {1}), of_squares = sum(square(vectors), {1});
+    const Var pairs = sum(square(sums) - of_squares, {1}, /*keepdim=*/true) * 0.5;
+    return {.parts = {first + pairs + head_(deep_(reshape(vectors, {n, -1})))}};
+  }
+
+ private:
+  Var vectors_of(const Var& first, const Context& context) const {
+    std::vector<Var> parts;
+    if (rows_.numbers > 0) parts.push_back(reshape(first, {first.dim(0), rows_.numbers, 1}) * numbers_);
+    if (!rows_.symbols.empty()) parts.push_back(embedding_(categories_in(rows_, first, context)));
+    return parts.size() == 1 ? parts[0] : concat(std::move(parts), 1);
+  }
+
+  RowInput rows_;
+  CategoryVectors embedding_;
+  Var numbers_;
+  Tower deep_;
+  Linear head_;
+};
+
+struct NeuMfOptions {
+  int64_t factors = 8;
+  std::vector<int64_t> layers = {32, 16, 8};
+};
+
+class NeuMf final : public SegmentedNetwork {
+ public:
+  NeuMf(const NeuMfOptions& o, const RowInput& rows, uint64_t seed) : factors_(o.factors) {
+    const Scope scope(parameters, seed);
+    const int64_t half = (o.layers.empty() ? 2 : o.layers[0] + 1) / 2;  // of the perceptron's first input
+    embedding_ = CategoryVectors(scope / "embedding", rows.symbols, o.factors + half, init::normal(0.01));
+    add_segment("vectors", [this](const Residual& pairs, Context&) { return embedding_(Var(pairs).value()); });
+    layers_ = Tower(scope / "layers", 2 * half, o.layers);
+    head_ = Linear(scope / "head", o.factors + (o.layers.empty() ? 2 * half : o.layers.back()), 1);
+    add_head();
+  }
+
+  ShardedLogits head(Residual stream, Context&) const override {
+    const Var vectors = stream;  // (N, 2, factors + half)
+    const int64_t n = vectors.dim(0), all = vectors.dim(2);
+    const auto factors_of = [&](int64_t column) {
+      return reshape(slice(slice(vectors, 1, column, column + 1), 2, 0, factors_), {n, factors_});
+    };
+    const Var deep = layers_(reshape(slice(vectors, 2, factors_, all), {n, 2 * (all - factors_)}));
+    return {.parts = {head_(concat({factors_of(0) * factors_of(1), deep}, 1))}};
+  }
+
+ private:
+  int64_t factors_;
+  CategoryVectors embedding_;
+  Tower layers_;
+  Linear head_;
+};
+
+void require_one_output(const Settings& s, const InputInfo& input) {
+  s.require(input.classes == 1, "kind", "= '{}' predicts one number, but the data have {}", s.kind(), input.classes);
+}
+
+}  // namespace
+
+std::vector<ModelKind> recommendation_kinds() {
+  return {
+      {"dlrm",
+       [](Settings& s, const InputInfo& input, uint64_t seed) -> std::unique_ptr<Network> {
+         const RowInput rows = rows_of(s, input);
+         s.require(rows.symbols.size() + (rows.numbers > 0 ? 1 : 0) > 1, "kind",
+                   "= 'dlrm' multiplies vectors of two columns of categories, or of one and the numbers");
+         const DlrmOptions options{.channels = s.integer("channels", 16),
+                                   .bottom = s.integers("bottom", {64, 32}),
+                                   .top = s.integers("top", {64, 32})};
+         return std::make_unique<Dlrm>(options, rows, input.classes, seed);
+       }},
+      {"deepfm",
+       [](Settings& s, const InputInfo& input, uint64_t seed) -> std::unique_ptr<Network> {
+         const RowInput rows = rows_of(s, input);
+         require_one_output(s, input);
+         const DeepFmOptions options{.channels = s.integer("channels", 10), .deep = s.integers("deep", {64, 64})};
+         return std::make_unique<DeepFm>(options, rows, seed);
+       }},
+      {"neumf", [](Settings& s, const InputInfo& input, uint64_t seed) -> std::unique_ptr<Network> {
+         const RowInput rows = rows_of(s, input);
+         require_one_output(s, input);
+         s.require(rows.numbers == 0 && rows.symbols.size() == 2, "kind",
+                   "= 'neumf' takes two columns of categories, such as users and items, and no numbers; the data "
+                   "have {} and {}",
+                   rows.symbols.size(), rows.numbers);
+         const NeuMfOptions options{.factors = s.integer("factors", 8), .layers = s.integers("layers", {32, 16, 8})};
+         return std::make_unique<NeuMf>(options, rows, seed);
+       }}};
+}
+
+}  // namespace elinvar

@@ -1,0 +1,236 @@
+// Tables from files, and made by a rule.
+#include "data/table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "data/csv.h"
+#include "data/loader.h"
+#include "tests/support/temporary_folder.h"
+
+namespace elinvar {
+namespace {
+
+using test::message_of;
+using test::TemporaryFolder;
+
+struct TableRow {
+  std::vector<float> numbers;
+  std::vector<int32_t> categories;
+  float number = 0;
+  int64_t label = 0;
+};
+
+TableRow row_of(const Dataset& data, int64_t index) {
+  const SampleFormat format = data.format();
+  TableRow row;
+  SampleBuffers buffers(nullptr, format.target.dtype == DType::f32 ? static_cast<void*>(&row.number) : &row.label);
+  buffers.inputs.clear();
+  for (const Field& field : format.inputs) {
+    const auto n = static_cast<size_t>(field.shape.numel());
+    if (field.dtype == DType::f32) {
+      row.numbers.resize(n);
+      buffers.inputs.push_back(row.numbers.data());
+    } else {
+      row.categories.resize(n);
+      buffers.inputs.push_back(row.categories.data());
+    }
+  }
+  data.read(index, {}, buffers);
+  return row;
+}
+
+// Ten rows, of which one is held out.
+std::string people() {
+  std::string text = "age,city,income,happy\r\n";
+  const char* const cities[] = {"Bern", "\"Rome, north\"", "", "Bern", "Aarau", "Bern", "Chur", "Bern", "Bern", "Bern"};
+  for (int i = 0; i < 10; ++i)
+    text +=
+        fmt::format("{},{},{},{}\r\n", i == 3 ? "" : std::to_string(20 + i), cities[i], 1000 * i, i % 3 ? "yes" : "no");
+  return text;
+}
+
+DataConfig config_of(const std::string& path) {
+  return {
+      .kind = "table", .path = path, .target = {"income"}, .numbers = {"age"}, .categories = {"city"}, .scale = "none"};
+}
+
+TEST(Csv, HasQuotesEmptyFieldsAndLines) {
+  const TemporaryFolder folder;
+  std::vector<std::string> found;
+  each_csv_row(folder.write("a.csv", "a,\"b \"\"c\"\"\",\n\n\"two\nlines\",2,3\r\nlast,,"),
+               [&](int64_t line, std::span<const std::string> fields) {
+                 found.push_back(fmt::format("{}: {}", line, fmt::join(fields, "|")));
+               });
+  EXPECT_EQ(found, (std::vector<std::string>{"1: a|b \"c\"|", "3: two\nlines|2|3", "5: last||"}));
+  found.clear();
+  each_csv_row(folder.write("a.tsv", "x\ty, z\n\t1\n"), [&](int64_t line, std::span<const std::string> fields) {
+    found.push_back(fmt::format("{}: {}", line, fmt::join(fields, "|")));
+  });
+  EXPECT_EQ(found, (std::vector<std::string>{"1: x|y, z", "2: |1"}));
+  const std::string bad = folder.write("bad.csv", "a,b\nc,\"d\" e\n");
+  EXPECT_NE(message_of<Failure>([&] { each_csv_row(bad, [](int64_t, auto) {}); }).find("bad.csv', line 2: malformed"),
+            std::string::npos);
+  EXPECT_NE(
+      message_of<Failure>([&] { each_csv_row(folder.path() + "/none.csv", [](int64_t, auto) {}); }).find("cannot open"),
+      std::string::npos);
+}
+
+TEST(Table, HasNumbersCategoriesAndTargets) {
+  const TemporaryFolder folder;
+  std::string text = people();
+  text.replace(text.find("\r\n,Bern"), 2 + 1, "\r\n23,");  // no number is missing
+  const auto data = open_table(config_of(folder.write("people.csv", text)), Split::train);
+  EXPECT_EQ(data->size(), 9);
+  const SampleFormat format = data->format();
+  ASSERT_EQ(format.inputs.size(), 2u);
+  EXPECT_EQ(format.inputs[1].symbols, std::vector<int64_t>{5});  // Aarau, Bern, Chur, Rome, and a missing one
+  EXPECT_EQ(format.target.dtype, DType::f32);
+  std::set<float> seen;
+  for (int64_t i = 0; i < 9; ++i) {
+    const TableRow row = row_of(*data, i);
+    EXPECT_EQ(row.number, 1000 * (row.numbers[0] - 20));
+    const int place = static_cast<int>(row.numbers[0]) - 20;
+    EXPECT_EQ(row.categories[0], place == 1 ? 4 : place == 2 ? 0 : place == 4 ? 1 : place == 6 ? 3 : 2) << place;
+    seen.insert(row.number);
+  }
+  const auto validation = open_table(config_of(folder.path() + "/people.csv"), Split::validation);
+  EXPECT_EQ(validation->size(), 1);
+  EXPECT_TRUE(seen.insert(row_of(*validation, 0).number).second) << "the splits have no row in common";
+}
+
+TEST(Table, ClassesAndScales) {
+  const TemporaryFolder folder;
+  DataConfig config = config_of(folder.write("people.csv", people()));
+  config.target = {"happy"};
+  config.labels = true;
+  config.categories = {};
+  config.scale = "standard";
+  const auto data = open_table(config, Split::train);
+  EXPECT_EQ(data->class_names(), (std::vector<std::string>{"no", "yes"}));
+  double sum = 0, squares = 0;
+  int missing = 0;
+  for (int64_t i = 0; i < data->size(); ++i) {
+    const float x = row_of(*data, i).numbers[0];
+    sum += x;
+    squares += x * x;
+    missing += x == 0;
+  }
+  EXPECT_NEAR(sum, 0, 1e-5);
+  EXPECT_GE(missing, 1) << "a missing number is the mean";
+  EXPECT_NEAR(squares, static_cast<double>(data->size() - missing), 1e-4);
+  config.scale = "log";
+  const auto logs = open_table(config, Split::train);
+  for (int64_t i = 0; i < logs->size(); ++i) {
+    const float x = row_of(*logs, i).numbers[0];
+    EXPECT_TRUE(x == 0 || (x > std::log1p(19.0f) && x < std::log1p(30.0f))) << x;
+  }
+}
+
+TEST(Table, AFolderMayHaveSplits) {
+  const TemporaryFolder folder;
+  folder.write("set/b_train.csv", "x,y\n1,10\n");
+  folder.write("set/a_train.csv", "y,x\n20,2\n30,3\n");  // each file names its own columns
+  folder.write("set/val.csv", "x,y\n4,40\n");
+  folder.write("set/test.csv", "x,y\n5,50\n");
+  const DataConfig config{
+      .kind = "table", .path = folder.path() + "/set", .target = {"y"}, .numbers = {"x"}, .scale = "none"};
+  const auto numbers = [&](Split split) {
+    const auto data = open_table(config, split);
+    std::vector<float> all;
+    for (int64_t i = 0; i < data->size(); ++i) {
+      const TableRow row = row_of(*data, i);
+      EXPECT_EQ(row.number, 10 * row.numbers[0]);
+      all.push_back(row.numbers[0]);
+    }
+    return all;
+  };
+  EXPECT_EQ(numbers(Split::train), (std::vector<float>{2, 3, 1}));
+  EXPECT_EQ(numbers(Split::validation), (std::vector<float>{4}));
+  EXPECT_EQ(numbers(Split::test), (std::vector<float>{5}));
+}
+
+TEST(Table, BucketsNeedNoList) {
+  const TemporaryFolder folder;
+  DataConfig config = config_of(folder.write("people.csv", people()));
+  config.numbers = {};
+  config.buckets = 3;
+  const auto data = open_table(config, Split::train);
+  EXPECT_EQ(data->format().inputs[0].symbols, std::vector<int64_t>{4});
+  std::set<int32_t> found;
+  for (int64_t i = 0; i < data->size(); ++i) found.insert(row_of(*data, i).categories[0]);
+  EXPECT_TRUE(std::ranges::all_of(found, [](int32_t c) { return c >= 0 && c <= 3; }));
+  EXPECT_GE(found.size(), 2u);
+}
+
+TEST(Table, WhatIsWrongIsNamed) {
+  const TemporaryFolder folder;
+  const auto refusal = [&](const std::string& text, const auto& change) {
+    DataConfig config = config_of(folder.write("rows.csv", text));
+    change(config);
+    return message_of<std::exception>([&] { open_table(config, Split::train); });
+  };
+  const auto as_is = [](DataConfig&) {};
+  const std::string head = "age,city,income\n";
+  EXPECT_NE(refusal(people(), [](DataConfig& c) { c.numbers = {"agee"}; }).find("did you mean 'age'"),
+            std::string::npos);
+  EXPECT_NE(refusal(people(), as_is).find("line 5, column 'age': a number is missing"), std::string::npos);
+  EXPECT_NE(refusal(head + "1,a,2\n1,a\n", as_is).find("line 3: 2 fields, but the first line names 3 columns"),
+            std::string::npos);
+  EXPECT_NE(refusal(head + "1,a,2\none,a,2\n", as_is).find("line 3, column 'age': 'one' is no number"),
+            std::string::npos);
+  EXPECT_NE(refusal(head + "1,a,\n", as_is).find("line 2, column 'income': the target is missing"), std::string::npos);
+  EXPECT_NE(refusal(head + "inf,a,1\n", as_is).find("'inf' is no number"), std::string::npos);
+  EXPECT_NE(refusal("", as_is).find("is empty"), std::string::npos);
+  EXPECT_NE(refusal(head, as_is).find("has no rows for training"), std::string::npos);
+  EXPECT_NE(refusal(people(), [](DataConfig& c) { c.target = {}; }).find("data.target must name"), std::string::npos);
+  EXPECT_NE(refusal(people(), [](DataConfig& c) { c.scale = "linear"; }).find("data.scale must be"), std::string::npos);
+}
+
+// The rule's own loss is that of the probabilities that it draws targets with: no constant prediction does as well, and
+// the targets agree with their probabilities.
+TEST(SyntheticTable, HasTheLeastLossThatItSays) {
+  const DataConfig config{.kind = "synthetic_table", .size = 20000, .features = 6, .symbols = {30, 20, 10}};
+  const auto train = open_synthetic_table(config, Split::train),
+             other = open_synthetic_table(config, Split::validation);
+  EXPECT_EQ(train->size(), 20000);
+  EXPECT_EQ(other->size(), 2000);
+  const std::vector<std::string> notices = other->take_notices();
+  ASSERT_EQ(notices.size(), 1u);
+  const double best = std::stod(notices[0].substr(notices[0].find("loss of ") + 8));
+  double ones = 0;
+  for (int64_t i = 0; i < 2000; ++i) ones += row_of(*other, i).number;
+  const double p = ones / 2000, constant = -p * std::log(p) - (1 - p) * std::log(1 - p);
+  EXPECT_GT(p, 0.3);
+  EXPECT_LT(p, 0.7);
+  EXPECT_LT(best, 0.7 * constant);
+  EXPECT_GT(best, 0.1);
+  EXPECT_NE(digest(*train), digest(*other));
+  const TableRow row = row_of(*train, 7);
+  EXPECT_EQ(row.numbers.size(), 6u);
+  EXPECT_EQ(row.categories.size(), 3u);
+  EXPECT_LT(row.categories[2], 10);
+}
+
+TEST(SyntheticTable, BatchesHaveBothInputs) {
+  const std::shared_ptr<const Dataset> data =
+      open_dataset({.kind = "synthetic_table", .size = 100, .features = 2, .symbols = {9, 4}}, Split::train);
+  Loader loader(data, {.seed = 3, .global_batch = 8, .virtual_ranks = 2, .threads = 1});
+  const Batch batch = loader.batch(1, 1);
+  ASSERT_EQ(batch.further_inputs.size(), 1u);
+  EXPECT_EQ(batch.input.shape(), (Shape{4, 2}));
+  EXPECT_EQ(batch.further_inputs[0].shape(), (Shape{4, 2}));
+  EXPECT_EQ(batch.target.dtype(), DType::f32);
+  for (int64_t i = 0; i < 4; ++i) {
+    const TableRow row = row_of(*data, loader.index(0, 8 + 4 + i));
+    EXPECT_EQ(batch.input.data<float>()[2 * i], row.numbers[0]);
+    EXPECT_EQ(batch.further_inputs[0].data<int32_t>()[2 * i + 1], row.categories[1]);
+    EXPECT_EQ(batch.target.data<float>()[i], row.number);
+  }
+}
+
+}  // namespace
+}  // namespace elinvar
