@@ -4,6 +4,7 @@
 #include <new>
 
 #include "data/image_dataset.h"
+#include "data/labelled_text.h"
 #include "data/table.h"
 #include "data/text.h"
 #include "tensor/base/registry.h"
@@ -58,6 +59,7 @@ Registry<Kind>& registry() {
       images("image_folder", open_image_folder, photo_pixels),
       images("mnist", open_mnist, mnist_pixels),
       images("synthetic", open_synthetic_images, synthetic_pixels, /*needs_path=*/false),
+      built_in("labelled_text", open_labelled_text, true),
       built_in("synthetic_table", open_synthetic_table, false),
       built_in("synthetic_text", open_synthetic_text, false),
       built_in("table", open_table, true),

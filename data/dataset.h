@@ -18,6 +18,9 @@
 //   text            a file, or a folder whose files are concatenated in the order of their sorted names
 //   tokens          a file of tokens (data/token_file.h), or a folder of *.bin files, concatenated in the order of
 //                   their sorted names; those with "val" in the name, if any, are the second part
+//   labelled_text   a .csv, .tsv or .jsonl file of texts and labels, or a folder of them (data/labelled_text.cpp);
+//   those
+//                   with "val" or "test" in their names, if any, are for validation or test
 //   synthetic_text  no path: lines of sums, "17+25=42"
 //   table           a .csv or .tsv file, or a folder of them, of numbers and categories (data/table.cpp); those with
 //                   "val" or "test" in their names, if any, are for validation or test
@@ -69,14 +72,16 @@ struct DataConfig {
   // Text
   std::string tokens = "byte";  // "byte": 256 symbols; "character": the code points that occur, sorted; "bpe"
   std::string tokenizer =
-      {};  // bpe, and of kind tokens: its file (data/bpe.h); tokens: else tokenizer.json next to them
+      {};              // bpe, and of kind tokens: its file (data/bpe.h); tokens: else tokenizer.json next to them
+  double masking = 0;  // share of tokens that are masked, to be restored (data/masked_tokens.h); 0: none
   bool special_tokens = false;  // bpe: encodes names of special tokens in the text as these tokens
   int64_t context = 256;        // T, tokens in a sample
   std::vector<std::string> include =
       {};  // which files of a folder, as "*.cpp" or "tensor/*.h" (* also matches /); empty: all
   std::vector<std::string> exclude = {};  // which files or folders not; names that begin with a dot are never read
 
-  // Tables
+  // Tables, and texts with labels
+  std::string text = "text";                               // texts with labels: the field of the text
   std::vector<std::string> target = {};                    // the columns to be predicted
   bool labels = false;                                     // whether the target is the name of a class
   std::vector<std::string> numbers = {}, categories = {};  // columns that are inputs
@@ -110,7 +115,8 @@ struct Draw {
 struct Field {
   Shape shape;  // of one sample: an image (H, W, C), tokens (T), a label (), ...
   DType dtype = DType::f32;
-  // The number of symbols at each position of int32 inputs (n) that are indices; empty: classes() at all of them.
+  // The number of symbols at each position of int32 inputs (n) that are indices, or one number for all of them; empty:
+  // classes().
   std::vector<int64_t> symbols = {};
 };
 

@@ -22,8 +22,7 @@
 #include <vector>
 
 #include "data/csv.h"
-#include "data/files.h"
-#include "data/permutation.h"
+#include "data/row_splits.h"
 #include "data/table.h"
 #include "data/tensor_dataset.h"
 #include "tensor/base/check.h"
@@ -236,33 +235,6 @@ class Table {
   Texts labels_;
 };
 
-struct TableFiles {
-  std::vector<fs::path> training, validation, test;
-};
-
-// The files of a folder with "val" or "test" in their names are for validation or test.
-TableFiles files_of(const std::string& path) {
-  if (!fs::is_directory(path)) return {.training = {path}};
-  TableFiles files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(".") || !is_csv_name(name)) continue;
-    (name.find("val") != name.npos    ? files.validation
-     : name.find("test") != name.npos ? files.test
-                                      : files.training)
-        .push_back(entry.path());
-  }
-  for (auto* some : {&files.training, &files.validation, &files.test}) std::ranges::sort(*some);
-  if (files.training.empty()) fail("[table] '{}' has no .csv or .tsv files for training", path);
-  return files;
-}
-
-std::vector<int64_t> range(int64_t begin, int64_t end) {
-  std::vector<int64_t> all;
-  for (int64_t i = begin; i < end; ++i) all.push_back(i);
-  return all;
-}
-
 void check_table(const DataConfig& config) {
   check_setting(!config.target.empty(), "data.target", "must name the column that is to be predicted");
   check_setting(!config.labels || config.target.size() == 1, "data.target",
@@ -279,37 +251,12 @@ void check_table(const DataConfig& config) {
 
 std::unique_ptr<Dataset> open_table(const DataConfig& config, Split split) {
   check_table(config);
-  const TableFiles files = files_of(config.path);
   Table table(config);
-  for (const fs::path& file : files.training) table.read(file);
-  const int64_t training = table.rows();
-  for (const fs::path& file : files.validation) table.read(file);
-  const int64_t validation = table.rows();
-  for (const fs::path& file : files.test) table.read(file);
-  if (training == 0) fail("[table] '{}' has no rows for training", config.path);
-  // Which rows are whose, as for images.
-  const bool own = config.validation_fraction == 0 && validation > training;
-  std::vector<int64_t> first = range(0, training), second = range(training, validation);
-  if (split == Split::test) {
-    const std::vector<int64_t> rows = table.rows() > validation ? range(validation, table.rows()) : second;
-    check(!rows.empty(), "[table] '{}' has no test rows; split \"validation\" is held out of its training rows",
-          config.path);
-    return tensor_dataset(table.samples(rows, first));
-  }
-  if (!own) {
-    const double fraction = config.validation_fraction == 0 ? 0.1 : config.validation_fraction;
-    const auto held = static_cast<int64_t>(static_cast<double>(training) * fraction);
-    check_setting(held > 0 && held < training, "data.validation_fraction",
-                  "= {} of {} rows leaves {} and {}; both must be more than none", fraction, training, training - held,
-                  held);
-    const Permutation order(training, key_of("data.held_out"), 0);
-    first.clear();
-    second.clear();
-    for (int64_t i = 0; i < training; ++i) (i < held ? second : first).push_back(order(i));
-    std::ranges::sort(first);
-    std::ranges::sort(second);
-  }
-  return tensor_dataset(table.samples(split == Split::train ? first : second, first));
+  const SplitRows rows = read_split(config, split, is_csv_name, [&](const fs::path& file) {
+    table.read(file);
+    return table.rows();
+  });
+  return tensor_dataset(table.samples(rows.rows, rows.training));
 }
 
 }  // namespace elinvar

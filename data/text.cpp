@@ -7,6 +7,7 @@
 
 #include "data/bpe.h"
 #include "data/files.h"
+#include "data/masked_tokens.h"
 #include "data/token_file.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
@@ -133,7 +134,14 @@ class TextDataset final : public Dataset {
   std::unique_ptr<TokenRow> tokens_;
 };
 
+// Returns the samples, masked if the configuration says so.
+std::unique_ptr<Dataset> perhaps_masked(const DataConfig& config, std::unique_ptr<Dataset> text) {
+  return config.masking > 0 ? masked_tokens(std::move(text), config.masking) : std::move(text);
+}
+
 void check_context(const DataConfig& config) {
+  check_setting(config.masking >= 0 && config.masking <= 0.9, "data.masking", "must be from 0 to 0.9, got {}",
+                config.masking);
   check_setting(config.context >= 1 && config.context <= 1 << 20, "data.context",
                 "must be from 1 to 2^20 tokens, got {}", config.context);
 }
@@ -188,7 +196,8 @@ std::unique_ptr<Dataset> dataset_of(const DataConfig& config, const std::string&
   const int64_t middle = border(config, count);
   const bool first = split == Split::train;
   auto part = std::make_unique<TokensInMemory>(tokens, first ? 0 : middle, first ? middle : count);
-  return std::make_unique<TextDataset>(config, std::move(part), std::move(vocabulary), split, where);
+  return perhaps_masked(config,
+                        std::make_unique<TextDataset>(config, std::move(part), std::move(vocabulary), split, where));
 }
 
 std::string read_texts(const DataConfig& config) {
@@ -244,8 +253,9 @@ std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Split split) {
   if (tokenizer.empty()) tokenizer = (fs::is_directory(path) ? path : path.parent_path()) / "tokenizer.json";
   check_setting(!config.tokenizer.empty() || fs::exists(tokenizer), "data.tokenizer",
                 "must name the tokenizer that made the tokens: there is no {}", tokenizer.string());
-  return std::make_unique<TextDataset>(config, std::make_unique<TokensInFiles>(files, begin, end), Bpe::load(tokenizer),
-                                       split, config.path);
+  return perhaps_masked(config,
+                        std::make_unique<TextDataset>(config, std::make_unique<TokensInFiles>(files, begin, end),
+                                                      Bpe::load(tokenizer), split, config.path));
 }
 
 std::unique_ptr<Dataset> open_synthetic_text(const DataConfig& config, Split split) {

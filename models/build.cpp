@@ -15,7 +15,7 @@ Registry<ModelKind>& registry() {
   static Registry<ModelKind> all = [] {
     std::vector<ModelKind> built_in;
     for (const auto& kinds : {mlp_kinds(), resnet_kinds(), vgg_kinds(), gpt_kinds(), llama_kinds(), layered_kinds(),
-                              recommendation_kinds()})
+                              recommendation_kinds(), bert_kinds()})
       built_in.insert(built_in.end(), kinds.begin(), kinds.end());
     return Registry<ModelKind>(std::move(built_in));
   }();

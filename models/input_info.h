@@ -19,7 +19,7 @@ struct InputInfo {
   Shape sample;                       // of one sample: images (H, W, C), features (F), tokens (T)
   int64_t classes = 0;                // outputs: classes of a classifier, vocabulary size of a language model, numbers
   DType dtype = DType::f32;           // i32: the sample is a sequence of tokens or other indices
-  std::vector<int64_t> symbols = {};  // of each position of a row of indices; empty: `classes` at all
+  std::vector<int64_t> symbols = {};  // of each position of a row of indices, or one for all; empty: `classes`
   std::vector<FurtherInput> further = {};
 };
 

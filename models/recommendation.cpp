@@ -37,9 +37,9 @@ struct RowInput {
 
 RowInput rows_of(const Settings& s, const InputInfo& input) {
   const bool first_are_numbers = input.dtype == DType::f32;
-  const bool rows =
-      input.sample.ndim() == 1 && input.further.size() <= (first_are_numbers ? 1 : 0) &&
-      (first_are_numbers ? input.further.empty() || input.further[0].dtype == DType::i32 : !input.symbols.empty());
+  const bool rows = input.sample.ndim() == 1 && input.further.size() <= (first_are_numbers ? 1 : 0) &&
+                    (first_are_numbers ? input.further.empty() || input.further[0].dtype == DType::i32
+                                       : static_cast<int64_t>(input.symbols.size()) == input.sample[0]);
   s.require(rows, "kind", "= '{}' takes rows of numbers and categories, as data of kind \"table\" have, not {} of {}",
             s.kind(), to_string(input.sample), name_of(input.dtype));
   if (!first_are_numbers) return {.symbols = input.symbols};

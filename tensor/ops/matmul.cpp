@@ -1,6 +1,7 @@
 #include "tensor/ops/matmul.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "tensor/fast_product.h"
 #include "tensor/op_check.h"
@@ -132,12 +133,19 @@ MatrixIn as_batch(Tensor& t, const Shape& leading) {
   full.push_back(t.dim(-2));
   full.push_back(t.dim(-1));
   t = t.expand(full);
-  const int lead = leading.ndim();
+  std::optional<int64_t> step;  // from one matrix to the next; strides of extents of 1 say nothing
+  int64_t next = 0;
   bool even = true;
-  for (int d = lead - 2; d >= 0; --d)
-    even = even && (leading[d] == 1 || t.strides()[d] == t.strides()[d + 1] * leading[d + 1]);
-  if (!even) t = t.to_contiguous();
-  return matrix(t, lead == 0 ? 0 : t.strides()[lead - 1]);
+  for (int d = leading.ndim() - 1; d >= 0; --d) {
+    if (leading[d] == 1) continue;
+    const int64_t stride = t.strides()[d];
+    even = even && stride == (step ? next : stride);
+    if (!step) step = stride;
+    next = stride * leading[d];
+  }
+  if (even) return matrix(t, step.value_or(0));
+  t = t.to_contiguous();
+  return matrix(t, t.dim(-2) * t.dim(-1));
 }
 
 }  // namespace

@@ -146,6 +146,20 @@ TEST(Device, NetworksAndTasksForRowsHaveTheSameBits) {
                          task("regression", {{"loss", std::string("mae")}}));
 }
 
+TEST(Device, ABertOfTextsOfDifferentLengthsHasTheSameBits) {
+  const InputInfo info{.sample = {12},
+                       .classes = 5,
+                       .dtype = DType::i32,
+                       .symbols = {40},
+                       .further = {{.sample = {1}, .dtype = DType::i32, .symbols = {13}}}};
+  const Tensor lengths = Tensor::from(std::vector<int32_t>{12, 5}, {2, 1});
+  expect_same_everywhere(
+      spec("bert",
+           {{"layers", int64_t{2}}, {"heads", int64_t{2}}, {"channels", int64_t{32}}, {"head", std::string("pooled")}}),
+      info, {labels({2, 12}, 40).to(DType::i32), {lengths}}, labels({2}, 5),
+      {.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1});
+}
+
 TEST(Device, OperandsOfTwoDevicesAreRefused) {
   for (const Device device : other_devices()) {
     const Tensor a = Tensor::zeros({2}), b = a.to(device);

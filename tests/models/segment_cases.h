@@ -59,7 +59,8 @@ inline std::vector<CutCase> cut_cases() {
           {"mlp", "mlp", {{"hidden", std::vector<int64_t>{9, 7}}, {"dropout", 0.3}}, false, 4},
           {"resnet20", "resnet20", {}, false, 11},
           {"vgg11", "vgg11", {}, false, 7},
-          {"dlrm", "dlrm", {}, true, 3}};
+          {"dlrm", "dlrm", {}, true, 3},
+          {"bert", "bert", {{"layers", n(2)}, {"channels", n(16)}, {"virtual_shards", n(2)}}, true, 4}};
 }
 
 struct CutNetwork {

@@ -191,5 +191,21 @@ INSTANTIATE_TEST_SUITE_P(
                     ConvCase{{1, 4, 4, 1000}, {3, 3, 3, 1000}, {.pad_h = 1, .pad_w = 1}},
                     ConvCase{{3, 6, 6, 300}, {8, 3, 3, 300}, {.stride_h = 3, .stride_w = 3, .pad_h = 1, .pad_w = 1}}));
 
+// A view may have any strides where its extent is 1.
+TEST(Matmul, ReadsBatchesOfViewsWithExtentsOfOne) {
+  for (const Shape& shape : {Shape{3, 5, 1, 4}, Shape{1, 5, 3, 4}, Shape{1, 5, 1, 4}, Shape{3, 5, 2, 4}}) {
+    const Tensor heads = random(shape, 1), others = random(shape, 2);  // (B, T, H, D)
+    const Tensor a = heads.permute({0, 2, 1, 3}), b = others.permute({0, 2, 3, 1});
+    const Tensor products = matmul(a, b);
+    for (int64_t batch = 0; batch < a.dim(0); ++batch)
+      for (int64_t h = 0; h < a.dim(1); ++h) {
+        const Tensor alone = matmul(a.select(0, batch).select(0, h).clone(), b.select(0, batch).select(0, h).clone());
+        const Tensor found = products.select(0, batch).select(0, h).clone();
+        EXPECT_EQ(std::memcmp(found.data<float>(), alone.data<float>(), sizeof(float) * 25), 0)
+            << to_string(shape) << ", " << batch << ", " << h;
+      }
+  }
+}
+
 }  // namespace
 }  // namespace elinvar

@@ -285,7 +285,8 @@ TEST(Config, FastNumericsHaveAPrecision) {
 // Digests of recorded runs: a new key must not change them, or they could not be resumed.
 TEST(Config, DigestsStayWhatTheyWere) {
   EXPECT_EQ(digest(parse_config(kSmall, "small.toml")).hex(), "19345e761ee83713962f4d5ba99dfeb7");
-  for (const char* key : {"data.augment_epochs=1", "data.special_tokens=true", "optimizer.ema_decay=0.5"})
+  for (const char* key :
+       {"data.augment_epochs=1", "data.special_tokens=true", "data.masking=0.15", "optimizer.ema_decay=0.5"})
     EXPECT_NE(digest(parse_config(kSmall, "small.toml", {key})).hex(), "19345e761ee83713962f4d5ba99dfeb7") << key;
 }
 
@@ -304,10 +305,18 @@ TEST(Config, TheDocumentNamesEveryKey) {
       documented.insert(table + "." + line.substr(3, line.find('`', 3) - 3));
   }
   Config c = parse_config(kSmall, "small.toml", {"run.scaling=adaptive", "run.batch_max=8", "run.numerics=fast"});
-  const std::string both = to_toml(c) + "[run]\nepochs = 1\n";
-  for (size_t begin = 0; begin < both.size();) {
-    const size_t end = both.find('\n', begin);
-    const std::string line = both.substr(begin, end - begin);
+  std::string all = to_toml(c) + "[run]\nepochs = 1\n";
+  for (const char* kind : {"data.kind=labelled_text", "data.kind=table", "data.kind=synthetic_table"})
+    all += to_toml(parse_config(kSmall, "small.toml", {kind}));
+  for (const Spec& task :
+       {Spec{.kind = "binary"}, Spec{.kind = "regression", .settings = {{"loss", {std::string("huber")}}}}}) {
+    c.task = {};
+    (void)make_task(task, {}, {.sample = {}, .dtype = DType::f32}, &c.task);
+    all += to_toml(c);
+  }
+  for (size_t begin = 0; begin < all.size();) {
+    const size_t end = all.find('\n', begin);
+    const std::string line = all.substr(begin, end - begin);
     begin = end + 1;
     if (line.starts_with("[")) table = line.substr(1, line.find(']') - 1);
     else if (table != "model" && line.find(" = ") != std::string::npos)

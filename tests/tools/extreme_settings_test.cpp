@@ -132,6 +132,9 @@ const std::vector<Value> kExtremeValues = {Value{true},
 
 const InputInfo kImages{.sample = {64, 64, 3}, .classes = 10};
 const InputInfo kTokens{.sample = {16}, .classes = 256, .dtype = DType::i32};
+const InputInfo kRows{
+    .sample = {4}, .classes = 1, .further = {{.sample = {2}, .dtype = DType::i32, .symbols = {9, 7}}}};
+const InputInfo kPairs{.sample = {2}, .classes = 1, .dtype = DType::i32, .symbols = {9, 7}};
 
 Spec outlined(const Spec& spec, const InputInfo& input) {
   const OutlineScope no_values;
@@ -159,9 +162,12 @@ void try_settings(const Spec& network, const InputInfo& input, const std::functi
 TEST(ExtremeSettings, OfNetworks) {
   for (const std::string& kind : model_kinds()) {
     if (kind == "layers") continue;
-    const bool tokens = kind.starts_with("gpt") || kind == "llama";
-    try_settings({.kind = kind, .place = "extreme.toml:5"}, tokens ? kTokens : kImages,
-                 [](Spec& spec) -> Spec& { return spec; });
+    const bool tokens = kind.starts_with("gpt") || kind.starts_with("bert") || kind == "llama";
+    const InputInfo& input = kind == "neumf"                      ? kPairs
+                             : kind == "dlrm" || kind == "deepfm" ? kRows
+                             : tokens                             ? kTokens
+                                                                  : kImages;
+    try_settings({.kind = kind, .place = "extreme.toml:5"}, input, [](Spec& spec) -> Spec& { return spec; });
   }
 }
 

@@ -70,11 +70,13 @@ void visit(V& v, DataConfig& c) {
   v("tokens", c.tokens);
   v("tokenizer", c.tokenizer);
   v("special_tokens", c.special_tokens);
+  v("masking", c.masking);
   v("context", c.context);
   v("include", c.include);
   v("exclude", c.exclude);
+  if (c.kind == "labelled_text") v("text", c.text);
+  if (c.kind == "table" || c.kind == "labelled_text") v("target", c.target);
   if (c.kind == "table") {
-    v("target", c.target);
     v("labels", c.labels);
     v("numbers", c.numbers);
     v("categories", c.categories);
@@ -187,8 +189,10 @@ const std::vector<std::string> kIndifferent = {"run.state_digest_every", "run.ch
                                                "ledger.tensors_every"};
 
 // Settings that older runs do not have. Where they have no effect they are left out, so that digests stay the same.
-const std::vector<std::pair<std::string, std::string>> kLater = {
-    {"data.augment_epochs", "0"}, {"data.special_tokens", "false"}, {"optimizer.ema_decay", "0.0"}};
+const std::vector<std::pair<std::string, std::string>> kLater = {{"data.augment_epochs", "0"},
+                                                                 {"data.special_tokens", "false"},
+                                                                 {"data.masking", "0.0"},
+                                                                 {"optimizer.ema_decay", "0.0"}};
 
 template <class... Parts>
 std::vector<std::pair<std::string, std::string>> keys_of(Parts... parts) {
@@ -205,7 +209,8 @@ KeyHomes homes_of_keys() {
       if (key != "kind") homes.emplace(key, table);
   };
   add("run", RunConfig());
-  for (const char* kind : {"text", "table", "synthetic_table"}) add("data", DataConfig{.kind = kind}, ReaderConfig());
+  for (const char* kind : {"text", "labelled_text", "table", "synthetic_table"})
+    add("data", DataConfig{.kind = kind}, ReaderConfig());
   add("loss", CrossEntropyOptions());
   add("optimizer", OptimizerConfig{.kind = "sgd"});
   add("schedule", ScheduleConfig());

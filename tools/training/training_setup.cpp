@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "autograd/precision.h"
+#include "data/masked_tokens.h"
 #include "elastic/checkpoint/checkpoint.h"
 #include "models/build.h"
 #include "nn/micro_batch.h"
@@ -69,6 +70,10 @@ std::shared_ptr<const Dataset> open_split(const Config& config, Split split, Dat
 
 MadeTask task_of(Config& config, const Dataset& data) {
   const Field target = data.format().target;
+  with_places(config.places, [&] {
+    check_setting(config.data.masking == 0 || config.loss.ignore_index == kIgnoredTarget, "loss.ignore_index",
+                  "must be {} with data.masking, got {}", kIgnoredTarget, config.loss.ignore_index);
+  });
   Spec resolved;
   MadeTask made = make_task(config.task, config.loss,
                             {.sample = target.shape, .dtype = target.dtype, .classes = data.classes()}, &resolved);
