@@ -94,6 +94,25 @@ TEST(Device, AResNetHasTheSameBits) {
                          {.kind = "sgd", .lr = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 1e-3});
 }
 
+void expect_same_classifier(const Spec& model) {
+  expect_same_everywhere(model, {.sample = {8, 8, 3}, .classes = 10}, normal({3, 8, 8, 3}, "images"), labels({3}, 10),
+                         {.kind = "sgd", .lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3});
+}
+
+TEST(Device, AMobileNetHasTheSameBits) {
+  expect_same_classifier(spec("mobilenet_v2", {{"width", 0.1}, {"depth", 0.1}}));
+}
+
+TEST(Device, AnEfficientNetWithStochasticDepthHasTheSameBits) {
+  expect_same_classifier(spec("efficientnet_b0", {{"width", 0.1}, {"depth", 0.1}, {"stochastic_depth", 0.5}}));
+}
+
+TEST(Device, AShuffleNetHasTheSameBits) { expect_same_classifier(spec("shufflenet_v2_x0_5", {})); }
+
+TEST(Device, AVisionTransformerHasTheSameBits) {
+  expect_same_classifier(spec("vit_tiny", {{"layers", int64_t{2}}, {"channels", int64_t{24}}, {"dropout", 0.1}}));
+}
+
 TEST(Device, AGptWithDropoutHasTheSameBits) {
   expect_same_everywhere(
       spec("gpt", {{"layers", int64_t{2}}, {"heads", int64_t{2}}, {"channels", int64_t{32}}, {"dropout", 0.1}}),

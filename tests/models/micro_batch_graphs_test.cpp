@@ -64,7 +64,8 @@ std::vector<GraphCase> cases() {
           {.name = "Llama", .kind = "llama", .settings = llama},
           {.name = "GptInShards", .kind = "gpt", .settings = in_shards, .loss = {.label_smoothing = 0.1}},
           {.name = "GptBf16", .kind = "gpt", .settings = gpt_of_one, .precision = Precision::bf16},
-          {.name = "ResNetTf32", .kind = "resnet", .settings = resnet, .precision = Precision::tf32}};
+          {.name = "ResNetTf32", .kind = "resnet", .settings = resnet, .precision = Precision::tf32},
+          {.name = "EfficientNet", .kind = "efficientnet_b0", .settings = {{"width", 0.1}, {"depth", 0.1}}}};
 }
 
 constexpr int64_t kClasses = 10, kContext = 12, kSide = 8;
@@ -239,6 +240,7 @@ TEST(EmulatedMicroBatchGraphs, ASteadyMicroBatchIsOneLaunchAndTakesNoMoreMemory)
     const GraphCase c = cases()[i / 2];
     const Leaving leaving = i % 2 == 0 ? Leaving::stays : Leaving::one_by_one;
     if (c.precision == Precision::bf16) continue;
+    if (c.kind == "efficientnet_b0") continue;  // has more results than one launch copies
     Trial run(c, kEmulated);
     MicroBatchGraphs graphs;
     int64_t launched = 0;
