@@ -132,12 +132,17 @@ MatrixIn as_batch(Tensor& t, const Shape& leading) {
   full.push_back(t.dim(-2));
   full.push_back(t.dim(-1));
   t = t.expand(full);
-  const int lead = leading.ndim();
+  int64_t step = 0, within = 1;  // from matrix to matrix, and how many there are in the dimensions seen
   bool even = true;
-  for (int d = lead - 2; d >= 0; --d)
-    even = even && (leading[d] == 1 || t.strides()[d] == t.strides()[d + 1] * leading[d + 1]);
-  if (!even) t = t.to_contiguous();
-  return matrix(t, lead == 0 ? 0 : t.strides()[lead - 1]);
+  for (int d = leading.ndim() - 1; d >= 0; --d) {
+    if (leading[d] == 1) continue;  // its stride may be any
+    if (within == 1) step = t.strides()[d];
+    even = even && t.strides()[d] == step * within;
+    within *= leading[d];
+  }
+  if (even) return matrix(t, step);
+  t = t.to_contiguous();
+  return matrix(t, t.dim(-2) * t.dim(-1));
 }
 
 }  // namespace

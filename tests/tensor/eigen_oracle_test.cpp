@@ -46,6 +46,18 @@ TEST(EigenOracle, Products) {
   }
 }
 
+// A dimension of one element may have any stride: here that of one head, from before the permutation.
+TEST(EigenOracle, ProductsOfBatchesWithDimensionsOfOne) {
+  const Tensor queries = normal({3, 4, 1, 5}, "queries", DType::f64).permute({0, 2, 1, 3});
+  const Tensor keys = normal({3, 6, 1, 5}, "keys", DType::f64).permute({0, 2, 3, 1});
+  const Tensor scores = matmul(queries, keys);
+  ASSERT_EQ(scores.shape(), Shape({3, 1, 4, 6}));
+  for (int64_t i = 0; i < 3; ++i) {
+    const auto part = [i](const Tensor& t) { return t.slice(0, i, i + 1).to_contiguous(); };
+    expect_near(part(scores), rows_of(part(queries), 5) * rows_of(part(keys), 6));
+  }
+}
+
 struct OracleConv {
   Shape x, w;
   ConvOptions options;
