@@ -33,6 +33,7 @@ std::vector<ModelKind> vgg_kinds();
 std::vector<ModelKind> inverted_residual_kinds();
 std::vector<ModelKind> shufflenet_kinds();
 std::vector<ModelKind> vit_kinds();
+std::vector<ModelKind> swin_kinds();
 std::vector<ModelKind> gpt_kinds();
 std::vector<ModelKind> llama_kinds();
 std::vector<ModelKind> layered_kinds();

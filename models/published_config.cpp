@@ -136,7 +136,8 @@ OrderedJson config_of_torchvision(const Spec& model, const StateDict& network) {
 
 // The number of rows of the last layer's weight.
 int64_t classes_of(const StateDict& network) {
-  for (const char* head : {"classifier.6.weight", "classifier.1.weight", "heads.head.weight", "fc.weight"})
+  for (const char* head :
+       {"classifier.6.weight", "classifier.1.weight", "heads.head.weight", "head.weight", "fc.weight"})
     if (const auto found = network.find(head); found != network.end()) return found->second.dim(0);
   invariant(false, "a classifier of images has one of these heads");
   return 0;

@@ -15,7 +15,7 @@ import sys
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torchvision.models import efficientnet, mobilenetv2, shufflenetv2, vision_transformer
+from torchvision.models import efficientnet, mobilenetv2, shufflenetv2, swin_transformer, vision_transformer
 
 from make_golden import fill_initial, images, integers, sampled, write_safetensors
 
@@ -75,6 +75,9 @@ CASES = {
     "vit": (lambda: vision_transformer.VisionTransformer(32, 8, 2, 3, 48, 96, num_classes=10), 32),
     "shufflenet_v2": (lambda: shufflenetv2.ShuffleNetV2([4, 8, 4], [24, 48, 96, 192, 1024], num_classes=10), 64),
     "efficientnet": (small_efficientnet, 64),
+    # 13 x 13 tokens in windows of 4 x 4, then 7 x 7, then 4 x 4 in one window: padded, shifted, and not shifted.
+    "swin": (lambda: swin_transformer.SwinTransformer([2, 2], 16, [2, 2, 2], [2, 4, 4], [4, 4],
+                                                      stochastic_depth_prob=0.0, num_classes=10), 26),
 }
 
 

@@ -113,6 +113,14 @@ TEST(Device, AVisionTransformerHasTheSameBits) {
   expect_same_classifier(spec("vit_tiny", {{"layers", int64_t{2}}, {"channels", int64_t{24}}, {"dropout", 0.1}}));
 }
 
+TEST(Device, ASwinTransformerHasTheSameBits) {
+  expect_same_classifier(spec("swin_t", {{"patch", int64_t{2}},
+                                         {"channels", int64_t{16}},
+                                         {"window", int64_t{2}},
+                                         {"blocks", List{2, 1}},
+                                         {"heads", List{2, 4}}}));
+}
+
 TEST(Device, AGptWithDropoutHasTheSameBits) {
   expect_same_everywhere(
       spec("gpt", {{"layers", int64_t{2}}, {"heads", int64_t{2}}, {"channels", int64_t{32}}, {"dropout", 0.1}}),

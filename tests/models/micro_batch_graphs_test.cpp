@@ -65,6 +65,13 @@ std::vector<GraphCase> cases() {
           {.name = "GptInShards", .kind = "gpt", .settings = in_shards, .loss = {.label_smoothing = 0.1}},
           {.name = "GptBf16", .kind = "gpt", .settings = gpt_of_one, .precision = Precision::bf16},
           {.name = "ResNetTf32", .kind = "resnet", .settings = resnet, .precision = Precision::tf32},
+          {.name = "Swin",
+           .kind = "swin_t",
+           .settings = {{"patch", int64_t{2}},
+                        {"channels", int64_t{8}},
+                        {"window", int64_t{2}},
+                        {"blocks", List{2}},
+                        {"heads", List{2}}}},
           {.name = "EfficientNet", .kind = "efficientnet_b0", .settings = {{"width", 0.1}, {"depth", 0.1}}}};
 }
 

@@ -55,6 +55,8 @@ TEST(Models, HaveTheKnownNumbersOfParameters) {
   EXPECT_EQ(parameter_count(spec("vit_b_16"), kImage), 86567656);
   EXPECT_EQ(parameter_count(spec("vit_l_32"), kImage), 306535400);
   EXPECT_EQ(parameter_count(spec("vit_tiny"), kImage), 5717416);
+  EXPECT_EQ(parameter_count(spec("swin_t"), kImage), 28288354);
+  EXPECT_EQ(parameter_count(spec("swin_b"), kImage), 87768224);
   const InputInfo gpt2{.sample = {1024}, .classes = 50257, .dtype = DType::i32};
   EXPECT_EQ(parameter_count(spec("gpt2", {{"layers", integer(1)}}), gpt2), 124439808 - 11 * 7087872);
   EXPECT_EQ(parameter_count(spec("mlp", {{"hidden", list({128, 64})}}), {.sample = {28, 28, 1}, .classes = 10}),
@@ -123,6 +125,14 @@ TEST(Models, ErrorsNamePlaceKeyAndNearestSpelling) {
             "m.toml:3: model.heads = 5 must divide channels = 192");
   EXPECT_EQ(error_of(spec("vit_b_16", {{"virtual_shards", at(3, int64_t{13})}}), kImage),
             "m.toml:3: model.virtual_shards = 13 is more than heads = 12");
+  EXPECT_EQ(error_of(spec("swin_t", {{"heads", at(3, std::vector<int64_t>{3, 6, 12})}}), kImage),
+            "m.toml:3: model.heads and blocks must be of one length, a number for each of one to eight stages");
+  EXPECT_EQ(error_of(spec("swin_t", {{"heads", at(3, std::vector<int64_t>{3, 6, 12, 25})}}), kImage),
+            "m.toml:3: model.heads has 25, which does not divide 768 channels");
+  EXPECT_EQ(error_of(spec("swin_t", {{"patch", at(3, int64_t{33})}}), kCifar),
+            "m.toml:3: model.patch = 33 is more than a side of images of 32 x 32 pixels");
+  EXPECT_EQ(error_of(spec("swin_t", {{"virtual_shards", at(3, int64_t{4})}}), kImage),
+            "m.toml:3: model.virtual_shards = 4 is more than the heads of a stage = 3");
   EXPECT_EQ(error_of(spec("wide_resnet", {{"depth", at(4, int64_t{20})}}), kCifar),
             "m.toml:4: model.depth = 20 must be 6 n + 4, such as 16, 22, 28 or 40");
   EXPECT_EQ(error_of(spec("mobilenet_v2", {{"width", at(5, 0.0)}}), kCifar),

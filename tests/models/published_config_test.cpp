@@ -158,7 +158,8 @@ TEST(PublishedConfig, NamesClassesOfImages) {
                  {{"depths", {3, 4, 6, 3}}, {"hidden_sizes", {256, 512, 1024, 2048}}, {"embedding_size", 64}});
   expect_entries(Outline(of_images("vgg16", {})).config(), {{"architectures", {"vgg16_bn"}}, {"num_classes", 10}});
   expect_entries(Outline(of_images("vgg11", {{"batch_norm", false}})).config(), {{"architectures", {"vgg11"}}});
-  for (const char* kind : {"wide_resnet50_2", "mobilenet_v2", "efficientnet_b1", "shufflenet_v2_x0_5", "vit_b_16"})
+  for (const char* kind :
+       {"wide_resnet50_2", "mobilenet_v2", "efficientnet_b1", "shufflenet_v2_x0_5", "vit_b_16", "swin_t"})
     expect_entries(Outline(of_images(kind, {})).config(),
                    {{"architectures", {kind}}, {"library_name", "torchvision"}, {"num_classes", 10}});
 }
