@@ -1,5 +1,7 @@
 #include "models/build.h"
 
+#include <algorithm>
+
 #include "models/kinds.h"
 #include "tensor/base/registry.h"
 #include "tensor/base/spelling.h"
@@ -14,8 +16,9 @@ namespace {
 Registry<ModelKind>& registry() {
   static Registry<ModelKind> all = [] {
     std::vector<ModelKind> built_in;
-    for (const auto& kinds : {mlp_kinds(), resnet_kinds(), vgg_kinds(), gpt_kinds(), llama_kinds(), layered_kinds(),
-                              recommendation_kinds(), bert_kinds()})
+    for (const auto& kinds :
+         {mlp_kinds(), resnet_kinds(), wide_resnet_kinds(), vgg_kinds(), inverted_residual_kinds(), shufflenet_kinds(),
+          vit_kinds(), swin_kinds(), gpt_kinds(), llama_kinds(), bert_kinds(), recommendation_kinds(), layered_kinds()})
       built_in.insert(built_in.end(), kinds.begin(), kinds.end());
     return Registry<ModelKind>(std::move(built_in));
   }();
@@ -76,6 +79,12 @@ int virtual_shards(Settings& settings, const std::vector<std::pair<std::string, 
   for (const auto& [name, count] : things)
     settings.require(shards <= count, "virtual_shards", "= {} is more than {} = {}", shards, name, count);
   return static_cast<int>(shards);
+}
+
+bool is_small(const InputInfo& input) { return std::min(input.sample[0], input.sample[1]) < 64; }
+
+bool cifar_stem(Settings& settings, bool otherwise) {
+  return settings.choice("stem", otherwise ? "cifar" : "imagenet", {"imagenet", "cifar"}) == "cifar";
 }
 
 void require_images(const Settings& settings, const InputInfo& input) {

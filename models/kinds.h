@@ -28,7 +28,12 @@ void register_model(ModelKind kind);
 
 std::vector<ModelKind> mlp_kinds();
 std::vector<ModelKind> resnet_kinds();
+std::vector<ModelKind> wide_resnet_kinds();
 std::vector<ModelKind> vgg_kinds();
+std::vector<ModelKind> inverted_residual_kinds();
+std::vector<ModelKind> shufflenet_kinds();
+std::vector<ModelKind> vit_kinds();
+std::vector<ModelKind> swin_kinds();
 std::vector<ModelKind> gpt_kinds();
 std::vector<ModelKind> llama_kinds();
 std::vector<ModelKind> layered_kinds();
@@ -49,6 +54,11 @@ auto with_place_of(const Settings& settings, F f) {
 // of these things that are cut, given with their names. Records of older runs lack the setting, so a network has it
 // only if its configuration does.
 int virtual_shards(Settings& settings, const std::vector<std::pair<std::string, int64_t>>& things);
+
+// Whether images have a side under 64 pixels, for which the defaults of networks differ.
+bool is_small(const InputInfo& input);
+// Reads the setting `stem`, "cifar" for small images or "imagenet", and returns whether it is "cifar".
+bool cifar_stem(Settings& settings, bool otherwise);
 
 // Check that the data are images (H, W, C), or sequences of tokens (T).
 void require_images(const Settings& settings, const InputInfo& input);

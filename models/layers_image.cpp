@@ -1,5 +1,4 @@
 // Layers on images (H, W, C): conv2d, max_pool, avg_pool, adaptive_avg_pool, global_avg_pool.
-#include "autograd/shape.h"
 #include "models/layer.h"
 #include "models/weight_init.h"
 #include "nn/conv.h"
@@ -61,7 +60,7 @@ Layer build_adaptive(Settings& s, const Scope&, Flow& flow) {
 Layer build_global(Settings& s, const Scope&, Flow& flow) {
   require_flow(s, flow, 3, "an image (H, W, C)");
   flow.shape = {flow.shape[2]};
-  return [](const Var& x, Context&) { return reshape(adaptive_avg_pool2d(x, {1, 1}), {x.dim(0), x.dim(3)}); };
+  return [](const Var& x, Context&) { return global_avg_pool(x); };
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include "models/published.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 
+#include "models/relative_position.h"
 #include "nn/parameters.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
@@ -85,10 +87,11 @@ void add_zero_biases(const Spec& model, const StateDict& network, StateDict& res
 }
 
 // Whether a tensor is one that other programs save in addition: counters of batch norms, attention masks, rotary
-// tables.
+// tables, relative positions.
 bool is_no_weight(std::string_view name, const Tensor& tensor) {
   return name.ends_with("num_batches_tracked") || name.ends_with("attn.masked_bias") ||
-         (name.ends_with("attn.bias") && tensor.ndim() == 4) || name.ends_with("rotary_emb.inv_freq");
+         (name.ends_with("attn.bias") && tensor.ndim() == 4) || name.ends_with("rotary_emb.inv_freq") ||
+         name.ends_with("attn.relative_position_index");
 }
 
 // For a network whose head is the embedding: whether the published head equals the embedding.
@@ -193,6 +196,12 @@ StateDict published_for_class(const Spec& model, const StateDict& network) {
   for (const auto& [name, tensor] : network)
     if (const size_t at = name.rfind("running_mean"); at != std::string::npos)
       own.emplace(name.substr(0, at) + "num_batches_tracked", Tensor::zeros({}, DType::i64));
+  for (const auto& [name, tensor] : network) {
+    const size_t at = name.rfind("relative_position_bias_table");
+    if (at == std::string::npos) continue;
+    const auto offsets = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(tensor.dim(0)))));
+    own.emplace(name.substr(0, at) + "relative_position_index", relative_positions((offsets + 1) / 2));
+  }
   for (const auto& [name, tensor] : own) result.emplace(name_in_class(model, name), tensor);
   return result;
 }

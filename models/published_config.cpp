@@ -121,9 +121,26 @@ OrderedJson config_of_vgg(const Spec& model, const StateDict& network) {
         "weights alone",
         model.kind);
   const bool norm = std::get<bool>(own_settings(model, network).at("batch_norm"));
-  return {{"architectures", {model.kind + (norm ? "_bn" : "")}},
-          {"library_name", "torchvision"},
-          {"num_classes", network.at("classifier.6.weight").dim(0)}};
+  return {{"architectures", {model.kind + (norm ? "_bn" : "")}}, {"library_name", "torchvision"}};
+}
+
+OrderedJson config_of_torchvision(const Spec& model, const StateDict& network) {
+  const NamedValues own = own_settings(model, network);
+  for (const auto& [name, value] : torchvision_settings(model))
+    check(same_value(own.at(name), value),
+          "torchvision has no network of kind '{}' with {} = {}, which is {} there; a path such as model.safetensors "
+          "writes its weights alone",
+          model.kind, name, shown(own.at(name)), shown(value));
+  return {{"architectures", {model.kind}}, {"library_name", "torchvision"}};
+}
+
+// The number of rows of the last layer's weight.
+int64_t classes_of(const StateDict& network) {
+  for (const char* head :
+       {"classifier.6.weight", "classifier.1.weight", "heads.head.weight", "head.weight", "fc.weight"})
+    if (const auto found = network.find(head); found != network.end()) return found->second.dim(0);
+  invariant(false, "a classifier of images has one of these heads");
+  return 0;
 }
 
 }  // namespace
@@ -134,15 +151,16 @@ std::string published_config(const Spec& model, const StateDict& network, const 
         "neither Hugging Face's transformers nor torchvision has a network of kind '{}'; a path such as "
         "model.safetensors writes its weights alone",
         model.kind);
-  const bool images = family == "resnet" || family == "vgg";
+  const bool images = family != "gpt" && family != "llama", torchvision = images && family != "resnet";
   OrderedJson config;
   if (family == "gpt") config = config_of_gpt(model, network);
   else if (family == "llama") config = config_of_llama(model, network, facts.context);
   else if (family == "resnet") config = config_of_resnet(model, network);
-  else config = config_of_vgg(model, network);
+  else if (family == "vgg") config = config_of_vgg(model, network);
+  else config = config_of_torchvision(model, network);
+  if (torchvision) config["num_classes"] = classes_of(network);
   if (images) {
-    const Tensor& head = network.at(family == "resnet" ? "fc.weight" : "classifier.6.weight");
-    add_labels(config, head.dim(0), facts.class_names);
+    add_labels(config, classes_of(network), facts.class_names);
   } else {
     const OrderedJson end = facts.end_of_text ? OrderedJson(*facts.end_of_text) : OrderedJson();
     config.update({{"use_cache", true}, {"bos_token_id", end}, {"eos_token_id", end}});

@@ -9,6 +9,8 @@
 //   resnet       ResNetForImageClassification   resnet, resnet18, ..
 //   absent       torchvision's vgg11_bn, ..     vgg11, .. with head = "imagenet"
 //   absent       torchvision's vgg11, ..        the same with batch_norm = false
+//   absent       torchvision's mobilenet_v2,    the same; settings are the kind's defaults for images of 224 x 224
+//                wide_resnet50_2, vit_b_16, ..
 //
 // Its keys correspond to settings:
 //

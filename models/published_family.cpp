@@ -1,11 +1,49 @@
 #include "models/published_family.h"
 
+#include <optional>
+
+#include "models/build.h"
+
 namespace elinvar {
+
+std::string shown(const Value& value) {
+  return std::visit(
+      [](const auto& v) -> std::string {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_arithmetic_v<T>) return fmt::format("{}", v);
+        else if constexpr (std::is_same_v<T, std::string>) return fmt::format("\"{}\"", v);
+        else return fmt::format("[{}]", fmt::join(v, ", "));
+      },
+      value);
+}
+
+bool same_value(const Value& a, const Value& b) {
+  const auto number = [](const Value& value) -> std::optional<double> {
+    if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
+    if (const auto* real = std::get_if<double>(&value)) return *real;
+    return std::nullopt;
+  };
+  return number(a) && number(b) ? number(a) == number(b) : a == b;
+}
 
 std::string family_of(const Spec& model) {
   for (const char* family : {"gpt", "llama", "resnet", "vgg"})
     if (model.kind.starts_with(family)) return family;
+  for (const char* kind : {"wide_resnet50_2", "wide_resnet101_2", "mobilenet_v2", "efficientnet_b", "shufflenet_v2_x",
+                           "vit_b_", "vit_l_", "swin_"})
+    if (model.kind.starts_with(kind)) return "torchvision";
   return "";
+}
+
+NamedValues torchvision_settings(const Spec& model) {
+  const OutlineScope no_values;
+  Spec whole;
+  build({.kind = model.kind}, {.sample = {224, 224, 3}, .classes = 1}, 0, &whole);
+  for (const char* of_training : {"dropout", "stochastic_depth", "zero_init_residual"})
+    whole.settings.erase(of_training);
+  NamedValues settings;
+  for (const auto& [name, setting] : whole.settings) settings[name] = setting.value;
+  return settings;
 }
 
 NamedValues form_of_resnet(const StateDict& network) {

@@ -1,7 +1,6 @@
 // Compares the settings of a network with the config.json of weights that are imported into it.
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "models/published_config.h"
 #include "models/published_family.h"
@@ -13,25 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-std::string shown(const Value& value) {
-  return std::visit(
-      [](const auto& v) -> std::string {
-        using T = std::decay_t<decltype(v)>;
-        if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) return fmt::format("{}", v);
-        else return fmt::format("[{}]", fmt::join(v, ", "));
-      },
-      value);
-}
-
-bool same(const Value& a, const Value& b) {
-  const auto number = [](const Value& value) -> std::optional<double> {
-    if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
-    if (const auto* real = std::get_if<double>(&value)) return *real;
-    return std::nullopt;
-  };
-  return number(a) && number(b) ? number(a) == number(b) : a == b;
-}
 
 // Reads the settings that a config.json describes.
 class ConfigReader {
@@ -156,6 +136,15 @@ void read_vgg(ConfigReader& config, const Json& json) {
   if (name.starts_with("vgg")) config.set("batch_norm", name.ends_with("_bn"));
 }
 
+// The form of torchvision's network of that name.
+void read_torchvision(ConfigReader& config, const Json& json, const std::string& place, const Spec& model) {
+  const Json names = json.value("architectures", Json::array());
+  if (!names.is_array() || names.size() != 1 || !names[0].is_string()) return;
+  check(names[0] == model.kind, "{} is of torchvision's {}, which is of that kind here; [model] has '{}'", place,
+        names[0].get<std::string>(), model.kind);
+  for (const auto& [name, value] : torchvision_settings(model)) config.set(name.c_str(), value);
+}
+
 // The family of kinds (models/published_family.h) for each model_type.
 const std::map<std::string, std::string>& families() {
   static const std::map<std::string, std::string> all = {
@@ -189,12 +178,13 @@ void check_published_settings(const Spec& model, const StateDict& network, const
   if (family == "gpt") read_gpt(config, json);
   else if (family == "llama") read_llama(config, json, type);
   else if (family == "resnet") read_resnet(config, json);
-  else read_vgg(config, json);
+  else if (family == "vgg") read_vgg(config, json);
+  else read_torchvision(config, json, place, model);
   const NamedValues own = own_settings(model, network);
   std::vector<std::string> wrong;
   for (const auto& [name, value] : config.settings()) {
     const auto set = own.find(name);
-    if (set != own.end() && same(set->second, value)) continue;
+    if (set != own.end() && same_value(set->second, value)) continue;
     const bool absent = set == own.end() || (name == "rope_factor" && !model.settings.contains(name));
     wrong.push_back(
         fmt::format("model.{} = {} instead of {}", name, shown(value), absent ? "none" : shown(set->second)));

@@ -1,6 +1,7 @@
 // Residual networks (He et al., "Deep residual learning for image recognition"; the stride of a bottleneck is in its
-// 3x3 convolution). Parameters are named as in torchvision: conv1, bn1, layer1.0.conv1, layer1.0.bn1, ...,
-// layer2.0.downsample.0 (convolution), layer2.0.downsample.1 (batch norm), fc.
+// 3x3 convolution), and those whose bottlenecks are twice as wide (Zagoruyko and Komodakis, "Wide residual networks";
+// models/wide_resnet.cpp has the paper's networks for small images). Parameters are named as in torchvision: conv1,
+// bn1, layer1.0.conv1, layer1.0.bn1, ..., layer2.0.downsample.0 (convolution), layer2.0.downsample.1 (batch norm), fc.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -9,9 +10,8 @@
 
 #include "autograd/shape.h"
 #include "models/kinds.h"
-#include "nn/conv.h"
+#include "nn/conv_norm.h"
 #include "nn/linear.h"
-#include "nn/norm.h"
 #include "nn/recompute.h"
 #include "nn/segments.h"
 
@@ -23,6 +23,7 @@ struct ResNetOptions {
   std::vector<int64_t> blocks = {2, 2, 2, 2};                 // per stage; all but the first stage halve the image
   std::vector<int64_t> widths = {64, 128, 256, 512};          // of the 3x3 convolutions, per stage
   bool bottleneck = false;                                    // blocks of 1x1, 3x3, 1x1 with four times the width out
+  int64_t widen = 1;                                          // of the 3x3 convolution of a bottleneck
   enum class Stem { imagenet, cifar } stem = Stem::imagenet;  // 7x7/2 and a 3x3/2 max-pool, or 3x3
   // If a block changes shape, its shortcut is a strided 1x1 convolution with batch norm (option B of the paper), or
   // every second pixel with zeros for the new channels, half before and half after (option A).
@@ -30,50 +31,39 @@ struct ResNetOptions {
   bool zero_init_residual = false;  // the last batch norm of a block starts with weight 0, so the block as identity
 };
 
-Conv2d conv(const Scope& scope, int64_t in, int64_t out, int64_t kernel, int64_t stride) {
-  const int64_t padding = kernel / 2;
-  return {scope,
-          in,
-          out,
-          {kernel, kernel},
-          {.stride = {stride, stride}, .padding = {padding, padding}},
-          {.bias = false, .weight = init::kaiming_normal()}};
-}
-
 struct ResNetBlock {
-  std::vector<Conv2d> convs;
-  std::vector<BatchNorm2d> norms;
-  std::optional<Conv2d> projection;
-  std::optional<BatchNorm2d> projection_norm;
+  std::vector<ConvNorm> layers;
+  std::optional<ConvNorm> projection;
   int64_t stride = 1, pad_channels = 0;
 
   ResNetBlock(const Scope& scope, const ResNetOptions& options, int64_t in, int64_t width, int64_t first_stride)
       : stride(first_stride) {
     const int64_t out = options.bottleneck ? 4 * width : width;
-    const auto add = [&](int64_t from, int64_t to, int64_t kernel, int64_t step, bool last) {
-      const std::string index = std::to_string(convs.size() + 1);
-      convs.push_back(conv(scope / ("conv" + index), from, to, kernel, step));
-      norms.emplace_back(scope / ("bn" + index), to, last && options.zero_init_residual ? 0.0 : 1.0);
+    const double last = options.zero_init_residual ? 0.0 : 1.0;
+    const auto add = [&](const ConvShape& shape, double norm_weight = 1.0) {
+      const std::string index = std::to_string(layers.size() + 1);
+      layers.emplace_back(scope / ("conv" + index), scope / ("bn" + index), shape, init::kaiming_normal(), norm_weight);
     };
     if (options.bottleneck) {
-      add(in, width, 1, 1, false);
-      add(width, width, 3, stride, false);
-      add(width, out, 1, 1, true);
+      const int64_t inner = options.widen * width;
+      add({.in = in, .out = inner});
+      add({.in = inner, .out = inner, .kernel = 3, .stride = stride});
+      add({.in = inner, .out = out}, last);
     } else {
-      add(in, width, 3, stride, false);
-      add(width, out, 3, 1, true);
+      add({.in = in, .out = width, .kernel = 3, .stride = stride});
+      add({.in = width, .out = out, .kernel = 3}, last);
     }
     if (stride == 1 && in == out) return;
     if (options.shortcut == ResNetOptions::Shortcut::pad) {
       pad_channels = out - in;
     } else {
-      projection = conv(scope / "downsample" / 0, in, out, 1, stride);
-      projection_norm.emplace(scope / "downsample" / 1, out);
+      const Scope downsample = scope / "downsample";
+      projection.emplace(downsample / 0, downsample / 1, ConvShape{.in = in, .out = out, .stride = stride});
     }
   }
 
   Var shortcut(const Var& x, Context& context) const {
-    if (projection) return (*projection_norm)((*projection)(x), context);
+    if (projection) return (*projection)(x, context);
     Var y = x;
     for (int d = 1; stride > 1 && d <= 2; ++d) y = slice(y, d, 0, y.dim(d), stride);
     const int64_t before = pad_channels / 2;
@@ -82,8 +72,8 @@ struct ResNetBlock {
 
   Var operator()(const Var& x, Context& context) const {
     Var y = x;
-    for (size_t i = 0; i + 1 < convs.size(); ++i) y = norms[i](convs[i](y), context, {.relu = true});
-    return norms.back()(convs.back()(y), context, {.relu = true, .residual = shortcut(x, context)});
+    for (size_t i = 0; i + 1 < layers.size(); ++i) y = layers[i](y, context, {.relu = true});
+    return layers.back()(y, context, {.relu = true, .residual = shortcut(x, context)});
   }
 };
 
@@ -93,9 +83,10 @@ class ResNet : public SegmentedNetwork {
   ResNet(const ResNetOptions& options, const InputInfo& input, uint64_t seed)
       : pool_(options.stem == ResNetOptions::Stem::imagenet) {
     const Scope scope(parameters, seed);
-    stem_ = conv(scope / "conv1", input.sample[2], options.widths[0], pool_ ? 7 : 3, pool_ ? 2 : 1);
-    stem_norm_ = BatchNorm2d(scope / "bn1", options.widths[0]);
-    add_segment("stem", [this](const Residual& images, Context& c) { return stem(images, c); });
+    const ConvShape stem{
+        .in = input.sample[2], .out = options.widths[0], .kernel = pool_ ? 7 : 3, .stride = pool_ ? 2 : 1};
+    stem_ = ConvNorm(scope / "conv1", scope / "bn1", stem);
+    add_segment("stem", [this](const Residual& images, Context& c) { return pooled_stem(images, c); });
     int64_t channels = options.widths[0];
     for (size_t stage = 0; stage < options.blocks.size(); ++stage) {
       const Scope layer = scope / ("layer" + std::to_string(stage + 1));
@@ -112,20 +103,16 @@ class ResNet : public SegmentedNetwork {
     add_head();
   }
 
-  ShardedLogits head(Residual stream, Context&) const override {
-    const Var x = stream;
-    return {.parts = {head_(reshape(adaptive_avg_pool2d(x, {1, 1}), {x.dim(0), x.dim(3)}))}};
-  }
+  ShardedLogits head(Residual stream, Context&) const override { return {.parts = {head_(global_avg_pool(stream))}}; }
 
  private:
-  Var stem(const Var& images, Context& context) const {
-    const Var x = stem_norm_(stem_(images), context, {.relu = true});
+  Var pooled_stem(const Var& images, Context& context) const {
+    const Var x = stem_(images, context, {.relu = true});
     return pool_ ? max_pool2d(x, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}) : x;
   }
 
   bool pool_;
-  Conv2d stem_;
-  BatchNorm2d stem_norm_;
+  ConvNorm stem_;
   std::vector<ResNetBlock> blocks_;
   Linear head_;
 };
@@ -138,11 +125,8 @@ std::unique_ptr<Network> configured(ResNetOptions options, Settings& s, const In
   s.require(std::ranges::all_of(options.blocks, [](int64_t n) { return n <= kMostBlocks; }) &&
                 std::accumulate(options.blocks.begin(), options.blocks.end(), int64_t{0}) <= kMostBlocks,
             "blocks", "must be at most {} altogether", kMostBlocks);
-  const bool small = std::min(input.sample[0], input.sample[1]) < 64;
-  const bool cifar = small || options.stem == ResNetOptions::Stem::cifar;
-  options.stem = s.choice("stem", cifar ? "cifar" : "imagenet", {"imagenet", "cifar"}) == "cifar"
-                     ? ResNetOptions::Stem::cifar
-                     : ResNetOptions::Stem::imagenet;
+  const bool cifar = is_small(input) || options.stem == ResNetOptions::Stem::cifar;
+  options.stem = cifar_stem(s, cifar) ? ResNetOptions::Stem::cifar : ResNetOptions::Stem::imagenet;
   options.shortcut = s.choice("shortcut", "projection", {"projection", "pad"}) == "pad"
                          ? ResNetOptions::Shortcut::pad
                          : ResNetOptions::Shortcut::projection;
@@ -164,6 +148,8 @@ std::vector<ModelKind> resnet_kinds() {
   add("resnet50", {.blocks = {3, 4, 6, 3}, .bottleneck = true});
   add("resnet101", {.blocks = {3, 4, 23, 3}, .bottleneck = true});
   add("resnet152", {.blocks = {3, 8, 36, 3}, .bottleneck = true});
+  add("wide_resnet50_2", {.blocks = {3, 4, 6, 3}, .bottleneck = true, .widen = 2});
+  add("wide_resnet101_2", {.blocks = {3, 4, 23, 3}, .bottleneck = true, .widen = 2});
   for (const int64_t depth : {20, 32, 44, 56, 110}) {
     const int64_t n = (depth - 2) / 6;
     add("resnet" + std::to_string(depth),

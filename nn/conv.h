@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "autograd/conv.h"
+#include "autograd/shape.h"
 #include "nn/initializers.h"
 #include "tensor/base/check.h"
 
@@ -11,6 +12,7 @@ namespace elinvar {
 struct Conv2dInit {
   bool bias = true;
   Initializer weight = init::fan_in_uniform();
+  Initializer bias_values = {};  // default: uniform(1 / sqrt(fan_in)), as in PyTorch
 };
 
 struct Conv2d {
@@ -26,10 +28,14 @@ struct Conv2d {
           groups, in, out);
     weight = scope.parameter("weight", {out, kernel.h, kernel.w, in / groups}, init.weight);
     const double fan_in = static_cast<double>(kernel.h * kernel.w * (in / groups));
-    if (init.bias) bias = scope.parameter("bias", {out}, init::uniform(1.0 / std::sqrt(fan_in)));
+    const Initializer by_fan_in = init::uniform(1.0 / std::sqrt(fan_in));
+    if (init.bias) bias = scope.parameter("bias", {out}, init.bias_values ? init.bias_values : by_fan_in);
   }
 
   Var operator()(const Var& x) const { return conv2d(x, weight, bias, options); }
 };
+
+// The mean of each channel: (N, H, W, C) -> (N, C).
+inline Var global_avg_pool(const Var& x) { return reshape(adaptive_avg_pool2d(x, {1, 1}), {x.dim(0), x.dim(3)}); }
 
 }  // namespace elinvar

@@ -89,6 +89,14 @@ Initializer fan_in_uniform() {
   };
 }
 
+Initializer xavier_uniform() {
+  return [](Tensor& weight, uint64_t key) {
+    check_weight(weight);
+    const auto fans = static_cast<double>(weight.numel() / weight.dim(0) + weight.numel() / weight.dim(-1));
+    fill_uniform(weight, key, static_cast<float>(std::sqrt(6.0 / fans)));
+  };
+}
+
 Initializer kaiming_normal() {
   return [](Tensor& weight, uint64_t key) {
     check_weight(weight);

@@ -25,6 +25,10 @@ Initializer fan_in_uniform();
 // He et al., "Delving deep into rectifiers": normal with deviation sqrt(2 / fan_out), for layers before a ReLU.
 Initializer kaiming_normal();
 
+// Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks": uniform with bound
+// sqrt(6 / (fan_in + fan_out)).
+Initializer xavier_uniform();
+
 // Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks": a weight of
 // shape (rows, ...) as a matrix (rows, columns) gets orthonormal rows or columns, whichever are fewer, times `gain`.
 // It is the Q of the QR decomposition of a matrix of normal numbers (of its transpose if rows < columns), by

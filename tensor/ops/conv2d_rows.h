@@ -71,6 +71,9 @@ class PositionRows {
                const Stretch& x, int64_t filter_width, const int32_t* exponents)
       : source_(source), target_(target), y_(y), x_(x), exponents_(exponents) {
     for (const AxisTap& v : y.taps) {
+      int64_t last = x.taps.empty() ? 0 : x.taps.front().offset;
+      for (const AxisTap& u : x.taps) last = std::max(last, u.offset);
+      last_in_rows_.push_back((v.offset * source.w + last) * source.c);
       for (const AxisTap& u : x.taps) {
         const Span tap{(v.k * filter_width + u.k) * source.channels, (v.offset * source.w + u.offset) * source.c,
                        source.channels};
@@ -85,6 +88,7 @@ class PositionRows {
   int64_t rows() const { return source_.n * y_.count * x_.count; }
   int64_t a_step() const { return 1; }
   const std::vector<Span>& spans() const { return spans_; }
+  const std::vector<int64_t>& last_in_rows() const { return last_in_rows_; }  // of taps, the last pixel's offset
   struct Place {
     int64_t n, y, x;
   };
@@ -120,6 +124,7 @@ class PositionRows {
   Stretch y_, x_;
   const int32_t* exponents_;
   std::vector<Span> spans_;
+  std::vector<int64_t> last_in_rows_;
 };
 
 // Returns one for each pair of stretches.

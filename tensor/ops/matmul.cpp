@@ -1,7 +1,6 @@
 #include "tensor/ops/matmul.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "tensor/fast_product.h"
 #include "tensor/op_check.h"
@@ -133,17 +132,15 @@ MatrixIn as_batch(Tensor& t, const Shape& leading) {
   full.push_back(t.dim(-2));
   full.push_back(t.dim(-1));
   t = t.expand(full);
-  std::optional<int64_t> step;  // from one matrix to the next; strides of extents of 1 say nothing
-  int64_t next = 0;
+  int64_t step = 0, within = 1;  // from matrix to matrix, and how many there are in the dimensions seen
   bool even = true;
   for (int d = leading.ndim() - 1; d >= 0; --d) {
-    if (leading[d] == 1) continue;
-    const int64_t stride = t.strides()[d];
-    even = even && stride == (step ? next : stride);
-    if (!step) step = stride;
-    next = stride * leading[d];
+    if (leading[d] == 1) continue;  // its stride may be any
+    if (within == 1) step = t.strides()[d];
+    even = even && t.strides()[d] == step * within;
+    within *= leading[d];
   }
-  if (even) return matrix(t, step.value_or(0));
+  if (even) return matrix(t, step);
   t = t.to_contiguous();
   return matrix(t, t.dim(-2) * t.dim(-1));
 }

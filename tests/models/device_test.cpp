@@ -68,9 +68,10 @@ Trained train(Device device, const Spec& model, const InputInfo& info, const eli
 }
 
 void expect_same_everywhere(const Spec& model, const InputInfo& info, const elinvar::Inputs& input,
-                            const Tensor& target, const OptimizerConfig& options, const Task& task = {}) {
+                            const Tensor& target, const OptimizerConfig& options, const Task& task = {},
+                            const std::vector<Precision>& precisions = {Precision::portable, Precision::exact}) {
   std::set<std::string> states;
-  for (const Precision precision : {Precision::portable, Precision::exact}) {
+  for (const Precision precision : precisions) {
     const PrecisionScope products(precision);
     const Trained here = train({}, model, info, input, target, options, task);
     EXPECT_TRUE(states.insert(here.state.hex()).second) << "numerics differ in their bits";
@@ -93,6 +94,33 @@ TEST(Device, AResNetHasTheSameBits) {
   expect_same_everywhere(spec("resnet", {{"blocks", List{1, 1}}, {"widths", List{8, 16}}}),
                          {.sample = {16, 16, 3}, .classes = 10}, normal({4, 16, 16, 3}, "images"), labels({4}, 10),
                          {.kind = "sgd", .lr = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 1e-3});
+}
+
+void expect_same_classifier(const Spec& model) {
+  expect_same_everywhere(model, {.sample = {8, 8, 3}, .classes = 10}, normal({2, 8, 8, 3}, "images"), labels({2}, 10),
+                         {.kind = "sgd", .lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3}, {}, {Precision::portable});
+}
+
+TEST(Device, AMobileNetHasTheSameBits) {
+  expect_same_classifier(spec("mobilenet_v2", {{"width", 0.1}, {"depth", 0.1}}));
+}
+
+TEST(Device, AnEfficientNetWithStochasticDepthHasTheSameBits) {
+  expect_same_classifier(spec("efficientnet_b0", {{"width", 0.1}, {"depth", 0.1}, {"stochastic_depth", 0.5}}));
+}
+
+TEST(Device, AShuffleNetHasTheSameBits) { expect_same_classifier(spec("shufflenet_v2_x0_5", {})); }
+
+TEST(Device, AVisionTransformerHasTheSameBits) {
+  expect_same_classifier(spec("vit_tiny", {{"layers", int64_t{2}}, {"channels", int64_t{24}}, {"dropout", 0.1}}));
+}
+
+TEST(Device, ASwinTransformerHasTheSameBits) {
+  expect_same_classifier(spec("swin_t", {{"patch", int64_t{2}},
+                                         {"channels", int64_t{16}},
+                                         {"window", int64_t{2}},
+                                         {"blocks", List{2, 1}},
+                                         {"heads", List{2, 4}}}));
 }
 
 TEST(Device, AGptWithDropoutHasTheSameBits) {

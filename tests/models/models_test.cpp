@@ -21,7 +21,10 @@ Setting at(int line, Value value) { return {std::move(value), "m.toml:" + std::t
 Setting list(std::vector<int64_t> v) { return {std::move(v)}; }
 Setting integer(int64_t v) { return {v}; }
 
-int64_t parameter_count(const Spec& s, const InputInfo& input) { return build(s, input, 1)->parameters.count(); }
+int64_t parameter_count(const Spec& s, const InputInfo& input) {
+  const OutlineScope no_values;
+  return build(s, input, 1)->parameters.count();
+}
 
 std::string error_of(const Spec& s, const InputInfo& input) {
   try {
@@ -41,6 +44,19 @@ TEST(Models, HaveTheKnownNumbersOfParameters) {
   EXPECT_EQ(parameter_count(spec("resnet20"), kCifar), 272474);
   EXPECT_EQ(parameter_count(spec("resnet110", {{"shortcut", at(0, std::string("pad"))}}), kCifar), 1727962);
   EXPECT_EQ(parameter_count(spec("vgg19"), kCifar), 20035018);
+  EXPECT_EQ(parameter_count(spec("wide_resnet50_2"), kImage), 68883240);
+  EXPECT_EQ(parameter_count(spec("wide_resnet101_2"), kImage), 126886696);
+  EXPECT_EQ(parameter_count(spec("wide_resnet"), kCifar), 36479194);
+  EXPECT_EQ(parameter_count(spec("mobilenet_v2"), kImage), 3504872);
+  EXPECT_EQ(parameter_count(spec("efficientnet_b0"), kImage), 5288548);
+  EXPECT_EQ(parameter_count(spec("efficientnet_b7"), kImage), 66347960);
+  EXPECT_EQ(parameter_count(spec("shufflenet_v2_x0_5"), kImage), 1366792);
+  EXPECT_EQ(parameter_count(spec("shufflenet_v2_x2_0"), kImage), 7393996);
+  EXPECT_EQ(parameter_count(spec("vit_b_16"), kImage), 86567656);
+  EXPECT_EQ(parameter_count(spec("vit_l_32"), kImage), 306535400);
+  EXPECT_EQ(parameter_count(spec("vit_tiny"), kImage), 5717416);
+  EXPECT_EQ(parameter_count(spec("swin_t"), kImage), 28288354);
+  EXPECT_EQ(parameter_count(spec("swin_b"), kImage), 87768224);
   const InputInfo gpt2{.sample = {1024}, .classes = 50257, .dtype = DType::i32};
   EXPECT_EQ(parameter_count(spec("gpt2", {{"layers", integer(1)}}), gpt2), 124439808 - 11 * 7087872);
   EXPECT_EQ(parameter_count(spec("mlp", {{"hidden", list({128, 64})}}), {.sample = {28, 28, 1}, .classes = 10}),
@@ -103,6 +119,30 @@ TEST(Models, ErrorsNamePlaceKeyAndNearestSpelling) {
             "m.toml:7: model.virtual_shards must lie between 1 and 64, got 0");
   EXPECT_EQ(error_of(spec("resnet18", {{"virtual_shards", at(7, int64_t{2})}}), kCifar),
             "m.toml:7: model.virtual_shards is no setting of 'resnet18'; valid are stem, shortcut, zero_init_residual");
+  EXPECT_EQ(error_of(spec("vit_tiny", {{"patch", at(2, int64_t{5})}}), kCifar),
+            "m.toml:2: model.patch = 5 must divide the sides of images of 32 x 32 pixels");
+  EXPECT_EQ(error_of(spec("vit_tiny", {{"heads", at(3, int64_t{5})}}), kCifar),
+            "m.toml:3: model.heads = 5 must divide channels = 192");
+  EXPECT_EQ(error_of(spec("vit_b_16", {{"virtual_shards", at(3, int64_t{13})}}), kImage),
+            "m.toml:3: model.virtual_shards = 13 is more than heads = 12");
+  EXPECT_EQ(error_of(spec("swin_t", {{"heads", at(3, std::vector<int64_t>{3, 6, 12})}}), kImage),
+            "m.toml:3: model.heads and blocks must be of one length, a number for each of one to eight stages");
+  EXPECT_EQ(error_of(spec("swin_t", {{"heads", at(3, std::vector<int64_t>{3, 6, 12, 25})}}), kImage),
+            "m.toml:3: model.heads has 25, which does not divide 768 channels");
+  EXPECT_EQ(error_of(spec("swin_t", {{"patch", at(3, int64_t{33})}}), kCifar),
+            "m.toml:3: model.patch = 33 is more than a side of images of 32 x 32 pixels");
+  EXPECT_EQ(error_of(spec("swin_t", {{"virtual_shards", at(3, int64_t{4})}}), kImage),
+            "m.toml:3: model.virtual_shards = 4 is more than the heads of a stage = 3");
+  EXPECT_EQ(error_of(spec("wide_resnet", {{"depth", at(4, int64_t{20})}}), kCifar),
+            "m.toml:4: model.depth = 20 must be 6 n + 4, such as 16, 22, 28 or 40");
+  EXPECT_EQ(error_of(spec("mobilenet_v2", {{"width", at(5, 0.0)}}), kCifar),
+            "m.toml:5: model.width must lie between 0.01 and 100, got 0");
+  EXPECT_EQ(error_of(spec("mobilenet_v2", {{"stochastic_depth", at(5, 0.2)}}), kCifar),
+            "m.toml:5: model.stochastic_depth is no setting of 'mobilenet_v2'; valid are width, depth, stem, dropout");
+  EXPECT_EQ(error_of(spec("efficientnet_b0", {{"stochastic_depth", at(6, 1.0)}}), kCifar),
+            "m.toml:6: model.stochastic_depth must lie between 0 and 0.99, got 1");
+  EXPECT_EQ(error_of(spec("shufflenet_v2_x3_0"), kCifar),
+            "m.toml:1: model.kind does not know 'shufflenet_v2_x3_0'; did you mean 'shufflenet_v2_x1_0'?");
   Spec nowhere = spec("resnet51");
   nowhere.place.clear();
   EXPECT_EQ(error_of(nowhere, kCifar), "model.kind does not know 'resnet51'; did you mean 'resnet50'?");
@@ -267,6 +307,10 @@ std::vector<MicroBatchCase> micro_batch_cases() {
        small},
       {spec("resnet", {{"blocks", list({1, 1})}, {"widths", list({4, 8})}, {"bottleneck", at(0, true)}}), small},
       {spec("vgg11"), {.sample = {32, 32, 3}, .classes = 10}},
+      {spec("mobilenet_v2", {{"width", at(0, 0.1)}, {"depth", at(0, 0.3)}}), small},
+      {spec("efficientnet_b0", {{"width", at(0, 0.1)}, {"depth", at(0, 0.3)}}), small},
+      {spec("shufflenet_v2_x0_5"), small},
+      {spec("vit_tiny", {{"layers", integer(2)}, {"channels", integer(48)}, {"dropout", at(0, 0.1)}}), small},
       {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"dropout", at(0, 0.1)}}), kFewTokens},
       {spec("llama", {{"layers", integer(2)}, {"channels", integer(32)}, {"kv_heads", integer(2)}}), kFewTokens},
       {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"virtual_shards", integer(3)}}), kFewTokens},

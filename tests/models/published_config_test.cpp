@@ -158,6 +158,10 @@ TEST(PublishedConfig, NamesClassesOfImages) {
                  {{"depths", {3, 4, 6, 3}}, {"hidden_sizes", {256, 512, 1024, 2048}}, {"embedding_size", 64}});
   expect_entries(Outline(of_images("vgg16", {})).config(), {{"architectures", {"vgg16_bn"}}, {"num_classes", 10}});
   expect_entries(Outline(of_images("vgg11", {{"batch_norm", false}})).config(), {{"architectures", {"vgg11"}}});
+  for (const char* kind :
+       {"wide_resnet50_2", "mobilenet_v2", "efficientnet_b1", "shufflenet_v2_x0_5", "vit_b_16", "swin_t"})
+    expect_entries(Outline(of_images(kind, {})).config(),
+                   {{"architectures", {kind}}, {"library_name", "torchvision"}, {"num_classes", 10}});
 }
 
 TEST(PublishedConfig, SaysWhichNetworksHaveNoClass) {
@@ -166,12 +170,19 @@ TEST(PublishedConfig, SaysWhichNetworksHaveNoClass) {
                                                     "a path such as model.safetensors writes its weights alone"});
   expect_has(complaint(of_images("resnet18", {{"shortcut", std::string("pad")}})), {"shortcut = \"pad\""});
   expect_has(complaint(of_images("vgg11", {{"head", std::string("cifar")}})), {"kind 'vgg11' with head = \"cifar\""});
+  expect_has(complaint(of_images("mobilenet_v2", {{"stem", std::string("cifar")}})),
+             {"torchvision has no network of kind 'mobilenet_v2' with stem = \"cifar\", which is \"imagenet\" there",
+              "a path such as model.safetensors writes its weights alone"});
+  expect_has(complaint(of_images("vit_b_16", {{"layers", int64_t{2}}})), {"with layers = 2, which is 12 there"});
+  for (const char* kind : {"wide_resnet", "vit_tiny"})
+    expect_has(complaint(of_images(kind, {})), {"neither Hugging Face's transformers nor torchvision has a network"});
   expect_has(complaint(of_images("mlp", {})), {"neither Hugging Face's transformers nor torchvision has a network"});
 }
 
 TEST(PublishedConfig, WhatWasExportedFitsTheNetworkAgain) {
   for (const ConfigCase& c : {gpt(), gpt({{"tied_head", false}, {"bias", false}}), llama(), llama31(),
-                              llama({{"qkv_bias", true}, {"tied_head", true}}), resnet(false), resnet(true)}) {
+                              llama({{"qkv_bias", true}, {"tied_head", true}}), resnet(false), resnet(true),
+                              of_images("shufflenet_v2_x0_5", {})}) {
     Spec model;
     const auto network = build(c.model, c.input, 1, &model), again = build(c.model, c.input, 2);
     const StateDict state = network->parameters.state();
@@ -224,6 +235,9 @@ TEST(PublishedConfig, EachSettingThatDiffersIsNamed) {
              {"model.bottleneck = false instead of true"});
   expect_has(Outline(of_images("vgg11", {})).complaint(R"({"architectures": ["vgg11"]})"),
              {"model.batch_norm = false instead of true"});
+  expect_has(Outline(of_images("mobilenet_v2", {{"width", 0.5}})).complaint(R"({"architectures": ["mobilenet_v2"]})"),
+             {"model.width = 1 instead of 0.5; set what differs in [model]"});
+  EXPECT_EQ(Outline(of_images("vit_b_32", {})).complaint(R"({"architectures": ["vit_b_32"]})"), "");
   EXPECT_EQ(Outline(of_images("mlp", {})).complaint("no JSON"), "");
 }
 
@@ -238,6 +252,8 @@ TEST(PublishedConfig, OtherNetworksAreRefused) {
     EXPECT_TRUE(said.starts_with("failure: ")) << json << ": " << said;
     expect_has(said, {part + " is not in this engine; it has "});
   };
+  expect_has(Outline(of_images("vit_b_32", {})).complaint(R"({"architectures": ["vit_b_16"]})"),
+             {"is of torchvision's vit_b_16, which is of that kind here; [model] has 'vit_b_32'"});
   expect_unknown(of_gpt, R"({"activation_function": "relu"})", R"("activation_function": "relu")");
   expect_unknown(of_gpt, R"({"n_embd": 16, "n_inner": 32})", R"("n_inner": 32)");
   expect_unknown(of_gpt, R"({"layer_norm_epsilon": 1e-6})", R"("layer_norm_epsilon": 1e-06)");

@@ -48,6 +48,14 @@ inline std::vector<CutCase> cut_cases() {
   const auto n = [](int64_t number) { return Value{number}; };
   const SettingsOf gpt = {{"layers", n(3)}, {"heads", n(4)}, {"channels", n(32)}, {"dropout", 0.1}};
   SettingsOf untied = gpt, sharded = gpt;
+  const SettingsOf scaled = {{"width", 0.1}, {"depth", 0.34}};
+  const SettingsOf vit = {
+      {"layers", n(2)}, {"channels", n(24)}, {"patch", n(8)}, {"dropout", 0.1}, {"virtual_shards", n(2)}};
+  const SettingsOf swin = {{"channels", n(8)},
+                           {"window", n(3)},
+                           {"blocks", std::vector<int64_t>{2, 2}},
+                           {"heads", std::vector<int64_t>{2, 4}},
+                           {"virtual_shards", n(2)}};
   untied["tied_head"] = false;
   sharded["virtual_shards"] = n(3);
   return {{"gpt", "gpt", gpt, true, 5},
@@ -60,7 +68,13 @@ inline std::vector<CutCase> cut_cases() {
           {"resnet20", "resnet20", {}, false, 11},
           {"vgg11", "vgg11", {}, false, 7},
           {"dlrm", "dlrm", {}, true, 3},
-          {"bert", "bert", {{"layers", n(2)}, {"channels", n(16)}, {"virtual_shards", n(2)}}, true, 4}};
+          {"bert", "bert", {{"layers", n(2)}, {"channels", n(16)}, {"virtual_shards", n(2)}}, true, 4},
+          {"wide_resnet", "wide_resnet", {{"depth", n(10)}, {"widen", n(1)}, {"dropout", 0.2}}, false, 5},
+          {"mobilenet_v2", "mobilenet_v2", scaled, false, 14},
+          {"efficientnet", "efficientnet_b0", scaled, false, 13},
+          {"shufflenet", "shufflenet_v2_x0_5", {}, false, 19},
+          {"vit_sharded", "vit_tiny", vit, false, 4},
+          {"swin_sharded", "swin_t", swin, false, 7}};
 }
 
 struct CutNetwork {

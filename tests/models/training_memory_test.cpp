@@ -201,6 +201,8 @@ INSTANTIATE_TEST_SUITE_P(
     TrainingMemory, Networks,
     ::testing::Values(MemoryCase{"resnet20", {}, kHeldImage, 0.6, 0.65},
                       MemoryCase{"vgg11", {}, kHeldImage, 0.99, 1.05},
+                      MemoryCase{"mobilenet_v2", {{"width", {0.5}}}, kHeldImage, 0.99, 1.05},
+                      MemoryCase{"vit_tiny", {{"layers", {int64_t{6}}}}, kHeldImage, 0.99, 1.05},
                       MemoryCase{"gpt", {{"layers", {int64_t{6}}}, {"dropout", {0.1}}}, kHeldTokens, 0.85, 0.62},
                       MemoryCase{
                           "llama", {{"layers", {int64_t{6}}}, {"kv_heads", {int64_t{2}}}}, kHeldTokens, 0.75, 0.75}),

@@ -26,6 +26,10 @@ const std::vector<ModelCase>& model_cases() {
       image_case("resnet18cifar", spec_of("resnet18", {{"stem", {std::string("cifar")}}}), 32, 10, 128, 2 * 0.5557),
       image_case("resnet50", spec_of("resnet50"), 224, 1000, 16, 2 * 4.089),
       image_case("vgg19cifar", spec_of("vgg19"), 32, 10, 128, 2 * 0.3981),
+      image_case("mobilenetv2", spec_of("mobilenet_v2"), 224, 1000, 16, 2 * 0.3008),
+      image_case("efficientnetb0", spec_of("efficientnet_b0"), 224, 1000, 16, 2 * 0.3858),
+      image_case("shufflenetv2", spec_of("shufflenet_v2_x1_0"), 224, 1000, 16, 2 * 0.1446),
+      image_case("vittiny", spec_of("vit_tiny"), 224, 1000, 16, 2 * 1.26),
       gpt_case("chargpt", 6, 6, 384, 256, 256, 16),
       gpt_case("gpt2", 12, 12, 768, 256, 50257, 4)};
   return all;

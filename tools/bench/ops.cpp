@@ -90,6 +90,33 @@ class Cases {
     }
   }
 
+  // Convolutions of MobileNet-v2 and EfficientNet-B0 that filter each channel separately. They are limited by memory,
+  // so the bytes of images and results count; each is read or written once at least.
+  void depthwise_convolutions() {
+    struct Depthwise {
+      int64_t n, size, channels, kernel, stride;
+    };
+    for (Depthwise c : {Depthwise{16, 112, 32, 3, 1}, Depthwise{16, 112, 96, 3, 2}, Depthwise{16, 56, 144, 3, 1},
+                        Depthwise{16, 28, 240, 5, 1}, Depthwise{16, 14, 576, 3, 1}, Depthwise{16, 7, 960, 3, 1}}) {
+      if (!on_cpu()) c.n *= 8;
+      const std::string name =
+          fmt::format("depthwise {}x{}x{} {}x{}/{}", c.n, c.size, c.channels, c.kernel, c.kernel, c.stride);
+      if (!wanted(name)) continue;
+      const ConvOptions options{.stride_h = c.stride,
+                                .stride_w = c.stride,
+                                .pad_h = c.kernel / 2,
+                                .pad_w = c.kernel / 2,
+                                .groups = c.channels};
+      const Tensor x = values({c.n, c.size, c.size, c.channels}), w = values({c.channels, c.kernel, c.kernel, 1});
+      const Tensor y = conv2d(x, w, {}, options);
+      const double gflop = 2.0 * static_cast<double>(y.numel() * c.kernel * c.kernel) / 1e9;
+      const double gbyte = giga(x, 1) + giga(y, 1);
+      time(name + " forward", gflop, gbyte, [&] { conv2d(x, w, {}, options); });
+      time(name + " input", gflop, gbyte, [&] { conv2d_grad_input(y, w, x.shape(), options); });
+      time(name + " filter", gflop, gbyte, [&] { conv2d_grad_filter(y, x, w.shape(), options); });
+    }
+  }
+
   void attentions() {
     for (const int64_t t : {256, 1024}) {
       const std::string name = fmt::format("attention 4x{}x12x64", t);
@@ -152,6 +179,7 @@ void run_ops(Device device, const std::string& filter, int repeat, Report& repor
   cases.products();
   cases.exact_products();
   cases.convolutions();
+  cases.depthwise_convolutions();
   cases.attentions();
   cases.memory();
 }
