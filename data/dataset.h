@@ -18,11 +18,10 @@
 //   text            a file, or a folder whose files are concatenated in the order of their sorted names
 //   tokens          a file of tokens (data/token_file.h), or a folder of *.bin files, concatenated in the order of
 //                   their sorted names; those with "val" in the name, if any, are the second part
-//   labelled_text   a .csv, .tsv or .jsonl file of texts and labels, or a folder of them (data/labelled_text.cpp);
-//   those
-//                   with "val" or "test" in their names, if any, are for validation or test
+//   labelled_text   a .csv, .tsv or .jsonl file of texts and labels, or a folder of them (data/labelled_text.cpp),
+//                   split as tables are
 //   synthetic_text  no path: lines of sums, "17+25=42"
-//   table           a .csv or .tsv file, or a folder of them, of numbers and categories (data/table.cpp); those with
+//   table           a .csv or .tsv file, or a folder of them, of numbers and categories (data/table.cpp); files with
 //                   "val" or "test" in their names, if any, are for validation or test
 //   synthetic_table no path: rows whose best possible loss is known (data/table.h)
 //

@@ -171,8 +171,11 @@ int check_run(const CheckOptions& command) {
   const RunConfig& run = setup.config.run;
   const int64_t samples = setup.data->size(), per_epoch = training.loader.steps_per_epoch();
   fmt::print("model        {}: {} parameters\n", setup.config.model.kind, setup.network->parameters.count());
-  fmt::print("data         {}: {} training samples of shape {}, {} classes\n", setup.config.data.kind, samples,
-             to_string(setup.data->input_shape()), setup.data->classes());
+  const Field target = setup.data->format().target;
+  fmt::print("data         {}: {} training samples of shape {}, {}\n", setup.config.data.kind, samples,
+             to_string(setup.data->input_shape()),
+             target.dtype == DType::f32 ? fmt::format("{} numbers to predict", target.shape.numel())
+                                        : fmt::format("{} classes", setup.data->classes()));
   print_notices(*setup.data);
   const auto validation = open_split(config, Split::validation);
   fmt::print("validation   {} samples{}\n", validation->size(),

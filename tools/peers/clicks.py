@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Trains recommendation networks on the rows of data kind "synthetic_table" in PyTorch: the counterpart of
+models/configs/{dlrm,deepfm}_clicks.toml and neumf_ratings.toml, for models/RESULTS.md.
+
+usage: clicks.py dlrm|deepfm|neumf [--seeds 3]     (needs PyTorch)
+
+Rows, batches per epoch, schedule, optimiser and sizes are those of the configuration; initial values and the order of
+rows are PyTorch's. Prints loss, accuracy and area under the curve on the validation rows for each seed."""
+import argparse
+import math
+import sys
+import time
+
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+SIZE, BATCH, LR = 500_000, 256, 0.003
+
+
+def philox(key, c0, c1, c2, c3):
+    """tensor/philox.h, of arrays of counters."""
+    c = [np.broadcast_to(np.asarray(x, np.uint64), np.broadcast(c0, c1, c2, c3).shape).copy() for x in (c0, c1, c2, c3)]
+    k0, k1, low = key & 0xFFFFFFFF, key >> 32, np.uint64(0xFFFFFFFF)
+    for _ in range(10):
+        p0, p1 = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        c = [(p1 >> np.uint64(32)) ^ c[1] ^ np.uint64(k0), p1 & low, (p0 >> np.uint64(32)) ^ c[3] ^ np.uint64(k1), p0 & low]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return c
+
+
+def key_of(name):
+    h = 0xCBF29CE484222325
+    for c in name.encode():
+        h = (h ^ c) * 0x100000001B3 % 2**64
+    return h
+
+
+def sign(bits):
+    """Two bits as -1, 0, 0 or 1."""
+    two = (bits >> np.uint64(8)) & np.uint64(3)
+    return (two == 3).astype(np.int64) - (two == 0).astype(np.int64)
+
+
+def rows(part, size, features, symbols):
+    """Numbers, categories and targets of data/synthetic_table.cpp."""
+    key, index = key_of("data.synthetic_table"), np.arange(size, dtype=np.uint64)
+    words = lambda block: philox(key, 1 + part, index, 0, block)
+    below = lambda bits, n: ((bits * np.uint64(n)) >> np.uint64(32)).astype(np.int64)
+    t, block = np.zeros(size, np.int64), 1
+    numbers, categories = np.zeros((size, features), np.float32), np.zeros((size, len(symbols)), np.int64)
+    for f in range(features):
+        x = below(words(block)[0], 5) - 2
+        numbers[:, f] = x
+        t += sign(philox(key, 0, 0, f, 0)[0]) * x
+        block += 1
+    sums, squares = np.zeros((size, 4), np.int64), np.zeros(size, np.int64)
+    for k, n in enumerate(symbols):
+        categories[:, k] = below(words(block)[0], n)
+        block += 1
+        for r, word in enumerate(philox(key, 0, 1 + k, categories[:, k].astype(np.uint64), 1)):
+            v = sign(word)
+            sums[:, r] += v
+            squares += v * v
+    t = np.clip(t + ((sums * sums).sum(1) - squares) // 2, -6, 6)
+    ones, zeros = np.uint64(1) << np.maximum(t, 0).astype(np.uint64), np.uint64(1) << np.maximum(-t, 0).astype(np.uint64)
+    target = words(0)[0] * (ones + zeros) < ones << np.uint64(32)
+    best = np.log1p(np.exp2(np.where(target, -t, t))).mean()
+    return torch.from_numpy(numbers), torch.from_numpy(categories), torch.from_numpy(target.astype(np.float32)), best
+
+
+def perceptron(widths):
+    return nn.Sequential(*[m for a, b in zip(widths, widths[1:]) for m in (nn.Linear(a, b), nn.ReLU())])
+
+
+class Vectors(nn.Module):
+    def __init__(self, symbols, channels, fill):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(sum(symbols), channels))
+        fill(self.weight)
+        self.register_buffer("first", torch.tensor(np.cumsum([0, *symbols[:-1]])))
+
+    def forward(self, categories):
+        return F.embedding(categories + self.first, self.weight)
+
+
+class Dlrm(nn.Module):
+    def __init__(self, features, symbols, channels=16):
+        super().__init__()
+        bound = 1 / math.sqrt(max(symbols))
+        self.vectors = Vectors(symbols, channels, lambda w: nn.init.uniform_(w, -bound, bound))
+        self.bottom = perceptron([features, 64, 32, channels])
+        count = 1 + len(symbols)
+        self.pairs = torch.tril_indices(count, count, -1)
+        self.top = nn.Sequential(perceptron([channels + count * (count - 1) // 2, 64, 32]), nn.Linear(32, 1))
+
+    def forward(self, numbers, categories):
+        dense = self.bottom(numbers)
+        all = torch.cat([dense[:, None], self.vectors(categories)], 1)
+        return self.top(torch.cat([dense, (all @ all.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]], 1))[:, 0]
+
+
+class DeepFm(nn.Module):
+    def __init__(self, features, symbols, channels=10):
+        super().__init__()
+        normal = lambda w: nn.init.normal_(w, std=0.01)
+        self.vectors = Vectors(symbols, 1 + channels, normal)
+        self.numbers = nn.Parameter(torch.empty(features, 1 + channels))
+        normal(self.numbers)
+        self.deep = nn.Sequential(perceptron([(features + len(symbols)) * channels, 64, 64]), nn.Linear(64, 1))
+
+    def forward(self, numbers, categories):
+        all = torch.cat([numbers[:, :, None] * self.numbers, self.vectors(categories)], 1)
+        v = all[:, :, 1:]
+        pairs = (v.sum(1).square() - v.square().sum(1)).sum(1) / 2
+        return all[:, :, 0].sum(1) + pairs + self.deep(v.flatten(1))[:, 0]
+
+
+class NeuMf(nn.Module):
+    def __init__(self, features, symbols, factors=8):
+        super().__init__()
+        self.factors = factors
+        self.vectors = Vectors(symbols, factors + 16, lambda w: nn.init.normal_(w, std=0.01))
+        self.layers, self.head = perceptron([32, 32, 16, 8]), nn.Linear(factors + 8, 1)
+
+    def forward(self, numbers, categories):
+        a, b = self.vectors(categories).unbind(1)
+        f = self.factors
+        deep = self.layers(torch.cat([a[:, f:], b[:, f:]], 1))
+        return self.head(torch.cat([a[:, :f] * b[:, :f], deep], 1))[:, 0]
+
+
+NETWORKS = {"dlrm": (Dlrm, 8, [100] * 4, 2000), "deepfm": (DeepFm, 8, [100] * 4, 2000), "neumf": (NeuMf, 0, [300, 200], 3000)}
+
+
+def area(logits, targets):
+    order = np.argsort(logits, kind="stable")
+    ranks = np.empty(len(order))
+    ranks[order] = np.arange(1, len(order) + 1)
+    positives = targets.sum()
+    return (ranks[targets > 0.5].sum() - positives * (positives + 1) / 2) / (positives * (len(targets) - positives))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("network", choices=NETWORKS)
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    make, features, symbols, steps = NETWORKS[options.network]
+    numbers, categories, targets, _ = rows(0, SIZE, features, symbols)
+    v_numbers, v_categories, v_targets, best = rows(1, SIZE // 10, features, symbols)
+    print(f"{options.network}: the rule's loss on {SIZE // 10} rows is {best:.4f}")
+    for seed in range(options.seeds):
+        torch.manual_seed(seed)
+        model = make(features, symbols)
+        optimizer = torch.optim.Adam(model.parameters(), LR)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: (1 + math.cos(math.pi * s / steps)) / 2)
+        began, order = time.time(), torch.empty(0, dtype=torch.int64)
+        for _ in range(steps):
+            if len(order) == 0:
+                order = torch.randperm(SIZE)
+            batch, order = order[:BATCH], order[BATCH:]
+            loss = F.binary_cross_entropy_with_logits(model(numbers[batch], categories[batch]), targets[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+        seconds = time.time() - began
+        with torch.no_grad():
+            logits = model(v_numbers, v_categories)
+            loss = F.binary_cross_entropy_with_logits(logits, v_targets)
+        accuracy = ((logits > 0) == (v_targets > 0.5)).double().mean()
+        print(f"seed {seed} loss {loss:.4f} accuracy {accuracy:.4f} auc {area(logits.numpy(), v_targets.numpy()):.4f} "
+              f"({seconds:.1f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
