@@ -1,6 +1,7 @@
 #include "autograd/conv.h"
 
 #include "autograd/exact_factor.h"
+#include "autograd/pointwise.h"
 #include "autograd/precision.h"
 #include "tensor/ops/conv2d_depthwise.h"
 #include "tensor/ops/reduce.h"
@@ -12,6 +13,16 @@ Tensor filters_of(const Var& weight, const ConvGeometry& g) {
   return weight.value().reshape({g.o, g.kh * g.kw, g.c / g.groups});
 }
 Quantized rounded(const Var& weight, const ConvGeometry& g) { return quantize_weight(filters_of(weight, g), g.groups); }
+
+ConvOptions raw(const Conv2dOptions& o) {
+  return {.stride_h = o.stride.h,
+          .stride_w = o.stride.w,
+          .pad_h = o.padding.h,
+          .pad_w = o.padding.w,
+          .dilation_h = o.dilation.h,
+          .dilation_w = o.dilation.w,
+          .groups = o.groups};
+}
 
 // Whether a convolution is computed again for a gradient that needs its result: sums are short, so that this takes
 // little time, and the result is larger than the images, which are kept anyway.
@@ -58,13 +69,7 @@ Var exact_conv2d(const Var& x, const Var& weight, const Var& bias, const ConvOpt
 }  // namespace
 
 Var conv2d(const Var& input, const Var& weight, const Var& bias, const Conv2dOptions& o) {
-  const ConvOptions options{.stride_h = o.stride.h,
-                            .stride_w = o.stride.w,
-                            .pad_h = o.padding.h,
-                            .pad_w = o.padding.w,
-                            .dilation_h = o.dilation.h,
-                            .dilation_w = o.dilation.w,
-                            .groups = o.groups};
+  const ConvOptions options = raw(o);
   const ConvGeometry g = conv_geometry(input.shape(), weight.shape(), options);
   if (product_precision() == Precision::exact && has_exact_products(g))
     return exact_conv2d(input, weight, bias, options, g);
@@ -88,6 +93,36 @@ Var conv2d(const Var& input, const Var& weight, const Var& bias, const Conv2dOpt
     if (bias.requires_grad()) grads[2] = sum_to(dy, {weight.dim(0)});
     return grads;
   });
+}
+
+Var conv_transpose2d(const Var& input, const Var& weight, const Var& bias, const Conv2dOptions& o) {
+  check(input.value().ndim() == 4 && weight.value().ndim() == 4 && input.dim(3) == weight.dim(0) && o.groups == 1,
+        "[conv_transpose2d] images (N, H, W, C) and filters (C, KH, KW, O) in one group expected, got {} and {}",
+        to_string(input.shape()), to_string(weight.shape()));
+  const auto side = [](int64_t in, int64_t window, int64_t stride, int64_t padding, int64_t dilation) {
+    return (in - 1) * stride - 2 * padding + dilation * (window - 1) + 1;
+  };
+  const Shape shape = {input.dim(0), side(input.dim(1), weight.dim(1), o.stride.h, o.padding.h, o.dilation.h),
+                       side(input.dim(2), weight.dim(2), o.stride.w, o.padding.w, o.dilation.w), weight.dim(3)};
+  check(shape[1] > 0 && shape[2] > 0, "[conv_transpose2d] padding leaves nothing of images of {} x {}", input.dim(1),
+        input.dim(2));
+  const ConvOptions options = raw(o);
+  const Precision precision = product_precision() == Precision::exact ? Precision::portable : product_precision();
+  const Tensor own_images = factor("conv_transpose2d", input.value(), precision),
+               own_filters = factor("conv_transpose2d", weight.value(), precision);
+  Tensor y = conv2d_grad_input(own_images, own_filters, shape, options, precision);
+  const Tensor images = weight.requires_grad() ? own_images : Tensor{},
+               filters = input.requires_grad() ? own_filters : Tensor{};
+  const Var result = record(std::move(y), {input, weight},
+                            [input, weight, images, filters, options, precision](const Tensor& gradient) {
+                              const Tensor dy = factor("conv_transpose2d", gradient.to_contiguous(), precision);
+                              std::vector<Tensor> grads(2);
+                              if (input.requires_grad()) grads[0] = conv2d(dy, filters, {}, options, precision);
+                              if (weight.requires_grad())
+                                grads[1] = conv2d_grad_filter(images, dy, weight.shape(), options, precision);
+                              return grads;
+                            });
+  return bias.defined() ? result + bias : result;
 }
 
 }  // namespace elinvar

@@ -14,6 +14,11 @@ struct Conv2dOptions {
 };
 Var conv2d(const Var& x, const Var& weight, const Var& bias = {}, const Conv2dOptions& options = {});
 
+// The transposed convolution: what conv2d's gradient does to images. x (N, H, W, C) with filters (C, KH, KW, O) ->
+// (N, (H - 1) stride - 2 padding + dilation (KH - 1) + 1, .., O). Products follow NUMERICS.md, rule 10, as those of
+// that gradient; groups must be 1, and exact runs compute it portably.
+Var conv_transpose2d(const Var& x, const Var& weight, const Var& bias = {}, const Conv2dOptions& options = {});
+
 struct Pool2dOptions {
   Extent2 kernel{2, 2}, stride{2, 2}, padding{0, 0};
   bool count_include_pad = true;  // average pooling divides by the whole window, as PyTorch does

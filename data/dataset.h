@@ -20,6 +20,7 @@
 //                   their sorted names; those with "val" in the name, if any, are the second part
 //   labelled_text   a .csv, .tsv or .jsonl file of texts and labels, or a folder of them (data/labelled_text.cpp),
 //                   split as tables are
+//   synthetic_masks no path: images of rectangles and discs, with a class for each pixel
 //   synthetic_text  no path: lines of sums, "17+25=42"
 //   table           a .csv or .tsv file, or a folder of them, of numbers and categories (data/table.cpp); files with
 //                   "val" or "test" in their names, if any, are for validation or test

@@ -1,4 +1,4 @@
-// Layers on images (H, W, C): conv2d, max_pool, avg_pool, adaptive_avg_pool, global_avg_pool.
+// Layers on images (H, W, C): conv2d, conv_transpose2d, max_pool, avg_pool, adaptive_avg_pool, global_avg_pool.
 #include "models/layer.h"
 #include "models/weight_init.h"
 #include "nn/conv.h"
@@ -36,6 +36,22 @@ Layer build_conv2d(Settings& s, const Scope& scope, Flow& flow) {
   return [layer](const Var& x, Context&) { return layer(x); };
 }
 
+Layer build_conv_transpose2d(Settings& s, const Scope& scope, Flow& flow) {
+  require_flow(s, flow, 3, "an image (H, W, C)");
+  const int64_t in = flow.shape[2], out = s.integer("out", std::nullopt);
+  const Extent2 kernel = extent(s, "kernel", {2, 2}), stride = extent(s, "stride", kernel);
+  const Extent2 padding = extent(s, "padding", {0, 0}, 0);
+  s.require(2 * padding.h < kernel.h && 2 * padding.w < kernel.w, "padding", "must be less than half of the kernel");
+  const ConvTranspose2d layer(scope, in, out, kernel, {.stride = stride, .padding = padding},
+                              {.bias = s.boolean("bias", true), .weight = weight_init(s, init::fan_in_uniform())});
+  const auto longer = [&](int64_t side_in, int64_t window, int64_t step, int64_t pad) {
+    return (side_in - 1) * step + window - 2 * pad;
+  };
+  flow.shape = {longer(flow.shape[0], kernel.h, stride.h, padding.h),
+                longer(flow.shape[1], kernel.w, stride.w, padding.w), out};
+  return [layer](const Var& x, Context&) { return layer(x); };
+}
+
 Layer build_pool(Settings& s, Flow& flow, bool max) {
   require_flow(s, flow, 3, "an image (H, W, C)");
   Pool2dOptions o;
@@ -67,6 +83,7 @@ Layer build_global(Settings& s, const Scope&, Flow& flow) {
 
 std::vector<LayerKind> image_layers() {
   return {{"conv2d", build_conv2d},
+          {"conv_transpose2d", build_conv_transpose2d},
           {"max_pool", [](Settings& s, const Scope&, Flow& flow) { return build_pool(s, flow, true); }},
           {"avg_pool", [](Settings& s, const Scope&, Flow& flow) { return build_pool(s, flow, false); }},
           {"adaptive_avg_pool", build_adaptive},

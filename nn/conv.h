@@ -35,6 +35,23 @@ struct Conv2d {
   Var operator()(const Var& x) const { return conv2d(x, weight, bias, options); }
 };
 
+// Parameters: weight (in, KH, KW, out), bias (out). With stride equal to the window, each pixel becomes a block.
+struct ConvTranspose2d {
+  Var weight, bias;
+  Conv2dOptions options;
+
+  ConvTranspose2d() = default;
+  ConvTranspose2d(const Scope& scope, int64_t in, int64_t out, Extent2 kernel, const Conv2dOptions& conv_options = {},
+                  const Conv2dInit& init = {})
+      : options(conv_options) {
+    weight = scope.parameter("weight", {in, kernel.h, kernel.w, out}, init.weight);
+    const double fan_in = static_cast<double>(kernel.h * kernel.w * out);  // PyTorch's, which counts outputs
+    if (init.bias) bias = scope.parameter("bias", {out}, init::uniform(1.0 / std::sqrt(fan_in)));
+  }
+
+  Var operator()(const Var& x) const { return conv_transpose2d(x, weight, bias, options); }
+};
+
 // The mean of each channel: (N, H, W, C) -> (N, C).
 inline Var global_avg_pool(const Var& x) { return reshape(adaptive_avg_pool2d(x, {1, 1}), {x.dim(0), x.dim(3)}); }
 

@@ -36,7 +36,10 @@ class Classification final : public Objective {
 };
 
 Registry<TaskKind>& registry_of_tasks() {
-  static Registry<TaskKind> all({{"classification", {}}, {"regression", make_regression}, {"binary", make_binary}});
+  static Registry<TaskKind> all({{"classification", {}},
+                                 {"regression", make_regression},
+                                 {"binary", make_binary},
+                                 {"segmentation", make_segmentation}});
   return all;
 }
 
@@ -65,9 +68,9 @@ MadeTask make_task(const Spec& spec, const CrossEntropyOptions& options, const T
                    spelling_hint(named.kind, task_kinds()));
   if (kind->make) {
     settings.require(options.label_smoothing == 0, "kind",
-                     "= '{}' has no classes: loss.label_smoothing must be 0, got {}", named.kind,
+                     "= '{}' does not smooth labels: loss.label_smoothing must be 0, got {}", named.kind,
                      options.label_smoothing);
-    MadeTask made = kind->make(settings, targets);
+    MadeTask made = kind->make(settings, targets, options);
     settings.finish();
     return made;
   }

@@ -77,6 +77,7 @@ struct MadeTask {
 // Makes the task that a configuration names; the kinds, and their settings:
 //   classification   int64 targets: classes, or the next tokens; the default. Its options are not settings of the spec.
 //   regression       float32 targets: `loss` ("mse", "mae" or "huber" with `delta`), of all numbers of a sample
+//   segmentation     int64 targets: a class for each pixel; classification with the metric `iou`
 //   binary           targets from 0 to 1, the probability that each of a sample's labels applies: binary cross entropy
 //                    of logits, with `positive_weight` (1) and `focal_gamma` (0)
 // `resolved`, if not null, receives `spec` with all defaults. Throws UsageError, which names place and key, for unknown
@@ -84,18 +85,20 @@ struct MadeTask {
 MadeTask make_task(const Spec& spec, const CrossEntropyOptions& options, const TargetInfo& targets,
                    Spec* resolved = nullptr);
 
-// A kind of task that a program adds to those above. `make` reads its settings (the caller calls their finish()).
+// A kind of task that a program adds to those above. `make` reads its settings (the caller calls their finish()). The
+// options are those of [loss], of which label_smoothing is 0.
 struct TaskKind {
   std::string name;
-  std::function<MadeTask(Settings&, const TargetInfo&)> make;
+  std::function<MadeTask(Settings&, const TargetInfo&, const CrossEntropyOptions&)> make;
 };
 // Call it at the start of main(). Throws UsageError if the name is taken.
 void register_task(TaskKind kind);
 std::vector<std::string> task_kinds();  // built in and registered
 
 // The built-in kinds besides classification.
-MadeTask make_regression(Settings& settings, const TargetInfo& targets);
-MadeTask make_binary(Settings& settings, const TargetInfo& targets);
+MadeTask make_regression(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
+MadeTask make_binary(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
+MadeTask make_segmentation(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
 
 // Returns how many of these are Top1::correct; the tensor must be on the CPU, or undefined.
 int64_t correct_of(const Tensor& top1);

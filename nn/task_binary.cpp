@@ -120,7 +120,7 @@ class Binary final : public Objective {
 
 }  // namespace
 
-MadeTask make_binary(Settings& settings, const TargetInfo& targets) {
+MadeTask make_binary(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions&) {
   settings.require(
       targets.dtype == DType::f32 || (targets.classes == 2 && targets.sample.ndim() == 0), "kind",
       "= 'binary' needs probabilities, or a class of two, but the data have {} of shape {} a sample and {} "

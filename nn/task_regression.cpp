@@ -75,7 +75,7 @@ class Regression final : public Objective {
 
 }  // namespace
 
-MadeTask make_regression(Settings& settings, const TargetInfo& targets) {
+MadeTask make_regression(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions&) {
   settings.require(targets.dtype == DType::f32, "kind",
                    "= 'regression' needs targets that are numbers, but the data have {} of shape {} a sample",
                    name_of(targets.dtype), to_string(targets.sample));

@@ -105,6 +105,15 @@ Golden basic_blocks() {
 
 TEST(Golden, ResNetOfBasicBlocks) { compare(basic_blocks()); }
 
+TEST(Golden, UNet) {
+  compare({"unet",
+           spec("unet", {{"channels", int64_t{4}}, {"levels", int64_t{2}}}),
+           {.sample = {8, 8, 3}, .classes = 3},
+           images(2, 8),
+           integers<int64_t>("target", {2, 8, 8}, 3),
+           kSgd});
+}
+
 // Factors of 14 bits are as accurate as NUMERICS.md says, and their results are the same on every machine: the digest
 // covers parameters and running statistics after ten steps.
 TEST(Golden, ResNetWithExactNumerics) {

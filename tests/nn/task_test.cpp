@@ -142,6 +142,23 @@ TEST(Binary, AClassOfTwoIsALabel) {
   EXPECT_EQ(score_of(made.task, x, y.to(DType::i64)).loss_sum, score_of(made.task, x, y).loss_sum);
 }
 
+TEST(Segmentation, IouIsTheMeanOverClassesThatOccur) {
+  const Task of = make_task(task_spec("segmentation"), {}, {.sample = {2, 3}, .dtype = DType::i64, .classes = 4}).task;
+  const auto logits = [](const std::vector<int64_t>& classes) {
+    Tensor x = Tensor::zeros({1, 2, 3, 4});
+    for (size_t i = 0; i < classes.size(); ++i) x.data<float>()[4 * i + static_cast<size_t>(classes[i])] = 2;
+    return x;
+  };
+  const auto targets = [](std::vector<int64_t> classes) { return Tensor::from(classes, {1, 2, 3}); };
+  BatchScore score = evaluate(logits({0, 0, 1, 1, 2, 2}), targets({0, 0, 1, 2, 2, -100}), of);
+  EXPECT_EQ(score.count, 5);
+  // 0: 2 of 2, 1: 1 of 2, 2: 1 of 2; class 3 occurs nowhere.
+  EXPECT_DOUBLE_EQ(of->metrics(score).at("iou"), (1 + 0.5 + 0.5) / 3);
+  EXPECT_DOUBLE_EQ(of->metrics(score).at("accuracy"), 0.8);
+  score.add(evaluate(logits({3, 3, 3, 3, 3, 3}), targets({2, 2, 2, 2, 2, 2}), of));
+  EXPECT_DOUBLE_EQ(of->metrics(score).at("iou"), (1 + 0.5 + 1.0 / 8 + 0) / 4);
+}
+
 TEST(Tasks, EqualKeysAreEqualTasks) {
   EXPECT_TRUE(Task() == Task(CrossEntropyOptions()));
   EXPECT_FALSE(Task() == Task(CrossEntropyOptions{.label_smoothing = 0.1}));
@@ -162,6 +179,7 @@ TEST(Tasks, WhatDoesNotFitIsNamed) {
   EXPECT_NE(refusal(task_spec("binary", {{"focal_gama", 1.0}}), kNumber).find("did you mean 'focal_gamma'"),
             std::string::npos);
   EXPECT_NE(refusal(task_spec("regression", {{"delta", 1.0}}), kNumber).find("delta"), std::string::npos);
+  EXPECT_NE(refusal(task_spec("segmentation"), classes).find("needs a class for each pixel"), std::string::npos);
   EXPECT_NE(refusal(task_spec("binary"), kNumber, {.label_smoothing = 0.1}).find("loss.label_smoothing must be 0"),
             std::string::npos);
 
@@ -188,7 +206,7 @@ class Largest final : public Objective {
 };
 
 TEST(Tasks, ProgramsAddTheirOwn) {
-  register_task({"largest", [](Settings& s, const TargetInfo&) {
+  register_task({"largest", [](Settings& s, const TargetInfo&, const CrossEntropyOptions&) {
                    (void)s.integer("outputs", 3);
                    return MadeTask{Task(std::make_shared<Largest>()), 3};
                  }});

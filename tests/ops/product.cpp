@@ -82,6 +82,36 @@ Conv2dOptions grouped(Conv2dOptions o, int64_t image_channels, int64_t filter_ch
   return o;
 }
 
+// Each pixel adds its filter, scaled, to the pixels below it.
+Tensor conv_transpose_oracle(const Tensor& x, const Tensor& w, const Conv2dOptions& o) {
+  const int64_t n = x.dim(0), h = x.dim(1), wd = x.dim(2), c = x.dim(3), kh = w.dim(1), kw = w.dim(2), f = w.dim(3);
+  const int64_t oh = (h - 1) * o.stride.h - 2 * o.padding.h + o.dilation.h * (kh - 1) + 1,
+                ow = (wd - 1) * o.stride.w - 2 * o.padding.w + o.dilation.w * (kw - 1) + 1;
+  Tensor y = Tensor::zeros({n, oh, ow, f}, DType::f64);
+  for (int64_t b = 0; b < n; ++b)
+    for (int64_t i = 0; i < h; ++i)
+      for (int64_t j = 0; j < wd; ++j)
+        for (int64_t u = 0; u < kh; ++u)
+          for (int64_t v = 0; v < kw; ++v) {
+            const int64_t r = i * o.stride.h - o.padding.h + u * o.dilation.h,
+                          s = j * o.stride.w - o.padding.w + v * o.dilation.w;
+            if (r < 0 || r >= oh || s < 0 || s >= ow) continue;
+            for (int64_t q = 0; q < f; ++q)
+              for (int64_t k = 0; k < c; ++k)
+                y.data<double>()[((b * oh + r) * ow + s) * f + q] += x.data<double>()[((b * h + i) * wd + j) * c + k] *
+                                                                     w.data<double>()[((k * kh + u) * kw + v) * f + q];
+          }
+  return y;
+}
+
+OpRow conv_transpose_row(const char* name, Inputs inputs, Inputs large, const Conv2dOptions& o) {
+  return {.name = name,
+          .inputs = std::move(inputs),
+          .op = [o](const Vars& v) { return conv_transpose2d(v[0], v[1], {}, o); },
+          .oracle = [o](const Tensors& t) { return conv_transpose_oracle(t[0], t[1], o); },
+          .large = std::move(large)};
+}
+
 OpRow conv_row(const char* name, Inputs inputs, Inputs large, const Conv2dOptions& o) {
   return {.name = name,
           .inputs = std::move(inputs),
@@ -237,6 +267,10 @@ const OpRows product_rows({
              conv2d_grad_filter(Tensor::zeros({1, 3, 3, 4}, DType::f64), Tensor::zeros({1, 5, 5, 3}), {4, 3, 3, 3}, {});
            },
            "[conv2d_grad] operands must have one dtype"}}},
+    conv_transpose_row("conv_transpose2d", {{{2, 3, 4, 3}}, {{3, 2, 2, 4}}}, {{{2, 13, 11, 20}}, {{20, 2, 2, 24}}},
+                       {.stride = {2, 2}}),
+    conv_transpose_row("conv_transpose2d_overlapping", {{{1, 4, 3, 2}}, {{2, 3, 3, 3}}},
+                       {{{2, 9, 10, 17}}, {{17, 3, 3, 9}}}, {.stride = {2, 1}, .padding = {1, 1}, .dilation = {1, 2}}),
     conv_row("conv2d_padded", {{{1, 5, 6, 3}}, {{4, 3, 3, 3}}}, {{{2, 33, 31, 20}}, {{24, 3, 3, 20}}},
              {.padding = {1, 1}}),
     conv_row("conv2d_strided", {{{1, 7, 8, 2}}, {{3, 3, 3, 2}}}, {{{2, 31, 30, 16}}, {{40, 3, 3, 16}}},
