@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "autograd/pointwise.h"
+#include "autograd/precision.h"
 #include "autograd/reduce.h"
 #include "models/kinds.h"
 #include "models/relative_position.h"
@@ -136,6 +137,8 @@ struct SwinBlock {
     const int64_t width = all.dim(2) / 3;
     const std::vector<Var> parts = split(all, {width, width, width}, -1);
     const auto by_head = [&](const Var& y) { return permute(reshape(y, {M, T, count, width / count}), {0, 2, 1, 3}); };
+    const Precision precision = product_precision();  // exact products of many small matrices would run one by one
+    const PrecisionScope in_windows(precision == Precision::exact ? Precision::portable : precision);
     const double scale = 1.0 / std::sqrt(static_cast<double>(width / count));
     Var scores = matmul(by_head(parts[0]) * scale, transpose(by_head(parts[1]), -1, -2));
     const Tensor pairs = derived({}, [this](auto) { return std::vector{windows.relative}; })[0];
