@@ -2,7 +2,7 @@
 """Times training steps of PyTorch, on a GPU for tools/gpu-check: networks of `bench models` with the same optimisers and
 random data.
 
-    tools/peers/torch_steps.py NETWORK [--mode MODE] [--batch 32] [--repeat 10] [--device cuda]
+    tools/peers/torch_steps.py NETWORK [--mode MODE] [--batch 32] [--repeat 10] [--device cuda] [--threads 2]
 
 NETWORK is resnet50, gpt2, or one that needs torchvision: mobilenetv2, efficientnetb0, shufflenetv2, vittiny, swint.
 
@@ -98,9 +98,13 @@ def main():
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--repeat", type=int, default=10)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--threads", type=int, help="CPU threads; one is timed by its own clock, as `bench` does")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(0)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    now = time.process_time if options.threads == 1 and options.device == "cpu" else time.perf_counter
     device, batch = torch.device(options.device), options.batch
     if options.network in CLASSIFIERS:
         model = CLASSIFIERS[options.network]().to(device, memory_format=torch.channels_last)
@@ -122,11 +126,11 @@ def main():
         optimizer.step()
 
     def seconds():
-        began = time.perf_counter()
+        began = now()
         step()
         if device.type == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter() - began
+        return now() - began
 
     for _ in range(5 if device.type == "cuda" else 1):
         seconds()
