@@ -34,7 +34,7 @@ struct InvertedOptions {
   std::vector<InvertedStage> stages = {};
   bool small_images = false;  // without the first two strides
   double dropout = 0.2;       // before the last layer
-  double depth_drop = 0.0;    // of the last block; it grows linearly from 0 with the blocks
+  double depth_drop = 0.0;    // block b of n has b / n of it
   double norm_eps = 1e-5, norm_momentum = 0.1;
 };
 
@@ -150,7 +150,7 @@ class InvertedResiduals : public SegmentedNetwork {
 };
 
 // Returns the multiple of 8 next to n, rounded up if it would be less than nine tenths of n.
-int64_t eighths(double n) {
+int64_t multiple_of_8(double n) {
   const int64_t nearest = std::max<int64_t>(8, static_cast<int64_t>(n + 4) / 8 * 8);
   return static_cast<double>(nearest) < 0.9 * n ? nearest + 8 : nearest;
 }
@@ -161,12 +161,12 @@ std::unique_ptr<Network> scaled(InvertedOptions o, double width, double depth, S
   require_images(s, input);
   width = s.real("width", width, 0.01, 100.0);
   depth = s.real("depth", depth, 0.01, 100.0);
-  o.stem = eighths(static_cast<double>(o.stem) * width);
+  o.stem = multiple_of_8(static_cast<double>(o.stem) * width);
   for (InvertedStage& stage : o.stages) {
-    stage.channels = eighths(static_cast<double>(stage.channels) * width);
+    stage.channels = multiple_of_8(static_cast<double>(stage.channels) * width);
     stage.blocks = static_cast<int64_t>(std::ceil(static_cast<double>(stage.blocks) * depth));
   }
-  o.last = o.efficient ? 4 * o.stages.back().channels : eighths(1280 * std::max(1.0, width));
+  o.last = o.efficient ? 4 * o.stages.back().channels : multiple_of_8(1280 * std::max(1.0, width));
   o.small_images = cifar_stem(s, is_small(input));
   o.dropout = s.real("dropout", o.dropout, 0.0, 0.99);
   if (o.efficient) o.depth_drop = s.real("stochastic_depth", 0.2, 0.0, 0.99);

@@ -58,7 +58,7 @@ int virtual_shards(Settings& settings, const std::vector<std::pair<std::string, 
 
 // Whether images have a side under 64 pixels, for which the defaults of networks differ.
 bool is_small(const InputInfo& input);
-// Reads the setting `stem`, "cifar" for small images or "imagenet", and returns whether it is "cifar".
+// Reads the setting `stem`, "imagenet" or "cifar", which is the default if `otherwise`; returns whether it is "cifar".
 bool cifar_stem(Settings& settings, bool otherwise);
 
 // Check that the data are images (H, W, C), or sequences of tokens (T).

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "autograd/pointwise.h"
+#include "autograd/precision.h"
 #include "autograd/reduce.h"
 #include "models/kinds.h"
 #include "models/relative_position.h"
@@ -29,8 +30,8 @@ namespace {
 struct SwinOptions {
   int64_t patch = 4, channels = 96, window = 7;
   std::vector<int64_t> blocks = {2, 2, 6, 2}, heads = {3, 6, 12, 24};  // per stage
-  double depth_drop = 0.2;  // of the last block; it grows linearly from 0 with the blocks
-  int shards = 1;           // virtual shards, at most the heads of a stage
+  double depth_drop = 0.2;                                             // block b of n has b / (n - 1) of it
+  int shards = 1;                                                      // virtual shards, at most the heads of a stage
 };
 
 // Moves the first `n` of dimension `dim` to its end.
@@ -136,9 +137,12 @@ struct SwinBlock {
     const int64_t width = all.dim(2) / 3;
     const std::vector<Var> parts = split(all, {width, width, width}, -1);
     const auto by_head = [&](const Var& y) { return permute(reshape(y, {M, T, count, width / count}), {0, 2, 1, 3}); };
+    const Precision precision = product_precision();  // exact products of many small matrices would run one by one
+    const PrecisionScope in_windows(precision == Precision::exact ? Precision::portable : precision);
     const double scale = 1.0 / std::sqrt(static_cast<double>(width / count));
     Var scores = matmul(by_head(parts[0]) * scale, transpose(by_head(parts[1]), -1, -2));
-    const Tensor pairs = derived({}, [this](auto) { return std::vector{windows.relative}; })[0];
+    // Constants must be known as such to work that is recorded (tensor/graph.h).
+    const Tensor pairs = derived({}, [relative = windows.relative](auto) { return std::vector{relative}; })[0];
     scores = scores + permute(reshape(embedding(tables[shard], pairs), {T, T, count}), {2, 0, 1});
     if (windows.mask.defined()) {
       const Tensor in_graph = graph_constant(windows.mask, x.value().device());
@@ -222,7 +226,7 @@ std::unique_ptr<Network> configured_swin(SwinOptions o, Settings& s, const Input
   require_images(s, input);
   o.patch = s.integer("patch", o.patch, 1, 1024);
   o.channels = s.integer("channels", o.channels);
-  o.window = s.integer("window", o.window, 1, 64);
+  o.window = s.integer("window", o.window, 1, 32);
   o.blocks = s.integers("blocks", o.blocks, 1, kMostBlocks);
   o.heads = s.integers("heads", o.heads);
   o.depth_drop = s.real("stochastic_depth", o.depth_drop, 0.0, 0.99);

@@ -46,7 +46,7 @@ struct WideBlock {
   }
 };
 
-// Convolutions start from init::kaiming_normal, the last layer from PyTorch's default.
+// Convolutions start from init::kaiming_normal, the last layer from PyTorch's default with zero biases.
 class WideResNet : public SegmentedNetwork {
  public:
   WideResNet(const WideResNetOptions& o, const InputInfo& input, uint64_t seed) {

@@ -26,7 +26,7 @@ HWY_INLINE void multiply_vector(const PositionRows<T>& positions, const TileRows
                                 const T* w, const T* bias, int64_t channels, int64_t c) {
   using V = Vec<T>;
   constexpr int R = kPositionsAtOnce;
-  for (const int64_t offset : positions.last_in_rows())
+  for (const int64_t offset : positions.new_pixels())
     for (int r = 0; r < R; ++r) __builtin_prefetch(next.a[r] + offset + c);
   const int64_t count = channels - c;
   V acc[R];

@@ -73,7 +73,8 @@ class PositionRows {
     for (const AxisTap& v : y.taps) {
       int64_t last = x.taps.empty() ? 0 : x.taps.front().offset;
       for (const AxisTap& u : x.taps) last = std::max(last, u.offset);
-      last_in_rows_.push_back((v.offset * source.w + last) * source.c);
+      for (int64_t back = 0; back < std::min<int64_t>(x.source_step, static_cast<int64_t>(x.taps.size())); ++back)
+        new_pixels_.push_back((v.offset * source.w + last - back) * source.c);
       for (const AxisTap& u : x.taps) {
         const Span tap{(v.k * filter_width + u.k) * source.channels, (v.offset * source.w + u.offset) * source.c,
                        source.channels};
@@ -88,7 +89,8 @@ class PositionRows {
   int64_t rows() const { return source_.n * y_.count * x_.count; }
   int64_t a_step() const { return 1; }
   const std::vector<Span>& spans() const { return spans_; }
-  const std::vector<int64_t>& last_in_rows() const { return last_in_rows_; }  // of taps, the last pixel's offset
+  // The offsets of pixels that a position reads, and the one before it in a row did not.
+  const std::vector<int64_t>& new_pixels() const { return new_pixels_; }
   struct Place {
     int64_t n, y, x;
   };
@@ -124,7 +126,7 @@ class PositionRows {
   Stretch y_, x_;
   const int32_t* exponents_;
   std::vector<Span> spans_;
-  std::vector<int64_t> last_in_rows_;
+  std::vector<int64_t> new_pixels_;
 };
 
 // Returns one for each pair of stretches.

@@ -3,7 +3,9 @@
 
 #include <cmath>
 
+#include "autograd/reduce.h"
 #include "nn/conv.h"
+#include "nn/dropout.h"
 #include "nn/initializers.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -53,6 +55,13 @@ TEST(Initializers, UniformStaysInItsBound) {
 TEST(Initializers, KaimingNormalUsesFanOut) {
   const Moments m = moments(drawn(init::kaiming_normal(), {64, 3, 3, 16}, 7));
   EXPECT_NEAR(m.deviation, std::sqrt(2.0 / (64 * 9)), 1e-3);  // 2.3 standard errors
+}
+
+TEST(Initializers, XavierUniformUsesBothFans) {
+  const Moments m = moments(drawn(init::xavier_uniform(), {64, 3, 3, 16}, 7));
+  const double bound = std::sqrt(6.0 / (9 * 16 + 64 * 9));
+  EXPECT_LE(m.largest, bound * (1 + 0x1p-23));
+  EXPECT_GT(m.largest, 0.99 * bound);
 }
 
 TEST(Initializers, AnElementDependsOnItsIndexAlone) {
@@ -136,6 +145,26 @@ TEST(Initializers, ValuesAreFrozenForEveryInstructionSet) {
     EXPECT_EQ(digest(drawn(init::orthogonal(), {300, 9}, 7)).hex(), "f01a27140a6f31106a01ba03c6dd7284");
   }
   set_isa(before);
+}
+
+TEST(StochasticDepth, LeavesOutWholeSamples) {
+  const Var x(Tensor::full({400, 2, 1, 3}, 1.0), /*requires_grad=*/true);
+  const StochasticDepth depth{.p = 0.25};
+  Context training{.training = true, .rng = {.seed = 3}}, evaluation;
+  const Var y = depth(x, training);
+  backward(sum(y));
+  int kept = 0;
+  for (int64_t n = 0; n < 400; ++n) {
+    const float first = y.value().data<float>()[6 * n];
+    kept += first != 0.0f;
+    for (int64_t i = 6 * n; i < 6 * n + 6; ++i) {
+      EXPECT_EQ(y.value().data<float>()[i], first == 0.0f ? 0.0f : 1.0f / 0.75f);
+      EXPECT_EQ(x.grad().to_contiguous().data<float>()[i], first);
+    }
+  }
+  EXPECT_NEAR(kept, 300, 30);  // more than three deviations of 8.7
+  EXPECT_EQ(training.rng.op, 1u);
+  EXPECT_EQ(depth(x, evaluation).node(), x.node());
 }
 
 TEST(Scope, NamesAndKeysValuesByName) {

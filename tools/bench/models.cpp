@@ -29,7 +29,8 @@ const std::vector<ModelCase>& model_cases() {
       image_case("mobilenetv2", spec_of("mobilenet_v2"), 224, 1000, 16, 2 * 0.3008),
       image_case("efficientnetb0", spec_of("efficientnet_b0"), 224, 1000, 16, 2 * 0.3858),
       image_case("shufflenetv2", spec_of("shufflenet_v2_x1_0"), 224, 1000, 16, 2 * 0.1446),
-      image_case("vittiny", spec_of("vit_tiny"), 224, 1000, 16, 2 * 1.26),
+      image_case("vittiny", spec_of("vit_tiny"), 224, 1000, 16, 2 * 1.258),
+      image_case("swint", spec_of("swin_t"), 224, 1000, 16, 2 * 4.491),
       gpt_case("chargpt", 6, 6, 384, 256, 256, 16),
       gpt_case("gpt2", 12, 12, 768, 256, 50257, 4)};
   return all;

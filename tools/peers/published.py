@@ -6,7 +6,7 @@ usage: published.py [BIN] [NAME ...]     BIN: the folder of train and tokenize; 
 Needs torch, torchvision, transformers and Pillow; nothing is downloaded. Each case has random weights.
 
   import  a network of transformers or torchvision is saved, `train import` reads it, `train eval --logits` computes
-  export  `train export RUN DIR/` is loaded by from_pretrained(DIR), for VGG by load_state_dict(strict=True)
+  export  `train export RUN DIR/` is loaded by from_pretrained(DIR), of torchvision by load_state_dict(strict=True)
 
 Differences are those from the same network in float64, as a share of its largest logit. A line also says whether the
 exported tensors are those that were imported, in every bit, and whether the tokenizer of the folder makes the tokens
@@ -231,6 +231,17 @@ def vgg11_bn(folder):
                    factory=lambda: torchvision.models.vgg11_bn(num_classes=10))
 
 
+def of_torchvision(name):
+    def case(folder):
+        factory = lambda: getattr(torchvision.models, name)(num_classes=10, **({"image_size": 64} if "vit" in name else {}))
+        return compare(name, folder, {"kind": name}, Images(folder, 64, 10), factory(), factory)
+    case.__name__ = name
+    return case
+
+
+TORCHVISION = ("wide_resnet50_2", "mobilenet_v2", "efficientnet_b0", "shufflenet_v2_x1_0", "vit_b_16", "swin_t")
+
+
 def resnet_of(folder, name, settings, **changes):
     labels = {"id2label": {i: f"class{i}" for i in range(10)}, "label2id": {f"class{i}": i for i in range(10)}}
     config = transformers.ResNetConfig(**changes, **labels)
@@ -253,7 +264,8 @@ def resnet50(folder):
     return resnet_of(folder, "resnet50", {"kind": "resnet50"})
 
 
-CASES = [gpt2, gpt_without_biases, llama, llama31, qwen2, vgg16, vgg11_bn, resnet, resnet18, resnet50]
+CASES = [gpt2, gpt_without_biases, llama, llama31, qwen2, vgg16, vgg11_bn, *map(of_torchvision, TORCHVISION), resnet,
+         resnet18, resnet50]
 
 
 def main():

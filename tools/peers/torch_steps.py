@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Times training steps of PyTorch on a GPU, for tools/gpu-check: the networks of `bench models` with the same batches,
-optimisers and random data.
+"""Times training steps of PyTorch, on a GPU for tools/gpu-check: networks of `bench models` with the same optimisers and
+random data.
 
-    tools/peers/torch_steps.py resnet50|gpt2 [--mode MODE] [--batch 32] [--repeat 10] [--device cuda]
+    tools/peers/torch_steps.py NETWORK [--mode MODE] [--batch 32] [--repeat 10] [--device cuda] [--threads 2]
+
+NETWORK is resnet50, gpt2, or one that needs torchvision: mobilenetv2, efficientnetb0, shufflenetv2, vittiny, swint.
 
 Modes: float32 (TF32 off), bf16 (autocast), and either with ` compiled` (torch.compile). Prints a line of JSON with the
 median rate, `per_second`, of images or tokens."""
@@ -72,19 +74,40 @@ class Gpt2(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
+def vit_tiny():
+    from torchvision.models import VisionTransformer
+    return VisionTransformer(224, 16, 12, 3, 192, 768)
+
+
+def of_torchvision(name):
+    def make():
+        import torchvision
+        return getattr(torchvision.models, name)()
+    return make
+
+
+CLASSIFIERS = {"resnet50": resnet50, "mobilenetv2": of_torchvision("mobilenet_v2"), "vittiny": vit_tiny,
+               "efficientnetb0": of_torchvision("efficientnet_b0"), "swint": of_torchvision("swin_t"),
+               "shufflenetv2": of_torchvision("shufflenet_v2_x1_0")}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("network", choices=("resnet50", "gpt2"))
+    parser.add_argument("network", choices=(*CLASSIFIERS, "gpt2"))
     parser.add_argument("--mode", default="float32", choices=("float32", "float32 compiled", "bf16", "bf16 compiled"))
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--repeat", type=int, default=10)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--threads", type=int, help="CPU threads; one is timed by its own clock, as `bench` does")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(0)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    now = time.process_time if options.threads == 1 and options.device == "cpu" else time.perf_counter
     device, batch = torch.device(options.device), options.batch
-    if options.network == "resnet50":
-        model = resnet50().to(device, memory_format=torch.channels_last)
+    if options.network in CLASSIFIERS:
+        model = CLASSIFIERS[options.network]().to(device, memory_format=torch.channels_last)
         x = torch.randn(batch, 3, 224, 224, device=device).to(memory_format=torch.channels_last)
         y, items = torch.randint(1000, (batch,), device=device), batch
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
@@ -103,13 +126,13 @@ def main():
         optimizer.step()
 
     def seconds():
-        began = time.perf_counter()
+        began = now()
         step()
         if device.type == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter() - began
+        return now() - began
 
-    for _ in range(5):
+    for _ in range(5 if device.type == "cuda" else 1):
         seconds()
     median = statistics.median(seconds() for _ in range(options.repeat))
     print(json.dumps({"peer": "PyTorch " + torch.__version__, "network": options.network, "mode": options.mode,
