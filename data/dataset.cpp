@@ -8,6 +8,7 @@
 #include "data/synthetic_masks.h"
 #include "data/table.h"
 #include "data/text.h"
+#include "data/text_pairs.h"
 #include "tensor/base/registry.h"
 #include "tensor/base/setting.h"
 #include "tensor/base/spelling.h"
@@ -62,10 +63,12 @@ Registry<Kind>& registry() {
       images("synthetic", open_synthetic_images, synthetic_pixels, /*needs_path=*/false),
       built_in("labelled_text", open_labelled_text, true),
       built_in("synthetic_masks", open_synthetic_masks, false),
+      built_in("synthetic_pairs", open_synthetic_pairs, false),
       built_in("synthetic_table", open_synthetic_table, false),
       built_in("synthetic_text", open_synthetic_text, false),
       built_in("table", open_table, true),
       built_in("text", open_text, true),
+      built_in("text_pairs", open_text_pairs, true),
       built_in("tokens", open_tokens, true),
       images("webdataset", open_webdataset, photo_pixels),
   });

@@ -20,10 +20,12 @@
 //                   their sorted names; those with "val" in the name, if any, are the second part
 //   labelled_text   a .csv, .tsv or .jsonl file of texts and labels, or a folder of them (data/labelled_text.cpp),
 //                   split as tables are
+//   text_pairs      the same, of texts and the texts that belong to them (data/text_pairs.h)
 //   synthetic_masks no path: images of rectangles and discs, with a class for each pixel
 //   synthetic_text  no path: lines of sums, "17+25=42"
 //   table           a .csv or .tsv file, or a folder of them, of numbers and categories (data/table.cpp); files with
 //                   "val" or "test" in their names, if any, are for validation or test
+//   synthetic_pairs no path: letters in a random order, and sorted
 //   synthetic_table no path: rows whose best possible loss is known (data/table.h)
 //
 // Splits. `validation` is the set's own second part while validation_fraction is 0. Otherwise, or if the set has none,
@@ -80,8 +82,9 @@ struct DataConfig {
       {};  // which files of a folder, as "*.cpp" or "tensor/*.h" (* also matches /); empty: all
   std::vector<std::string> exclude = {};  // which files or folders not; names that begin with a dot are never read
 
-  // Tables, and texts with labels
-  std::string text = "text";                               // texts with labels: the field of the text
+  // Tables, and rows of texts
+  std::string text = "text";                               // rows of texts: the field of the text
+  int64_t target_context = 0;                              // pairs of texts: tokens of the target; 0: context
   std::vector<std::string> target = {};                    // the columns to be predicted
   bool labels = false;                                     // whether the target is the name of a class
   std::vector<std::string> numbers = {}, categories = {};  // columns that are inputs

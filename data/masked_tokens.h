@@ -15,6 +15,11 @@ namespace elinvar {
 
 inline constexpr int64_t kIgnoredTarget = -100;
 
+// Whether samples have such targets.
+inline bool ignores_targets(const DataConfig& config) {
+  return config.masking > 0 || config.kind == "text_pairs" || config.kind == "synthetic_pairs";
+}
+
 // `text` has tokens (T) and the tokens that follow them; these targets are replaced.
 std::unique_ptr<Dataset> masked_tokens(std::unique_ptr<Dataset> text, double share);
 

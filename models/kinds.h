@@ -40,6 +40,7 @@ std::vector<ModelKind> layered_kinds();
 std::vector<ModelKind> recommendation_kinds();
 std::vector<ModelKind> bert_kinds();
 std::vector<ModelKind> unet_kinds();
+std::vector<ModelKind> t5_kinds();
 
 // Returns f(). A ParameterError (nn/parameters.h) becomes a UsageError that begins with the place of the kind.
 template <class F>

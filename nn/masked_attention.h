@@ -1,5 +1,6 @@
 #pragma once
-// Attention of sequences of different lengths in one batch: keys beyond a sequence's length are not seen.
+// Attention whose scores get something added before the softmax: masks, for sequences of different lengths in one
+// batch and for keys that are not to be seen, or biases.
 #include <cmath>
 #include <vector>
 
@@ -28,12 +29,25 @@ inline Tensor length_mask(const Tensor& lengths, int64_t keys, Device device) {
   return derived({lengths.to(Device{})}, make)[0].to(device);
 }
 
-// q (B, Tq, H, D), k and v (B, Tk, H, D) -> (B, Tq, H, D). The scores are in memory; softmax(q k / sqrt(D) + mask) is
-// computed by the functions of autograd/ one after another.
-inline Var masked_attention(const Var& q, const Var& k, const Var& v, const Tensor& mask) {
-  const Var scores = matmul(permute(q, {0, 2, 1, 3}), permute(k, {0, 2, 3, 1}));
-  const double scale = 1 / std::sqrt(static_cast<double>(q.dim(3)));
-  return permute(matmul(softmax(scores * scale + Var(mask)), permute(v, {0, 2, 1, 3})), {0, 2, 1, 3});
+// Returns what to add to scores (.., T, T) so that no query sees a later key: (T, T) with 0 and -1e30.
+inline Tensor causal_mask(int64_t length, Device device) {
+  const auto make = [length](std::span<const Tensor>) {
+    Tensor mask = Tensor::zeros({length, length});
+    for (int64_t i = 0; i < length; ++i)
+      for (int64_t j = i + 1; j < length; ++j) mask.data<float>()[i * length + j] = -1e30f;
+    return std::vector{mask};
+  };
+  return derived({}, make)[0].to(device);
+}
+
+// q (B, Tq, H, D), k and v (B, Tk, H, D) -> (B, Tq, H, D). The scores are in memory; softmax(q k * scale + bias) is
+// computed by the functions of autograd/ one after another. The bias broadcasts to (B, H, Tq, Tk); a scale of 0 means
+// 1 / sqrt(D).
+inline Var masked_attention(const Var& q, const Var& k, const Var& v, const Var& bias, double scale = 0.0) {
+  const Var products = matmul(permute(q, {0, 2, 1, 3}), permute(k, {0, 2, 3, 1}));
+  if (scale == 0.0) scale = 1 / std::sqrt(static_cast<double>(q.dim(3)));
+  const Var scores = scale == 1.0 ? products : products * scale;
+  return permute(matmul(softmax(scores + bias), permute(v, {0, 2, 1, 3})), {0, 2, 1, 3});
 }
 
 }  // namespace elinvar

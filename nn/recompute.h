@@ -20,8 +20,8 @@ Stream run_block(const Block& block, const Stream& x, Context& context) {
   if (InputStore* store = context.recompute.inputs)
     keep = [store](Tensor input) { return store->put(std::move(input)); };
   return recompute(
-      [&block, start, group = context.group, first = &context](const Var& input) mutable {
-        Context own{.training = true, .rng = start, .statistics = {}, .group = group};
+      [&block, start, group = context.group, inputs = context.inputs, first = &context](const Var& input) mutable {
+        Context own{.training = true, .rng = start, .statistics = {}, .group = group, .inputs = inputs};
         Var y = block(input, own);
         if (Context* outer = std::exchange(first, nullptr)) {  // the second run reports nothing
           outer->rng = own.rng;

@@ -24,6 +24,7 @@
 #include "tensor/ops/reduce.h"
 #include "tensor/ops/rotary.h"
 #include "tensor/ops/softmax.h"
+#include "tests/models/pair_inputs.h"
 #include "tests/models/row_inputs.h"
 #include "tests/ops/op_inputs.h"
 #include "tests/support/other_devices.h"
@@ -186,6 +187,16 @@ TEST(Device, ABertOfTextsOfDifferentLengthsHasTheSameBits) {
            {{"layers", int64_t{2}}, {"heads", int64_t{2}}, {"channels", int64_t{32}}, {"head", std::string("pooled")}}),
       info, {labels({2, 12}, 40).to(DType::i32), {lengths}}, labels({2}, 5),
       {.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1});
+}
+
+TEST(Device, AT5OfPairsOfTextsHasTheSameBits) {
+  expect_same_everywhere(spec("t5", {{"layers", int64_t{1}},
+                                     {"heads", int64_t{2}},
+                                     {"channels", int64_t{16}},
+                                     {"hidden", int64_t{24}},
+                                     {"gated", true}}),
+                         pair_info(), pair_inputs(), next_of_pairs(),
+                         {.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1});
 }
 
 TEST(Device, OperandsOfTwoDevicesAreRefused) {

@@ -59,12 +59,12 @@ TEST(InputStore, APassHoldsNoInputs) {
   HostAllocator& allocator = HostAllocator::instance();
   const auto held = [&](const Recompute& recompute, size_t cut) {
     const int64_t before = allocator.stats().in_use;
-    const SegmentPasses passes(gpt.segmented(), {0, cut}, {gpt.input, {.seed = 1}}, Targets(gpt.target), {},
+    const SegmentPasses passes(gpt.segmented(), {0, cut}, {gpt.input.first, {.seed = 1}}, Targets(gpt.target), {},
                                {.recompute = recompute});
     return allocator.stats().in_use - before;
   };
   InputStore store({.to = To::file, .folder = folder.path()});
-  const int64_t input = gpt.input.numel() * 64 * 4;
+  const int64_t input = gpt.input.first.numel() * 64 * 4;
   for (const size_t blocks : {4, 8}) {
     const int64_t with = held(true, 1 + blocks), without = held({true, &store}, 1 + blocks);
     EXPECT_GE(with - without, static_cast<int64_t>(blocks) * input) << blocks;
@@ -81,7 +81,7 @@ TEST(InputStore, InputsOnAGpuLeaveAndComeBack) {
   gpt.network->parameters.move_to(kGpu);
   const MicroBatchResult expected =
       micro_batch_gradient(*on_cpu.network, on_cpu.input, Targets(on_cpu.target), {}, {.seed = 1});
-  const Tensor input = gpt.input.to(kGpu);
+  const Tensor input = gpt.input.first.to(kGpu);
   const auto expect_same = [&](const Recompute& recompute) {
     const MicroBatchResult result =
         micro_batch_gradient(*gpt.network, input, Targets(gpt.target), {}, {.seed = 1}, recompute);
@@ -96,7 +96,7 @@ TEST(InputStore, InputsOnAGpuLeaveAndComeBack) {
                                {.recompute = recompute});
     return emulation::in_use - before;
   };
-  const int64_t bytes = gpt.input.numel() * 64 * 4;
+  const int64_t bytes = gpt.input.first.numel() * 64 * 4;
   EXPECT_GE(held(true, 8) - held(true, 4), 4 * bytes);
   for (const To to : {To::host, To::file}) {
     InputStore store({.to = to, .folder = folder.path()});

@@ -151,8 +151,8 @@ TEST_P(ParameterResidence, StagesHaveTheSameBits) {
   const size_t count = network().segments().size(), cut = count / 2;
   const MicroBatchResult expected =
       micro_batch_gradient(*whole_.network, whole_.input, Targets(whole_.target), {}, {.seed = 1});
-  const SegmentPasses::Options options{.residence = &residence_};
-  SegmentPasses first(network(), {0, cut}, {whole_.input, {.seed = 1}}, Targets(whole_.target), {}, options),
+  const SegmentPasses::Options options{.residence = &residence_, .inputs = whole_.input.further};
+  SegmentPasses first(network(), {0, cut}, {whole_.input.first, {.seed = 1}}, Targets(whole_.target), {}, options),
       second(network(), {cut, count}, first.to(), Targets(whole_.target), {}, options);
   EXPECT_EQ(second.loss().item(), expected.loss_sum);
   std::vector<Tensor> gradients;
@@ -165,7 +165,7 @@ TEST_P(ParameterResidence, StagesHaveTheSameBits) {
 }
 
 TEST_P(ParameterResidence, PredictionsHaveTheSameBits) {
-  const std::vector<Inputs> views = {whole_.input, whole_.input.clone()};
+  const std::vector<Inputs> views = {whole_.input, {whole_.input.first.clone(), whole_.input.further}};
   EXPECT_TRUE(same_bits(predict(network(), views, local_shards(), &residence_), predict(*whole_.network, views)));
   expect_little_memory();
 }

@@ -8,6 +8,7 @@
 #include "models/build.h"
 #include "nn/segments.h"
 #include "tests/models/hashed_inputs.h"
+#include "tests/models/pair_inputs.h"
 
 namespace elinvar {
 
@@ -56,6 +57,7 @@ inline std::vector<CutCase> cut_cases() {
                            {"blocks", std::vector<int64_t>{2, 2}},
                            {"heads", std::vector<int64_t>{2, 4}},
                            {"virtual_shards", n(2)}};
+  const SettingsOf t5 = {{"layers", n(2)}, {"heads", n(3)}, {"channels", n(24)}, {"virtual_shards", n(2)}};
   untied["tied_head"] = false;
   sharded["virtual_shards"] = n(3);
   return {{"gpt", "gpt", gpt, true, 5},
@@ -69,6 +71,7 @@ inline std::vector<CutCase> cut_cases() {
           {"vgg11", "vgg11", {}, false, 7},
           {"dlrm", "dlrm", {}, true, 3},
           {"bert", "bert", {{"layers", n(2)}, {"channels", n(16)}, {"virtual_shards", n(2)}}, true, 4},
+          {"t5", "t5", t5, true, 7},
           {"wide_resnet", "wide_resnet", {{"depth", n(10)}, {"widen", n(1)}, {"dropout", 0.2}}, false, 5},
           {"mobilenet_v2", "mobilenet_v2", scaled, false, 14},
           {"efficientnet", "efficientnet_b0", scaled, false, 13},
@@ -79,11 +82,18 @@ inline std::vector<CutCase> cut_cases() {
 
 struct CutNetwork {
   std::unique_ptr<Network> network;
-  Tensor input, target;
+  Inputs input = Tensor();
+  Tensor target;
 
   explicit CutNetwork(const CutCase& c) {
     InputInfo info = c.tokens ? InputInfo{.sample = {12}, .classes = 53, .dtype = DType::i32}
                               : InputInfo{.sample = {32, 32, 3}, .classes = 5};
+    if (std::string(c.kind) == "t5") {
+      network = build(elinvar::spec(c.kind, c.settings), pair_info(), 1);
+      input = pair_inputs();
+      target = next_of_pairs();
+      return;
+    }
     if (std::string(c.kind) == "dlrm") info.symbols.assign(12, 53);  // columns of categories
     const Spec layers = c.tokens ? layers_of_text() : layers_of_images();
     network = build(std::string(c.kind) == "layers" ? layers : elinvar::spec(c.kind, c.settings), info, 1);

@@ -10,7 +10,7 @@
 namespace elinvar {
 namespace {
 
-std::vector<MeasuredSegment> measure(const SegmentedNetwork& network, const Tensor& input, const Tensor& target,
+std::vector<MeasuredSegment> measure(const SegmentedNetwork& network, const Inputs& input, const Tensor& target,
                                      const SegmentTrials& trials) {
   return measure_segments(network, input, Targets(target), {}, {.seed = 1}, {}, trials);
 }

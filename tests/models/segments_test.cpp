@@ -25,24 +25,25 @@ class SegmentedNetworks : public testing::TestWithParam<CutCase> {
   }
 
   const CutNetwork built_;
-  const Tensor input_, target_;
+  const Inputs input_;
+  const Tensor target_;
 };
 INSTANTIATE_TEST_SUITE_P(, SegmentedNetworks, testing::ValuesIn(cut_cases()),
                          [](const auto& param) { return std::string(param.param.name); });
 
 // The passes of one micro-batch through a network that is cut before these segments.
 struct CutPasses {
-  CutPasses(SegmentedNetwork& of, const std::vector<size_t>& cuts, const Tensor& input, const Tensor& target,
+  CutPasses(SegmentedNetwork& of, const std::vector<size_t>& cuts, const Inputs& input, const Tensor& target,
             uint64_t seed, const Recompute& recompute = {})
       : network(of) {
     std::vector<size_t> ends = cuts;
     ends.push_back(of.segments().size());
-    Boundary from{input, {.seed = seed}};
+    Boundary from{input.first, {.seed = seed}};
     size_t begin = 0;
     for (const size_t end : ends) {
-      parts.push_back(std::make_unique<SegmentPasses>(of, SegmentRange{begin, end}, from, Targets(target),
-                                                      CrossEntropyOptions{},
-                                                      SegmentPasses::Options{.recompute = recompute}));
+      parts.push_back(
+          std::make_unique<SegmentPasses>(of, SegmentRange{begin, end}, from, Targets(target), CrossEntropyOptions{},
+                                          SegmentPasses::Options{.recompute = recompute, .inputs = input.further}));
       for (const Statistic& s : parts.back()->take_statistics()) statistics.push_back(s);
       if (end < of.segments().size()) from = parts.back()->to();
       begin = end;

@@ -306,7 +306,8 @@ TEST(Config, TheDocumentNamesEveryKey) {
   }
   Config c = parse_config(kSmall, "small.toml", {"run.scaling=adaptive", "run.batch_max=8", "run.numerics=fast"});
   std::string all = to_toml(c) + "[run]\nepochs = 1\n";
-  for (const char* kind : {"data.kind=labelled_text", "data.kind=table", "data.kind=synthetic_table"})
+  for (const char* kind :
+       {"data.kind=labelled_text", "data.kind=text_pairs", "data.kind=table", "data.kind=synthetic_table"})
     all += to_toml(parse_config(kSmall, "small.toml", {kind}));
   for (const Spec& task :
        {Spec{.kind = "binary"}, Spec{.kind = "regression", .settings = {{"loss", {std::string("huber")}}}}}) {

@@ -135,6 +135,11 @@ const InputInfo kTokens{.sample = {16}, .classes = 256, .dtype = DType::i32};
 const InputInfo kRows{
     .sample = {4}, .classes = 1, .further = {{.sample = {2}, .dtype = DType::i32, .symbols = {9, 7}}}};
 const InputInfo kPairs{.sample = {2}, .classes = 1, .dtype = DType::i32, .symbols = {9, 7}};
+const InputInfo kPairsOfTexts{.sample = {8},
+                              .classes = 40,
+                              .dtype = DType::i32,
+                              .symbols = {40},
+                              .further = {{{6}, DType::i32, {40}}, {{1}, DType::i32, {9}}}};
 
 Spec outlined(const Spec& spec, const InputInfo& input) {
   const OutlineScope no_values;
@@ -165,6 +170,7 @@ TEST(ExtremeSettings, OfNetworks) {
     const bool tokens = kind.starts_with("gpt") || kind.starts_with("bert") || kind == "llama";
     const InputInfo& input = kind == "neumf"                      ? kPairs
                              : kind == "dlrm" || kind == "deepfm" ? kRows
+                             : kind.starts_with("t5")             ? kPairsOfTexts
                              : tokens                             ? kTokens
                                                                   : kImages;
     try_settings({.kind = kind, .place = "extreme.toml:5"}, input, [](Spec& spec) -> Spec& { return spec; });

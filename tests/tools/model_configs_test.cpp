@@ -14,10 +14,29 @@ namespace {
 // Returns the description of its data without the data.
 InputInfo stand_in(const DataConfig& data) {
   if (data.kind == "text") return {.sample = {data.context}, .classes = 256, .dtype = DType::i32};
+  if (data.kind == "labelled_text")
+    return {.sample = {data.context},
+            .classes = 2,
+            .dtype = DType::i32,
+            .symbols = {257},
+            .further = {{{1}, DType::i32, {data.context + 1}}}};
+  if (data.kind == "synthetic_table" && data.features == 0)
+    return {.sample = {static_cast<int64_t>(data.symbols.size())},
+            .classes = 1,
+            .dtype = DType::i32,
+            .symbols = data.symbols};
   if (data.kind == "synthetic_table")
     return {.sample = {data.features},
             .classes = 1,
             .further = {{.sample = {4}, .dtype = DType::i32, .symbols = data.symbols}}};
+  if (data.kind == "synthetic_pairs") {
+    const std::vector<int64_t> symbols = {data.classes + 2};
+    return {.sample = {data.context},
+            .classes = symbols[0],
+            .dtype = DType::i32,
+            .symbols = symbols,
+            .further = {{{data.context}, DType::i32, symbols}, {{1}, DType::i32, {data.context + 1}}}};
+  }
   if (data.kind == "mnist") return {.sample = {28, 28, 1}, .classes = 10};
   if (data.kind == "cifar10") return {.sample = {32, 32, 3}, .classes = 10};
   return {.sample = {data.image_size, data.image_size, 3}, .classes = 1000};

@@ -74,8 +74,10 @@ void visit(V& v, DataConfig& c) {
   v("context", c.context);
   v("include", c.include);
   v("exclude", c.exclude);
-  if (c.kind == "labelled_text") v("text", c.text);
-  if (c.kind == "table" || c.kind == "labelled_text") v("target", c.target);
+  const bool rows_of_texts = c.kind == "labelled_text" || c.kind == "text_pairs";
+  if (rows_of_texts) v("text", c.text);
+  if (rows_of_texts || c.kind == "table") v("target", c.target);
+  if (c.kind == "text_pairs" || c.kind == "synthetic_pairs") v("target_context", c.target_context);
   if (c.kind == "table") {
     v("labels", c.labels);
     v("numbers", c.numbers);
@@ -209,7 +211,7 @@ KeyHomes homes_of_keys() {
       if (key != "kind") homes.emplace(key, table);
   };
   add("run", RunConfig());
-  for (const char* kind : {"text", "labelled_text", "table", "synthetic_table"})
+  for (const char* kind : {"text", "labelled_text", "text_pairs", "table", "synthetic_table"})
     add("data", DataConfig{.kind = kind}, ReaderConfig());
   add("loss", CrossEntropyOptions());
   add("optimizer", OptimizerConfig{.kind = "sgd"});

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "data/text_pairs.h"
 #include "nn/decoder.h"
 #include "nn/micro_batch.h"
 #include "tensor/base/check.h"
@@ -67,6 +68,8 @@ int predict_text(const PredictOptions& options) {
   TrainingSetup setup(read_run_config(directory), Split::train, parse_device(options.device.device));
   const Vocabulary* vocabulary = setup.data->vocabulary();
   check(vocabulary != nullptr, "--text: {} has a network for images", directory.string());
+  check(!form_of_pairs(*setup.data), "--text: {} has a network of pairs of texts; train sample writes the second text",
+        directory.string());
   std::vector<int32_t> tokens = vocabulary->encode_prompt(text_of(options.text));
   const std::optional<int32_t> end = vocabulary->end_of_text();
   check(!tokens.empty() || end, "--text: the text is empty, and no token begins texts here");

@@ -1,11 +1,14 @@
-// `train sample`: generates text with a language model, token by token.
+// `train sample`: generates text with a language model, token by token; with a network of pairs of texts, the second
+// text of a pair.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "data/text_pairs.h"
 #include "data/utf8.h"
 #include "nn/sampling.h"
 #include "tensor/base/check.h"
@@ -68,6 +71,8 @@ int sample(const SampleOptions& command) {
   check(vocabulary != nullptr, "{} has a network for images; only one for text can be sampled from",
         directory.string());
   const std::optional<int32_t> end = vocabulary->end_of_text();
+  const std::optional<PairsForm> pairs = form_of_pairs(*setup.data);
+  const int64_t most = pairs ? std::min(command.tokens, pairs->target) : command.tokens;
   const std::string prompt = prompt_of(command);
   check(!prompt.empty() || end, "--prompt must not be empty: the text starts with it, as no token begins texts here");
   std::vector<int32_t> tokens = vocabulary->encode_prompt(prompt);
@@ -82,10 +87,10 @@ int sample(const SampleOptions& command) {
     generator.begin(static_cast<uint32_t>(n));
     Text text;
     Stream out;
-    if (!command.json) out.put((n > 0 ? "---\n" : "") + prompt);
-    for (int64_t i = 0; i < command.tokens && !text.ended; ++i, ++drawn) {
+    if (!command.json) out.put((n > 0 ? "---\n" : "") + (pairs ? "" : prompt));
+    for (int64_t i = 0; i < most && !text.ended; ++i, ++drawn) {
       const int32_t token = generator.next();
-      text.ended = token == end;
+      text.ended = generator.ends(token);
       if (text.ended) continue;
       text.tokens.push_back(token);
       text.text += vocabulary->decode(token);
@@ -116,7 +121,7 @@ Command add_sample(CLI::App& program) {
   app->add_option("run_dir", options->run_dir, "a run directory")->required();
   app->add_option_function<std::string>(
       "--prompt", [o = options.get()](const std::string& text) { o->prompt = text; },
-      "what the text starts with (default: read from stdin)");
+      "what the text starts with, or of pairs the first text (default: read from stdin)");
   app->add_option("--tokens", options->tokens, "at most so many tokens are added")
       ->check(CLI::Range(0, 1000000).description(""))
       ->capture_default_str();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/text_pairs.h"
 #include "tensor/base/activity.h"
 #include "tensor/base/check.h"
 #include "tools/training/text_generation.h"
@@ -82,7 +83,13 @@ void Observer::add_text(Summary& summary) const {
   const Vocabulary& vocabulary = *setup.data->vocabulary();
   TextGenerator generator(setup, vocabulary.encode_prompt(config_.prompt), {.seed = training_.config().run.seed});
   std::string text = config_.prompt;
-  for (int64_t i = 0; i < config_.text_tokens; ++i) text += vocabulary.decode(generator.next());
+  const std::optional<PairsForm> pairs = form_of_pairs(*setup.data);
+  if (pairs) text += "\n";
+  for (int64_t i = 0; i < (pairs ? std::min(config_.text_tokens, pairs->target) : config_.text_tokens); ++i) {
+    const int32_t token = generator.next();
+    if (pairs && generator.ends(token)) break;
+    text += vocabulary.decode(token);
+  }
   summary.text("text", text);
 }
 

@@ -71,8 +71,9 @@ std::shared_ptr<const Dataset> open_split(const Config& config, Split split, Dat
 MadeTask task_of(Config& config, const Dataset& data) {
   const Field target = data.format().target;
   with_places(config.places, [&] {
-    check_setting(config.data.masking == 0 || config.loss.ignore_index == kIgnoredTarget, "loss.ignore_index",
-                  "must be {} with data.masking, got {}", kIgnoredTarget, config.loss.ignore_index);
+    check_setting(!ignores_targets(config.data) || config.loss.ignore_index == kIgnoredTarget, "loss.ignore_index",
+                  "must be {} with {}, got {}", kIgnoredTarget,
+                  config.data.masking > 0 ? "data.masking" : "pairs of texts", config.loss.ignore_index);
   });
   Spec resolved;
   MadeTask made = make_task(config.task, config.loss,
