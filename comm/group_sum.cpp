@@ -12,8 +12,6 @@ namespace {
 
 int64_t aligned(int64_t n) { return (n + FlatLayout::kAlign - 1) / FlatLayout::kAlign * FlatLayout::kAlign; }
 
-void* address(Tensor& flat, int64_t begin) { return static_cast<float*>(flat.raw()) + begin; }
-
 }  // namespace
 
 FlatLayout::FlatLayout(std::span<const Shape> shapes) : shapes_(shapes.begin(), shapes.end()), begins_{0} {
@@ -93,16 +91,15 @@ void GroupSum::exchange_roots(const std::vector<Subtree>& mine) {
   const FlatLayout layout = layout_of(bucket_);
   const int me = group_->me(), members = group_->members();
   const auto [first, last] = layout.shard(me, members);
-  std::vector<GpuPiece> sends, receives;
-  std::vector<Tensor> holds;
+  std::vector<GroupTensor> sends, receives;
   for (const Subtree& root : mine) {
     parts_.push_back({root.begin, root.end, {}});
     if (root.values.empty()) continue;
-    Tensor& flat = holds.emplace_back(layout.flatten(root.values));
+    const Tensor flat = layout.flatten(root.values);
     parts_.back().values = {flat.slice(0, first, last)};
     for (int m = 0; m < members; ++m) {
       const auto [begin, end] = layout.shard(m, members);
-      if (m != me && begin < end) sends.push_back({address(flat, begin), end - begin, m});
+      if (m != me) sends.push_back({flat.slice(0, begin, end), m});
     }
   }
   for (int m = 0; m < members; ++m) {
@@ -111,11 +108,10 @@ void GroupSum::exchange_roots(const std::vector<Subtree>& mine) {
       parts_.push_back({root.begin, root.end, {}});
       if (!root.present) continue;
       parts_.back().values = {Tensor::empty({last - first}, DType::f32, group_->device())};
-      Tensor& part = holds.emplace_back(parts_.back().values[0]);
-      if (first < last) receives.push_back({address(part, 0), last - first, m});
+      receives.push_back({parts_.back().values[0], m});
     }
   }
-  group_->transfer(sends, receives, std::move(holds));
+  group_->transfer(sends, receives);
 }
 
 // The group still holds the roots received from other members, so each addition goes to new memory and leaves them
@@ -149,14 +145,14 @@ void GroupSum::exchange_shards() {
   const FlatLayout layout = layout_of(bucket_);
   const int me = group_->me(), members = group_->members();
   const auto [first, last] = layout.shard(me, members);
-  std::vector<GpuPiece> sends, receives;
+  std::vector<GroupTensor> sends, receives;
   for (int m = 0; m < members; ++m) {
     if (m == me) continue;
     const auto [begin, end] = layout.shard(m, members);
-    if (first < last) sends.push_back({address(of_bucket_, first), last - first, m});
-    if (begin < end) receives.push_back({address(of_bucket_, begin), end - begin, m});
+    sends.push_back({of_bucket_.slice(0, first, last), m});
+    receives.push_back({of_bucket_.slice(0, begin, end), m});
   }
-  group_->transfer(sends, receives, {result_});
+  group_->transfer(sends, receives);
 }
 
 // A bucket begins once the previous one is queued on the device, which need not be done; the last phase waits for all.

@@ -85,8 +85,8 @@ class Simulation::Communicator final : public NcclCommunicator {
     auto &out = room_->sends[way], &in = room_->receives[way];
     while (!out.empty() && !in.empty()) {
       const Piece from = out.front(), to = in.front();
-      invariant(from.piece.count == to.piece.count, "as many elements are expected as are sent");
-      std::memcpy(to.piece.elements, from.piece.elements, static_cast<size_t>(from.piece.count) * sizeof(float));
+      invariant(from.piece.bytes == to.piece.bytes, "as many bytes are expected as are sent");
+      std::memcpy(to.piece.at, from.piece.at, from.piece.bytes);
       --from.of->missing_;
       --to.of->missing_;
       out.pop_front();
