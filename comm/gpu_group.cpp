@@ -84,6 +84,16 @@ bool GpuGroup::carried() {
   return whole_ = true;
 }
 
+GpuGroup::State GpuGroup::complete(std::string& why) {
+  try {
+    const State state = poll(why);
+    return state == State::done && !carried() ? State::pending : state;
+  } catch (const std::exception& failure) {
+    why = failure.what();
+    return State::failed;
+  }
+}
+
 void GpuGroup::retire(std::chrono::duration<double> patience) {
   if (!whole()) return;
   const Clock::time_point deadline = in(patience);

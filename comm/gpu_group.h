@@ -52,6 +52,8 @@ class GpuGroup {
   State poll(std::string& why) { return communicator_->state(why); }
   // Returns whether a `done` transfer can no longer fail, so that its memory is free. Throws Failure if it failed.
   bool carried();
+  // Like poll(), but `done` once the transfer is carried, and `failed` instead of throwing.
+  State complete(std::string& why);
   // Returns false if a transfer is pending that only an abort can end. Thread-safe.
   bool whole() const { return whole_; }
   // Ends pending work. Thread-safe, even while another thread waits for the device.

@@ -155,8 +155,7 @@ class CudaCommunicator final : public NcclCommunicator {
     queue_ = static_cast<cudaStream_t>(gpu_stream<Cuda>(index_).handle());
     queueing_ = true;
     began(library().group_start());
-    for (const GpuPiece& p : sends)
-      began(library().send(p.at, p.bytes, ncclUint8, p.peer, communicator_, queue_));
+    for (const GpuPiece& p : sends) began(library().send(p.at, p.bytes, ncclUint8, p.peer, communicator_, queue_));
     for (const GpuPiece& p : receives)
       began(library().receive(p.at, p.bytes, ncclUint8, p.peer, communicator_, queue_));
     began(library().group_end());

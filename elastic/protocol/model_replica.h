@@ -20,6 +20,7 @@ class ModelReplica {
   bool divided() const { return tables().indexes.size() > 1; }  // several members compute this member's rank gradients
   bool staged() const { return tables().stages.size() > 1; }    // .. in several stages
   const ReplicaPlace& place() const { return place_of(position_.index); }
+  const ReplicaPlace& place_of(int member) const;
   int of_shards() const { return position_.generation->shards; }
   // The indexes of the members, ascending, this one among them; none if it is not active.
   const std::vector<int>& members() const { return tables().indexes; }
@@ -56,7 +57,6 @@ class ModelReplica {
   const Tables& tables() const;
   void deal_buckets(const std::vector<std::vector<int>>& replicas) const;
   std::vector<int> having(const std::vector<int>& members, const NetworkPart& part) const;
-  const ReplicaPlace& place_of(int member) const;
 
   const MemberPosition& position_;
   const GradientLayout& layout_;

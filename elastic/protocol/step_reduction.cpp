@@ -231,7 +231,9 @@ StepReduction::Result StepReduction::take() {
 Reduced StepReduction::take_reduced() { return std::exchange(reduced_, {}); }
 
 // An audited step is reduced where its inputs can be examined.
-bool StepReduction::in_group() const { return groups_.agreed() && !audit_.audits() && !position_.last(); }
+bool StepReduction::in_group() const {
+  return groups_.agreed() && !shards_.on() && !replica_.divides() && !audit_.audits() && !position_.last();
+}
 
 std::string StepReduction::missing() const { return inbox_.exchange() ? inbox_.exchange()->missing() : ""; }
 

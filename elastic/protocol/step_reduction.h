@@ -28,7 +28,7 @@ class StepReduction {
 
   // --- Called by the loop. Sums are made on the caller's CPU stream.
   bool work();                  // reduces one bucket that is ready; returns false if there is none
-  bool in_group() const;        // the group of this generation reduces the step
+  bool in_group() const;        // the group of this generation adds up the step's gradients
   std::string missing() const;  // what the reduction waits for, for people, or ""
   // Returns the progress of a group of GPUs, which grows, while the reduction waits for it; else null. No message
   // announces it, so call Member::reduce() repeatedly.

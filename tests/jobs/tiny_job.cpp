@@ -91,6 +91,15 @@ std::vector<Json> TinyJob::events(const std::string& name, const std::string& fi
   return all;
 }
 
+std::vector<std::string> TinyJob::planes(const std::string& name) const {
+  std::vector<std::string> planes;
+  for (const Json& e : events(name, "plane")) {
+    const std::string plane = e.at("plane");
+    planes.push_back(plane + ": " + e.at(plane == "nccl" ? "carries" : "reason").get<std::string>());
+  }
+  return planes;
+}
+
 int64_t TinyJob::newest_checkpoint(const std::string& name) const {
   int64_t newest = 0;
   for (int64_t step = 1; step <= kSteps; ++step)
