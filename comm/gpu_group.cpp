@@ -65,10 +65,9 @@ void GpuGroup::transfer(std::span<const GroupTensor> sends, std::span<const Grou
   const auto pieces_of = [this](std::span<const GroupTensor> tensors) {
     std::vector<GpuPiece> pieces;
     for (const auto& [tensor, peer] : tensors) {
-      if (tensor.numel() == 0) continue;
       check(tensor.device() == device_ && tensor.contiguous(), "[group] a contiguous tensor on {} expected",
             to_string(device_));
-      Tensor& held = holds_.emplace_back(tensor);
+      Tensor& held = holds_.emplace_back(tensor.numel() > 0 ? tensor : Tensor::empty({1}, DType::u8, device_));
       pieces.push_back({held.raw(), static_cast<size_t>(held.bytes()), peer});
     }
     return pieces;

@@ -42,10 +42,12 @@ class GpuGroup {
   int me() const { return me_; }
   Device device() const { return device_; }
 
-  // Begins to send and receive tensors; those without elements are left out. Only one transfer may run at a time. Other
-  // members of the group need not take part. Each tensor sent needs one of as many bytes that its peer receives; those
-  // between two members match in their order. The group keeps the tensors until the device is done with them or the
-  // group is destroyed.
+  // Begins to send and receive tensors. Only one transfer may run at a time. Other members of the group need not take
+  // part. Each tensor sent needs one of as many bytes that its peer receives; those between two members match in their
+  // order. A tensor without elements is sent as one byte. So if two members send each other tensors, neither carries
+  // its transfer before the other has begun its own; and if all transfers that are carried are of this kind, a group
+  // that is whole at all members has the same transfers behind it at all of them. The group keeps the tensors until
+  // the device is done with them or the group is destroyed.
   void transfer(std::span<const GroupTensor> sends, std::span<const GroupTensor> receives);
   // Returns the state of the transfer. It is `done` once later work on the stream of the thread that began it will run
   // after it; the transfer may still fail then.

@@ -18,8 +18,7 @@ namespace {
 
 // Returns why a group of GPUs does not add up gradients in this generation, or "".
 std::string why_no_sums(const Generation& generation) {
-  if (generation.sharding) return "the optimizer's state is sharded";
-  return generation.shards > 0 ? "members compute rank gradients together" : "";
+  return generation.sharding ? "the optimizer's state is sharded" : "";
 }
 
 }  // namespace
@@ -85,9 +84,12 @@ void GroupPlanner::created(const Generation& generation) {
 void GroupPlanner::used(const Message& m, const messages::GroupUsed& used) {
   if (m.generation <= used_) return;
   used_ = m.generation;
-  const Generation& of = job_.proposal && job_.proposal->number == m.generation ? *job_.proposal : *job_.current;
-  std::string carries = why_no_sums(of).empty() ? "gradients" : "";
-  if (of.divides_shards()) carries += carries.empty() ? "values" : " and values";
+  // Members may be in a planned generation before the coordinator knows.
+  const std::optional<Generation>& of =
+      job_.proposal && job_.proposal->number == m.generation ? job_.proposal : job_.current;
+  if (!of || of->number != m.generation) return;  // it is over
+  std::string carries = why_no_sums(*of).empty() ? "gradients" : "";
+  if (of->divides_shards()) carries += carries.empty() ? "values" : " and values";
   job_.world.event("data_plane",
                    {{"generation", m.generation}, {"plane", "nccl"}, {"group", used.made}, {"carries", carries}});
 }

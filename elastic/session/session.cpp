@@ -75,7 +75,7 @@ void Session::Impl::wait_for_group(Lock& lock, int64_t progress) {
   group_progress = progress;
   if (Clock::now() > *group_since + options.group_patience)
     member.groups().stalled(
-        fmt::format("the sums have not come within {:.3g} s: a member or a link hangs; NCCL_DEBUG=INFO "
+        fmt::format("a transfer has not ended within {:.3g} s: a member or a link hangs; NCCL_DEBUG=INFO "
                     "makes NCCL say more, run.data_plane = \"host\" does without it",
                     options.group_patience.count()));
   work.looked();

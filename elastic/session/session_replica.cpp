@@ -92,7 +92,8 @@ ShardRange ReplicaShards::own(int count) const {
 
 template <class Own>
 std::map<int, Values> ReplicaShards::exchanged(const Own& own, const Expected& expected, Device device) {
-  return group_ ? by_group(own, expected, device) : by_messages(own, expected, device);
+  const bool in_group = group_ && group_->device() == device;
+  return in_group ? by_group(own, expected, device) : by_messages(own, expected, device);
 }
 
 template <class Own>

@@ -101,15 +101,15 @@ TEST_F(PlannedGroups, PeopleAreToldWhatCarriesTheTensors) {
   EXPECT_EQ(plane(), "a worker alone sends nothing");
 }
 
-// Members of a stage exchange values in every arrangement, and gradients go through the hosts.
+// Members of a stage exchange values also with ZeRO, with which gradients go through the hosts.
 TEST_F(PlannedGroups, CarryTheValuesOfShards) {
   Generation g = next({1, 2, 3});
   g.shards = 2;
   for (size_t m = 0; m < 3; ++m) g.members[m].place = {.shards = {0, 2}, .stage = static_cast<int>(m)};
-  EXPECT_EQ(groups.why_none(g), "members compute rank gradients together") << "in stages of one member";
-  for (size_t m = 0; m < 2; ++m) g.members[m].place = {.shards = {static_cast<int>(m), static_cast<int>(m) + 1}};
-  EXPECT_EQ(groups.why_none(g), "");
+  EXPECT_EQ(groups.why_none(g), "") << "it adds up gradients";
   g.sharding.emplace();
+  EXPECT_EQ(groups.why_none(g), "the optimizer's state is sharded") << "in stages of one member";
+  for (size_t m = 0; m < 2; ++m) g.members[m].place = {.shards = {static_cast<int>(m), static_cast<int>(m) + 1}};
   EXPECT_EQ(groups.why_none(g), "");
   job.state.workers.at(3).about.nccl.why_not = "it computes on the CPU";
   EXPECT_EQ(groups.why_none(g), "worker 3 has no NCCL: it computes on the CPU");

@@ -4,6 +4,7 @@
 
 #ifdef ELINVAR_EMULATION
 
+#include <atomic>
 #include <barrier>
 #include <functional>
 #include <thread>
@@ -36,7 +37,7 @@ void make_step(Session& session, int64_t elements) {
     }
     const Reduced* const reduced = session.reduce();
     if (reduced == nullptr) continue;
-    EXPECT_EQ(reduced->gradients.at(3).span<float>()[1], 6.0f);
+    EXPECT_EQ(reduced->gradients.at(3).to(Device{}).span<float>()[1], 6.0f);
     return session.advance({});
   }
 }
@@ -78,7 +79,7 @@ TEST(SessionGroup, ValuesGoFromGpuToGpuOnceAllAreInTheGroup) {
     const std::jthread coordinator([&] { stage.start(); });
     EXPECT_GT(train(stage, are_in_group(stage), elements), 1);
     EXPECT_EQ(stage.wires.count("group_used"), 1);
-    EXPECT_EQ(stage.wires.count("roots"), 0) << "gradients go by messages";
+    EXPECT_GT(stage.wires.count("roots"), 0) << "gradients go so, too";
   }
 }
 
@@ -109,7 +110,8 @@ TEST(SessionGroup, AMemberThatIsGoneLeavesTheOthersFree) {
 TEST(SessionGroup, FailedTransfersAreReportedAndMadeUpForByMessages) {
   for (const bool hangs : {false, true}) {
     NcclFault fault;
-    (hangs ? fault.transfer_hangs : fault.transfer_fails) = 6;  // in the second step
+    // In each step four transfers of values are followed by two for each of four buckets: this is one of values.
+    (hangs ? fault.transfer_hangs : fault.transfer_fails) = 14;
     Stage stage(2, nccl_of({{}, fault}), 300ms);
     std::atomic<bool> mended = false;
     const std::jthread coordinator([&] {

@@ -3,7 +3,6 @@
 // network of messages and their training loops.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -197,7 +196,8 @@ inline void compute(Session::Task& task, Device device = {}, int64_t elements = 
     const Tensor piece = joined[static_cast<size_t>(s)].to(Device{});
     EXPECT_TRUE(same_bits(piece, Tensor::full({1 + s}, vrank + s, DType::u8, Device{})));
   }
-  const RankGradient whole = Stage::whole(vrank);
+  RankGradient whole = Stage::whole(vrank);
+  for (Tensor& gradient : whole.gradients) gradient = gradient.to(device);
   const bool early = task.begin();
   if (early) task.forward(whole.facts.count, {});
   std::vector<Tensor> rest(4);

@@ -1,5 +1,5 @@
-// Jobs of real processes whose workers are emulated GPUs of one model replica, and exchange the values of its virtual
-// shards by NCCL: whatever happens to the group, the run ends as that of one undisturbed worker.
+// Jobs of real processes whose workers are emulated GPUs of model replicas, and exchange gradients and the values of
+// virtual shards by NCCL: whatever happens to the group, the run ends as that of one undisturbed worker.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -37,12 +37,17 @@ class GptGroupJob : public test::DividedRuns {
   void SetUp() override { folder_.write("job.toml", test::kDividedNetworks[0].text()); }
 };
 
-TEST_F(GptGroupJob, GpusOfAReplicaGiveTheLedgerOfOneWorker) {
+TEST_F(GptGroupJob, GpusOfReplicasGiveTheLedgerOfOneWorker) {
   const Words settings = {"--steps", "40", "--set", "model.virtual_shards=2"};
   const std::string alone = trained_result("alone", settings);
-  EXPECT_EQ(trained_result("run", on_gpus(Division{}.complete(settings))), alone);
-  const std::string events = read_file(folder_ / "run" / "events.jsonl");
-  EXPECT_NE(events.find(R"("carries":"values")"), std::string::npos) << events;
+  for (const auto& [division, carried] : {std::pair{Division{}, "gradients and values"},
+                                          {Division{.dp = 2, .tp = 1, .pp = 2}, "gradients"},
+                                          {Division{.zero = 2}, "values"}}) {
+    const std::string name = division.name();
+    EXPECT_EQ(trained_result(name, on_gpus(division.complete(settings))), alone) << name;
+    const std::string events = read_file(folder_ / name / "events.jsonl");
+    EXPECT_NE(events.find(fmt::format(R"("carries":"{}")", carried)), std::string::npos) << events;
+  }
 }
 
 TEST_F(ReplicaGroupJob, WhoDiesWithinASumIsReplacedByTheOther) {
@@ -51,7 +56,7 @@ TEST_F(ReplicaGroupJob, WhoDiesWithinASumIsReplacedByTheOther) {
     const std::string chaos = fmt::format("kill:worker={},step=100,at=within;join:step=110", victim);
     expect_undisturbed(name, wait(start(name, on_gpus(options({}, chaos))), name, std::chrono::seconds(60)));
     EXPECT_EQ(count(name, "kill"), 1u);
-    EXPECT_TRUE(says(name, "nccl: values"));
+    EXPECT_TRUE(says(name, "nccl: gradients and values"));
   }
 }
 
@@ -62,7 +67,7 @@ TEST_F(ReplicaGroupJob, TroubleWithNcclEndsInTheHosts) {
     bool used;
   };
   for (const Case& c : {Case{"unformed", "init_fails", "30", "GPUs cannot be connected", false},
-                        Case{"hanging", "transfer_hangs=200", "1", "have not come within", true}}) {
+                        Case{"hanging", "transfer_hangs=200", "1", "a transfer has not ended within", true}}) {
     const Words options = {"--arrangement", "tp=2", "--workers", "1",
                            "--min-workers", "2",    "--set",     "run.group_timeout=" + c.timeout};
     const pid_t job = start(c.name, on_gpus(options));
@@ -71,7 +76,7 @@ TEST_F(ReplicaGroupJob, TroubleWithNcclEndsInTheHosts) {
     expect_undisturbed(c.name, wait(job, c.name, std::chrono::seconds(60)));
     EXPECT_EQ(wait(other, "other").code, 0);
     EXPECT_TRUE(says(c.name, c.told)) << c.name;
-    EXPECT_EQ(says(c.name, "nccl: values"), c.used) << c.name;
+    EXPECT_EQ(says(c.name, "nccl: gradients and values"), c.used) << c.name;
   }
 }
 
