@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "comm/nccl.h"
-#include "tensor/gpu_stream.h"
 #include "tests/jobs/tiny_job.h"
 
 namespace elinvar {
@@ -139,18 +137,8 @@ TEST_F(GroupJob, TroubleWithNcclEndsInTheHosts) {
 
 #endif
 
-// Two workers on one card, which NCCL takes for those of two hosts.
 TEST_F(GroupJob, OnACard) {
-#ifdef ELINVAR_CUDA
-  const bool there = gpu_count<Cuda>() > 0 && find_nccl({DeviceKind::cuda}).nccl;
-#else
-  const bool there = false;
-#endif
-  if (!there) GTEST_SKIP() << "no GPU, or no NCCL";
-  const pid_t job = start("run", {"--device", "cuda", "--min-workers", "2"}, {"env", "NCCL_HOSTID=first"});
-  const pid_t other = spawn({"join", endpoint("run"), "--device", "cuda"}, "other", {"env", "NCCL_HOSTID=second"});
-  expect_undisturbed("run", job);
-  EXPECT_EQ(wait(other, "other").code, 0);
+  if (!run_on_a_card("run", {})) GTEST_SKIP() << "no GPU, or no NCCL";
   EXPECT_EQ(planes("run"), std::vector<std::string>{"nccl: gradients"});
 }
 

@@ -1,5 +1,6 @@
-// Jobs of real processes whose workers are emulated GPUs of model replicas, and exchange gradients and the values of
-// virtual shards by NCCL: whatever happens to the group, the run ends as that of one undisturbed worker.
+// Jobs of real processes whose workers are GPUs of model replicas, and exchange gradients and the values of virtual
+// shards by NCCL: emulated ones, and a card if the machine has one. Whatever happens to the group, the run ends as that
+// of one undisturbed worker.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,19 +11,12 @@
 #include "tests/jobs/divided_runs.h"
 #include "tests/jobs/division_faults.h"
 
-#ifdef ELINVAR_EMULATION
-
 namespace elinvar {
 namespace {
 
 using test::Division;
 using test::DivisionFaults;
 using Words = std::vector<std::string>;
-
-Words on_gpus(Words words) {
-  words.insert(words.end(), {"--device", "emulated"});
-  return words;
-}
 
 class ReplicaGroupJob : public DivisionFaults {
  protected:
@@ -31,6 +25,18 @@ class ReplicaGroupJob : public DivisionFaults {
     return std::ranges::any_of(planes(name), [&](const std::string& p) { return p.find(part) != std::string::npos; });
   }
 };
+
+TEST_F(ReplicaGroupJob, OnACard) {
+  if (!run_on_a_card("run", {"--arrangement", "tp=2", "--workers", "1"})) GTEST_SKIP() << "no GPU, or no NCCL";
+  EXPECT_TRUE(says("run", "nccl: gradients and values"));
+}
+
+#ifdef ELINVAR_EMULATION
+
+Words on_gpus(Words words) {
+  words.insert(words.end(), {"--device", "emulated"});
+  return words;
+}
 
 class GptGroupJob : public test::DividedRuns {
  protected:
@@ -80,7 +86,7 @@ TEST_F(ReplicaGroupJob, TroubleWithNcclEndsInTheHosts) {
   }
 }
 
+#endif
+
 }  // namespace
 }  // namespace elinvar
-
-#endif
