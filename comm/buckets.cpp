@@ -7,19 +7,15 @@
 
 namespace elinvar {
 
-Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements, bool whole) : shapes_(std::move(shapes)) {
-  cut_tensors(most_elements, whole, {});
-}
-
 Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements, const BucketCuts& cuts)
     : shapes_(std::move(shapes)) {
   check(cuts.multiple >= 1, "[buckets] cuts at multiples of {}", cuts.multiple);
   check(cuts.groups.empty() || cuts.groups.size() == shapes_.size(), "[buckets] groups of {} tensors expected, got {}",
         shapes_.size(), cuts.groups.size());
-  cut_tensors(most_elements, /*whole=*/false, cuts);
+  cut_tensors(most_elements, cuts);
 }
 
-void Buckets::cut_tensors(int64_t most_elements, bool whole, const BucketCuts& cuts) {
+void Buckets::cut_tensors(int64_t most_elements, const BucketCuts& cuts) {
   check(most_elements >= 1, "[buckets] at least one element a bucket expected, got {}", most_elements);
   const auto group_of = [&](size_t t) { return cuts.groups.empty() ? 0 : cuts.groups[t]; };
   std::vector<size_t> order(shapes_.size());
@@ -30,14 +26,14 @@ void Buckets::cut_tensors(int64_t most_elements, bool whole, const BucketCuts& c
   int group = order.empty() ? 0 : group_of(order[0]);
   for (const size_t t : order) {
     const int64_t numel = shapes_[t].numel();
-    if ((whole && room < numel) || group_of(t) != group) room = 0;
+    if ((cuts.whole && room < numel) || group_of(t) != group) room = 0;
     group = group_of(t);
     int first = count();
     for (int64_t begin = 0; begin < numel;) {
       const bool fresh = room == 0;
       if (fresh) {
         buckets_.emplace_back();
-        room = whole ? std::max(most_elements, numel) : most_elements;
+        room = cuts.whole ? std::max(most_elements, numel) : most_elements;
       }
       int64_t length = numel - begin;
       if (length > room) length = std::min(length, std::max<int64_t>(room / cuts.multiple, fresh) * cuts.multiple);

@@ -19,6 +19,7 @@ namespace elinvar {
 // How tensors are cut.
 struct BucketCuts {
   int64_t multiple = 1;  // tensors are cut at multiples of this many elements
+  bool whole = false;    // none is cut, and one that is too large gets a bucket of its own
   // The group of each tensor; empty: there is one. Buckets have tensors of one group, and come in the order of groups.
   std::vector<int> groups = {};
 };
@@ -26,11 +27,9 @@ struct BucketCuts {
 class Buckets {
  public:
   Buckets() = default;
-  // For float32 tensors of these shapes, with at most `most_elements` (at least 1) elements per bucket. With `whole` no
-  // tensor is cut, and one that is larger gets a bucket of its own.
-  Buckets(std::vector<Shape> shapes, int64_t most_elements, bool whole = false);
-  // The same with rules for the cuts. A bucket may have more elements if it has one slice, of at most `cuts.multiple`.
-  Buckets(std::vector<Shape> shapes, int64_t most_elements, const BucketCuts& cuts);
+  // For float32 tensors of these shapes, with at most `most_elements` (at least 1) elements per bucket. A bucket may
+  // have more if it has one slice: of at most `cuts.multiple`, or a whole tensor.
+  Buckets(std::vector<Shape> shapes, int64_t most_elements, const BucketCuts& cuts = {});
 
   int count() const { return static_cast<int>(buckets_.size()); }
   const std::vector<Shape>& shapes() const { return shapes_; }
@@ -47,7 +46,7 @@ class Buckets {
   bool fits(int bucket, std::span<const Blob> blobs) const;
 
  private:
-  void cut_tensors(int64_t most_elements, bool whole, const BucketCuts& cuts);
+  void cut_tensors(int64_t most_elements, const BucketCuts& cuts);
 
   std::vector<Shape> shapes_;
   std::vector<std::vector<Slice>> buckets_;

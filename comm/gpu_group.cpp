@@ -61,17 +61,36 @@ std::shared_ptr<GpuGroup> GpuGroup::shrink(std::span<const int> gone, std::chron
   return of(std::move(communicator), members, me_ - static_cast<int>(before), device_);
 }
 
-void GpuGroup::transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives,
-                        std::vector<Tensor> holds) {
+void GpuGroup::transfer(std::span<const GroupTensor> sends, std::span<const GroupTensor> receives) {
+  const auto pieces_of = [this](std::span<const GroupTensor> tensors) {
+    std::vector<GpuPiece> pieces;
+    for (const auto& [tensor, peer] : tensors) {
+      check(tensor.device() == device_ && tensor.contiguous(), "[group] a contiguous tensor on {} expected",
+            to_string(device_));
+      Tensor& held = holds_.emplace_back(tensor.numel() > 0 ? tensor : Tensor::empty({1}, DType::u8, device_));
+      pieces.push_back({held.raw(), static_cast<size_t>(held.bytes()), peer});
+    }
+    return pieces;
+  };
+  const std::vector<GpuPiece> out = pieces_of(sends), in = pieces_of(receives);
   whole_ = false;
-  std::move(holds.begin(), holds.end(), std::back_inserter(holds_));
-  communicator_->transfer(sends, receives);
+  communicator_->transfer(out, in);
 }
 
 bool GpuGroup::carried() {
   if (!communicator_->carried()) return false;
   holds_.clear();
   return whole_ = true;
+}
+
+GpuGroup::State GpuGroup::complete(std::string& why) {
+  try {
+    const State state = poll(why);
+    return state == State::done && !carried() ? State::pending : state;
+  } catch (const std::exception& failure) {
+    why = failure.what();
+    return State::failed;
+  }
 }
 
 void GpuGroup::retire(std::chrono::duration<double> patience) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -13,6 +14,12 @@
 #include "tensor/tensor.h"
 
 namespace elinvar {
+
+// A contiguous tensor on a group's device, to send to the member `peer`, or to receive from it.
+struct GroupTensor {
+  Tensor tensor;
+  int peer;
+};
 
 class GpuGroup {
  public:
@@ -35,14 +42,20 @@ class GpuGroup {
   int me() const { return me_; }
   Device device() const { return device_; }
 
-  // Begins to send and receive; only one transfer may run at a time. `holds` are the tensors that contain the pieces;
-  // the group keeps them until the device is done with them or the group is destroyed.
-  void transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives, std::vector<Tensor> holds);
+  // Begins to send and receive tensors. Only one transfer may run at a time. Other members of the group need not take
+  // part. Each tensor sent needs one of as many bytes that its peer receives; those between two members match in their
+  // order. A tensor without elements is sent as one byte. So if two members send each other tensors, neither carries
+  // its transfer before the other has begun its own; and if all transfers that are carried are of this kind, a group
+  // that is whole at all members has the same transfers behind it at all of them. The group keeps the tensors until
+  // the device is done with them or the group is destroyed.
+  void transfer(std::span<const GroupTensor> sends, std::span<const GroupTensor> receives);
   // Returns the state of the transfer. It is `done` once later work on the stream of the thread that began it will run
   // after it; the transfer may still fail then.
   State poll(std::string& why) { return communicator_->state(why); }
   // Returns whether a `done` transfer can no longer fail, so that its memory is free. Throws Failure if it failed.
   bool carried();
+  // Like poll(), but `done` once the transfer is carried, and `failed` instead of throwing.
+  State complete(std::string& why);
   // Returns false if a transfer is pending that only an abort can end. Thread-safe.
   bool whole() const { return whole_; }
   // Ends pending work. Thread-safe, even while another thread waits for the device.

@@ -12,8 +12,6 @@ namespace {
 
 int64_t aligned(int64_t n) { return (n + FlatLayout::kAlign - 1) / FlatLayout::kAlign * FlatLayout::kAlign; }
 
-void* address(Tensor& flat, int64_t begin) { return static_cast<float*>(flat.raw()) + begin; }
-
 }  // namespace
 
 FlatLayout::FlatLayout(std::span<const Shape> shapes) : shapes_(shapes.begin(), shapes.end()), begins_{0} {
@@ -48,27 +46,32 @@ std::vector<Tensor> FlatLayout::views(const Tensor& flat) const {
 GroupSum::GroupSum(std::shared_ptr<GpuGroup> group, Options options, std::vector<std::vector<GroupRoot>> roots)
     : group_(std::move(group)),
       options_(std::move(options)),
-      layout_(options_.buckets.shapes()),
       roots_(std::move(roots)),
       bucket_(options_.buckets.count()) {
   check(static_cast<int>(roots_.size()) == group_->members(), "[group] roots of {} members expected, got {}",
         group_->members(), roots_.size());
-  int leaves = 0;
   bool present = false;
   for (const std::vector<GroupRoot>& of_member : roots_)
     for (const GroupRoot& root : of_member) {
       check(is_node(root.begin, root.end, options_.leaves), "[group] a root [{}, {}) is no node of a tree of {} leaves",
             root.begin, root.end, options_.leaves);
-      leaves += root.end - root.begin;
       present = present || root.present;
     }
-  check(leaves == options_.leaves, "[group] the members hold {} leaves of {}", leaves, options_.leaves);
+  for (int bucket = 0; bucket < bucket_; ++bucket) {
+    int leaves = 0;
+    for (int m = 0; m < group_->members(); ++m)
+      for (const GroupRoot& root : roots_[static_cast<size_t>(m)])
+        leaves += contributes(m, bucket) ? root.end - root.begin : 0;
+    check(leaves == options_.leaves, "[group] the members hold {} leaves of {} in bucket {}", leaves, options_.leaves,
+          bucket);
+  }
   if (!present || bucket_ == 0) phase_ = Phase::done;
 }
 
 void GroupSum::put(int bucket, std::vector<Subtree> mine) {
   const std::vector<GroupRoot>& expected = roots_[static_cast<size_t>(group_->me())];
-  check(bucket >= 0 && bucket < bucket_ && !mine_.contains(bucket), "[group] bucket {} was not expected", bucket);
+  check(bucket >= 0 && bucket < bucket_ && !mine_.contains(bucket) && contributes(group_->me(), bucket),
+        "[group] bucket {} was not expected", bucket);
   check(mine.size() == expected.size(), "[group] {} roots expected, got {}", expected.size(), mine.size());
   for (size_t i = 0; i < mine.size(); ++i) {
     const Subtree& root = mine[i];
@@ -93,29 +96,27 @@ void GroupSum::exchange_roots(const std::vector<Subtree>& mine) {
   const FlatLayout layout = layout_of(bucket_);
   const int me = group_->me(), members = group_->members();
   const auto [first, last] = layout.shard(me, members);
-  std::vector<GpuPiece> sends, receives;
-  std::vector<Tensor> holds;
+  std::vector<GroupTensor> sends, receives;
   for (const Subtree& root : mine) {
     parts_.push_back({root.begin, root.end, {}});
     if (root.values.empty()) continue;
-    Tensor& flat = holds.emplace_back(layout.flatten(root.values));
+    const Tensor flat = layout.flatten(root.values);
     parts_.back().values = {flat.slice(0, first, last)};
     for (int m = 0; m < members; ++m) {
       const auto [begin, end] = layout.shard(m, members);
-      if (m != me && begin < end) sends.push_back({address(flat, begin), end - begin, m});
+      if (m != me) sends.push_back({flat.slice(0, begin, end), m});
     }
   }
   for (int m = 0; m < members; ++m) {
-    if (m == me) continue;
+    if (m == me || !contributes(m, bucket_)) continue;
     for (const GroupRoot& root : roots_[static_cast<size_t>(m)]) {
       parts_.push_back({root.begin, root.end, {}});
       if (!root.present) continue;
       parts_.back().values = {Tensor::empty({last - first}, DType::f32, group_->device())};
-      Tensor& part = holds.emplace_back(parts_.back().values[0]);
-      if (first < last) receives.push_back({address(part, 0), last - first, m});
+      receives.push_back({parts_.back().values[0], m});
     }
   }
-  group_->transfer(sends, receives, std::move(holds));
+  group_->transfer(sends, receives);
 }
 
 // The group still holds the roots received from other members, so each addition goes to new memory and leaves them
@@ -128,16 +129,16 @@ void GroupSum::add_up() {
   std::vector<Tensor> sum = reducer.take_root();
   const FlatLayout layout = layout_of(bucket_);
   const auto [first, last] = layout.shard(group_->me(), group_->members());
-  if (!result_.defined()) result_ = Tensor::empty({layout_.elements()}, DType::f32, group_->device());
-  const int64_t begin = layout_.begin(static_cast<size_t>(options_.buckets.slices(bucket_)[0].tensor));
-  of_bucket_ = result_.slice(0, begin, begin + layout.elements());
+  const Tensor& whole = sums_[bucket_] = Tensor::empty({layout.elements()}, DType::f32, group_->device());
   if (first == last) return;
-  Tensor shard = of_bucket_.slice(0, first, last);
+  Tensor shard = whole.slice(0, first, last);
   copy(sum[0], shard);
-  const int64_t scaled = std::min(last, layout_.begin(options_.scaled) - begin);
+  const auto is_scaled = [this](const Slice& s) { return static_cast<size_t>(s.tensor) < options_.scaled; };
+  const auto gradients = std::ranges::count_if(options_.buckets.slices(bucket_), is_scaled);
+  const int64_t scaled = std::min(last, layout.begin(static_cast<size_t>(gradients)));
   if (options_.factor && first < scaled) {
-    Tensor gradients = of_bucket_.slice(0, first, scaled);
-    scale_into(gradients, *options_.factor);
+    Tensor part = whole.slice(0, first, scaled);
+    scale_into(part, *options_.factor);
   }
   if (!options_.spoil) return;
   std::vector<Tensor> damaged = {shard};
@@ -149,14 +150,15 @@ void GroupSum::exchange_shards() {
   const FlatLayout layout = layout_of(bucket_);
   const int me = group_->me(), members = group_->members();
   const auto [first, last] = layout.shard(me, members);
-  std::vector<GpuPiece> sends, receives;
+  const Tensor& whole = sums_.at(bucket_);
+  std::vector<GroupTensor> sends, receives;
   for (int m = 0; m < members; ++m) {
     if (m == me) continue;
     const auto [begin, end] = layout.shard(m, members);
-    if (first < last) sends.push_back({address(of_bucket_, first), last - first, m});
-    if (begin < end) receives.push_back({address(of_bucket_, begin), end - begin, m});
+    sends.push_back({whole.slice(0, first, last), m});
+    receives.push_back({whole.slice(0, begin, end), m});
   }
-  group_->transfer(sends, receives, {result_});
+  group_->transfer(sends, receives);
 }
 
 // A bucket begins once the previous one is queued on the device, which need not be done; the last phase waits for all.
@@ -164,11 +166,10 @@ GroupSum::State GroupSum::poll(std::string& why) {
   const SideQueue side(group_->device(), SideQueue::Of::transfers);
   while (phase_ != Phase::done) {
     if (phase_ == Phase::bucket) {
-      const auto next = mine_.find(bucket_ - 1);
-      if (next == mine_.end()) return State::pending;
+      const bool own = contributes(group_->me(), bucket_ - 1);
+      if (own && !mine_.contains(bucket_ - 1)) return State::pending;
       --bucket_;
-      exchange_roots(next->second);
-      mine_.erase(next);
+      exchange_roots(own ? std::move(mine_.extract(bucket_).mapped()) : std::vector<Subtree>());
       phase_ = Phase::roots;
     }
     if (const State state = group_->poll(why); state != State::done) return state;
@@ -188,7 +189,18 @@ GroupSum::State GroupSum::poll(std::string& why) {
 }
 
 std::vector<Tensor> GroupSum::values() const {
-  return result_.defined() ? layout_.views(result_) : std::vector<Tensor>();
+  std::vector<Tensor> values;
+  if (sums_.empty()) return values;
+  for (const Shape& shape : options_.buckets.shapes())
+    values.push_back(shape.numel() == 0 ? Tensor::empty(shape, DType::f32, group_->device()) : Tensor());
+  for (const auto& [bucket, sum] : sums_) {
+    const std::vector<Tensor> parts = layout_of(bucket).views(sum);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const auto tensor = static_cast<size_t>(options_.buckets.slices(bucket)[i].tensor);
+      values[tensor] = parts[i].reshape(options_.buckets.shapes()[tensor]);
+    }
+  }
+  return values;
 }
 
 }  // namespace elinvar

@@ -6,9 +6,13 @@
 // bucket is added up while the rest of a member's last leaf is still computed. For each bucket:
 //
 //   1. Each member lays out the tensors of its subtree roots one after another, and sends each other member the range
-//      that it reduces, its shard. This is one group of sends and receives.
+//      that it reduces, its shard. This is one group of sends and receives. Members that hold the same leaves
+//      contribute different buckets.
 //   2. Each member adds up its shard along the tree, with the kernels that add leaves, and scales it.
-//   3. Each member sends its shard to all others in a second group. The result is views of one block of memory.
+//   3. Each member sends its shard to all others in a second group. The sums of a bucket are views of one block of
+//      memory.
+//
+// Only the last transfer is seen to be carried, in which each member sends something to each other one.
 //
 // No call waits: work goes to the device's side queue for transfers (tensor/side_queue.h), and poll() reports progress.
 #include <functional>
@@ -55,15 +59,19 @@ class GroupSum {
     Buckets buckets = {};  // of a leaf's tensors, none of them cut; the same at all members
     size_t scaled = 0;     // how many tensors, from the first on, are multiplied by `factor`
     std::optional<double> factor = {};
+    // Whether a member contributes its roots in a bucket. Empty: all contribute to all.
+    std::function<bool(int member, int bucket)> contributes = {};
     // Fault injection: called with this member's sum of a bucket's shard.
     std::function<void(int bucket, std::vector<Tensor>& shard)> spoil = {};
   };
-  // `roots` has the subtrees of each member. Throws UsageError unless they cover every leaf exactly once.
+  // `roots` has the subtrees of each member. Throws UsageError unless those that are contributed to a bucket cover
+  // every leaf exactly once.
   GroupSum(std::shared_ptr<GpuGroup> group, Options options, std::vector<std::vector<GroupRoot>> roots);
 
-  // Gives this member's part of a bucket, once for each bucket, in any order of buckets: its roots in the order given
-  // to the constructor, with the tensors of the bucket flattened (Buckets::cut), on the group's device. The work that
-  // makes them must be on the device's side queue for gradients, or before it. Throws UsageError for anything else.
+  // Gives this member's part of a bucket, once for each that it contributes, in any order of buckets: its roots in the
+  // order given to the constructor, with the tensors of the bucket flattened (Buckets::cut), on the group's device. The
+  // work that makes them must be on the device's side queue for gradients, or before it. Throws UsageError for anything
+  // else.
   void put(int bucket, std::vector<Subtree> mine);
 
   using State = GpuGroup::State;
@@ -75,6 +83,9 @@ class GroupSum {
 
  private:
   enum class Phase { bucket, roots, shards, device, done };
+  bool contributes(int member, int bucket) const {
+    return !options_.contributes || options_.contributes(member, bucket);
+  }
   FlatLayout layout_of(int bucket) const;
   void exchange_roots(const std::vector<Subtree>& mine);
   void add_up();
@@ -82,12 +93,11 @@ class GroupSum {
 
   std::shared_ptr<GpuGroup> group_;
   Options options_;
-  FlatLayout layout_;
   std::vector<std::vector<GroupRoot>> roots_;
   std::map<int, std::vector<Subtree>> mine_;  // for buckets that have not begun
   int bucket_;                                // the latest that has begun
   std::vector<Subtree> parts_;                // this member's shard of every root
-  Tensor result_, of_bucket_;                 // all buckets, and the view of the current one
+  std::map<int, Tensor> sums_;                // of each bucket that has begun, in its layout
   Phase phase_ = Phase::bucket;
   int64_t progress_ = 0;
 };

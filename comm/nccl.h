@@ -23,10 +23,10 @@ struct NcclId {
   bool operator==(const NcclId&) const = default;
 };
 
-// float32 elements in device memory, to send to the member `peer` or to receive from it.
+// Device memory to send to the member `peer`, or to receive from it.
 struct GpuPiece {
-  void* elements;
-  int64_t count;
+  void* at;
+  size_t bytes;
   int peer;
 };
 
@@ -38,7 +38,7 @@ class NcclCommunicator {
   // The state of what was begun last: forming, a transfer, or finish(). A transfer is `done` once it is queued on the
   // device's stream of the thread that began it. Sets `why` if it failed.
   virtual State state(std::string& why) = 0;
-  // Begins one group of sends and receives. Each send needs a receive of the same number of elements at its peer; those
+  // Begins one group of sends and receives. Each send needs a receive of the same number of bytes at its peer; those
   // between two members match in their order. The call before must be done.
   virtual void transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives) = 0;
   // Whether this device has finished the last transfer, for which state() must have returned `done`; other members may

@@ -155,10 +155,9 @@ class CudaCommunicator final : public NcclCommunicator {
     queue_ = static_cast<cudaStream_t>(gpu_stream<Cuda>(index_).handle());
     queueing_ = true;
     began(library().group_start());
-    for (const GpuPiece& p : sends)
-      began(library().send(p.elements, static_cast<size_t>(p.count), ncclFloat32, p.peer, communicator_, queue_));
+    for (const GpuPiece& p : sends) began(library().send(p.at, p.bytes, ncclUint8, p.peer, communicator_, queue_));
     for (const GpuPiece& p : receives)
-      began(library().receive(p.elements, static_cast<size_t>(p.count), ncclFloat32, p.peer, communicator_, queue_));
+      began(library().receive(p.at, p.bytes, ncclUint8, p.peer, communicator_, queue_));
     began(library().group_end());
   }
 

@@ -69,10 +69,11 @@ Exchange::Exchange(Options options)
                                                                      .me = options_.me,
                                                                      .buckets = options_.buckets,
                                                                      .gradients = options_.gradients,
+                                                                     .contributes = options_.contributes,
                                                                      .spoil = options_.spoil});
   for (int b = 0; sharded(b); ++b) state_[static_cast<size_t>(b)].done = !gets_sum(options_.me, b);
   for (int b = 0; options_.contributes && b < bucket_count(); ++b)
-    state_[static_cast<size_t>(b)].contributed = !options_.contributes(b);
+    state_[static_cast<size_t>(b)].contributed = !options_.contributes(options_.me, b);
 }
 
 void Exchange::contribute(std::vector<Subtree> roots, const messages::TrailerPart& part, const StateDigests& digests,
@@ -97,6 +98,7 @@ void Exchange::contribute(std::vector<Subtree> roots, const messages::TrailerPar
   const auto left = [](const Bucket& bucket) { return !bucket.contributed; };
   if (group_ && std::any_of(state_.begin(), state_.end(), left))
     SideQueue(group_->device(), SideQueue::Of::gradients).follow();
+  if (group_) group_->tell_roots(all, options_.reports ? count : 0, send);
   for (int b = 0; b < bucket_count() && (group_ || !all.empty()); ++b)
     if (left(state_[static_cast<size_t>(b)])) contribute(b, all, count, send);
   part_.emplace(part, digests);
@@ -132,7 +134,7 @@ void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64
   Bucket& bucket = state_[static_cast<size_t>(b)];
   invariant(!bucket.contributed, "a member contributes to a bucket once");
   bucket.contributed = true;
-  if (group_) return group_->contribute(b, roots, count, send);
+  if (group_) return group_->contribute(b, roots, options_.reports ? count : 0, send);
   std::vector<Subtree> own;
   for (const Subtree* root : roots) {
     std::vector<Tensor> slices;

@@ -62,9 +62,9 @@ class Exchange {
     std::function<std::string()> holds_back = {};
     // With ZeRO: members contribute each of their rank gradients by itself.
     bool by_rank = false;
-    // With tensor parallelism: whether this member contributes to a bucket, or another one of its model replica does.
-    // Empty: it contributes to all.
-    std::function<bool(int bucket)> contributes = {};
+    // With model replicas: whether a member contributes to a bucket, or another one of its replica does. Empty: all
+    // contribute to all.
+    std::function<bool(int member, int bucket)> contributes = {};
     // .. and whether this member's part of the trailer has the facts of its rank gradients.
     bool reports = true;
     // The audit of a bucket's sum; not if this member is alone or only listens, and not with a group.

@@ -76,7 +76,7 @@ Generation GenerationPlanner::next(const std::vector<PeerId>& peers, const std::
   g.arrangement = job_.arrangement;
   g.automatic = job_.automatic;
   if (job_.sharded) g.sharding = Sharding{.zero = job_.zero(), .keepers = keepers(g)};
-  g.group = groups_.why_none(peers).empty();
+  g.group = groups_.why_none(g).empty();
   g.scaling = scaling_.record(peers.size());
   return g;
 }

@@ -60,10 +60,12 @@ bool GradientLayout::learn(const RankGradient& gradient) {
   for (const Tensor& t : gradient.batch_statistics) shapes.push_back(t.shape());
   gradients_ = static_cast<int>(gradient.gradients.size());
   if (parts_ && parts_->statistics.empty()) parts_->statistics = gradient.statistics_segments;
-  whole_buckets_.emplace(shapes, bucket_elements_, /*whole=*/true);
   const std::vector<int> groups = this->groups(gradient.gradients.size(), gradient.batch_statistics.size());
-  buckets_.emplace(shapes, bucket_elements_,
-                   BucketCuts{.groups = parts_ && parts_->unsharded ? groups : std::vector<int>()});
+  BucketCuts cuts;
+  if (parts_ && parts_->unsharded) cuts.groups = groups;
+  buckets_.emplace(shapes, bucket_elements_, cuts);
+  cuts.whole = true;
+  whole_buckets_.emplace(shapes, bucket_elements_, cuts);
   if (shards_.count() == 0) return true;
   sharded_buckets_.emplace(std::move(shapes), shard_elements_,
                            BucketCuts{.multiple = shard_multiple_, .groups = groups});

@@ -16,7 +16,6 @@ void GroupExchange::contribute(int bucket, const std::vector<const Subtree*>& ro
   }
 }
 
-// Announces the roots. A rank gradient that is still being computed is announced too, because it will exist.
 void GroupExchange::tell_roots(const std::vector<const Subtree*>& roots, int64_t count, const SendToMember& send) {
   const int me = options_.me;
   if (roots_.contains(me)) return;
@@ -55,6 +54,7 @@ bool GroupExchange::work() {
       GroupSum::Options options{.leaves = options_.vranks,
                                 .buckets = *options_.buckets,
                                 .scaled = static_cast<size_t>(options_.gradients),
+                                .contributes = options_.contributes,
                                 .spoil = options_.spoil};
       if (count_ > 0) options.factor = 1.0 / static_cast<double>(count_);
       sum_ = std::make_unique<GroupSum>(group_, std::move(options), std::move(roots));

@@ -2,7 +2,7 @@
 // The part of an exchange in which a group of GPUs reduces the tensors (comm/group_sum.h), in buckets of whole tensors.
 // As soon as a member contributes to a bucket, it tells all others which roots it has; when it knows the roots of all
 // members, it starts the buckets to which it has contributed. No bucket has an owner, and no tensor passes through a
-// host.
+// host. Members of a model replica have the same roots, and contribute different buckets of them.
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,12 +22,16 @@ class GroupExchange {
     int me = 0;                                                              // this member's index
     const Buckets* buckets = nullptr;                                        // of whole tensors
     int gradients = 0;                                                       // tensors that are scaled
+    std::function<bool(int member, int bucket)> contributes = {};            // GroupSum::Options
     std::function<void(int bucket, std::vector<Tensor>& shard)> spoil = {};  // GroupSum::Options
   };
   GroupExchange(std::shared_ptr<GpuGroup> group, Options options)
       : group_(std::move(group)), options_(std::move(options)) {}
 
   Device device() const { return group_->device(); }
+  // Tells the others this member's roots, once. A rank gradient that is still being computed is told too, because it
+  // will exist. `count`: targets in the rank gradients whose facts this member reports.
+  void tell_roots(const std::vector<const Subtree*>& roots, int64_t count, const SendToMember& send);
   // See Exchange::contribute.
   void contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count, const SendToMember& send);
   std::string receive(const messages::GroupRoots& told);  // returns "" or why the message is invalid
@@ -40,7 +44,6 @@ class GroupExchange {
   std::vector<Tensor> values() const { return values_; }   // once done
 
  private:
-  void tell_roots(const std::vector<const Subtree*>& roots, int64_t count, const SendToMember& send);
   bool know_all_roots() const { return static_cast<int>(roots_.size()) == options_.members; }
 
   std::shared_ptr<GpuGroup> group_;

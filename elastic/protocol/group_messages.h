@@ -20,7 +20,7 @@ struct GroupAgain {
 };
 
 struct GroupUsed {
-  static constexpr Kind kKind{"group_used", kToCoordinator, "the group of this generation has added up a step"};
+  static constexpr Kind kKind{"group_used", kToCoordinator, "a step was made with the group of this generation"};
   std::string made = {};  // "new", "kept", "shrunk"
 
   ELINVAR_FIELDS(made)

@@ -14,15 +14,26 @@ using Phase = JobState::Phase;
 
 constexpr int kMostFailures = 3;  // failures in the middle of a step, after which no more groups are formed
 
-std::string GroupPlanner::why_none(const std::vector<PeerId>& peers) const {
-  if (peers.size() < 2) return "a worker alone sends nothing";
-  if (job_.sharded) return "the optimizer's state is sharded";
-  if (job_.arrangement.replica() > 1) return "members compute rank gradients together";
+namespace {
+
+// Returns why a group of GPUs does not add up gradients in this generation, or "".
+std::string why_no_sums(const Generation& generation) {
+  return generation.sharding ? "the optimizer's state is sharded" : "";
+}
+
+}  // namespace
+
+std::string GroupPlanner::why_none(const Generation& generation) const {
+  if (generation.members.size() < 2) return "a worker alone sends nothing";
+  const std::string why_no_sums = elinvar::why_no_sums(generation);
+  if (!why_no_sums.empty() && !generation.divides_shards()) return why_no_sums;
   if (failures_ >= kMostFailures) return fmt::format("groups have failed {} times, at last: {}", failures_, trouble_);
   std::string version;
   std::map<std::string, int> places;
-  for (const PeerId peer : peers) {
-    const Worker& worker = job_.workers.at(peer);
+  for (const GenerationMember& m : generation.members) {
+    const auto found = job_.workers.find(m.peer);
+    if (found == job_.workers.end()) continue;  // it is lost
+    const Worker& worker = found->second;
     const NcclSupport& nccl = worker.about.nccl;
     if (!nccl.why_not.empty()) return fmt::format("worker {} has no NCCL: {}", worker.id, nccl.why_not);
     const std::string &has = nccl.version, &place = nccl.place;
@@ -73,7 +84,14 @@ void GroupPlanner::created(const Generation& generation) {
 void GroupPlanner::used(const Message& m, const messages::GroupUsed& used) {
   if (m.generation <= used_) return;
   used_ = m.generation;
-  job_.world.event("data_plane", {{"generation", m.generation}, {"plane", "nccl"}, {"group", used.made}});
+  // Members may be in a planned generation before the coordinator knows.
+  const std::optional<Generation>& of =
+      job_.proposal && job_.proposal->number == m.generation ? job_.proposal : job_.current;
+  if (!of || of->number != m.generation) return;  // it is over
+  std::string carries = why_no_sums(*of).empty() ? "gradients" : "";
+  if (of->divides_shards()) carries += carries.empty() ? "values" : " and values";
+  job_.world.event("data_plane",
+                   {{"generation", m.generation}, {"plane", "nccl"}, {"group", used.made}, {"carries", carries}});
 }
 
 void GroupPlanner::missing(const Worker& worker, const messages::GroupMissing& missing) {
@@ -105,13 +123,16 @@ void GroupPlanner::fence_answered() {
 
 Json GroupPlanner::data_plane() const {
   const Generation& current = *job_.current;
-  if (current.group && used_ == current.number) return {{"kind", "nccl"}};
-  std::vector<PeerId> peers;
-  for (const GenerationMember& m : current.members)
-    if (job_.workers.contains(m.peer)) peers.push_back(m.peer);
-  std::string reason = current.group ? trouble_ : why_none(peers);
+  const bool used = current.group && used_ == current.number;
+  std::string reason = current.group ? trouble_ : why_none(current);
   if (reason.empty()) reason = "the group is being formed";
-  return {{"kind", "host"}, {"reason", reason}};
+  const auto plane = [&](const std::string& why_not) {
+    if (why_not.empty() && used) return Json{{"kind", "nccl"}};
+    return Json{{"kind", "host"}, {"reason", why_not.empty() ? reason : why_not}};
+  };
+  Json json = plane(current.members.size() < 2 ? "" : why_no_sums(current));
+  if (current.divides_shards()) json["within"] = plane("");
+  return json;
 }
 
 }  // namespace elinvar

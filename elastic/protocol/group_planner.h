@@ -13,8 +13,9 @@ class GroupPlanner {
  public:
   explicit GroupPlanner(JobState& job) : job_(job) {}
 
-  // Returns why these workers cannot form a group, according to their hello messages, or "".
-  std::string why_none(const std::vector<PeerId>& peers) const;
+  // Returns why the members of a generation form no group, or "": there is nothing that it would carry, or they cannot,
+  // according to their hello messages.
+  std::string why_none(const Generation& generation) const;
   // Returns the generation whose group a planned generation continues: the current one, if all new members are in it
   // and its group has made a step.
   std::optional<int64_t> source_of_planned(const Generation& next) const;
@@ -30,7 +31,8 @@ class GroupPlanner {
   void excuse_failure() { failed_ = false; }
   void fence_answered();  // counts a failure without such an excuse
 
-  // Returns the transport of the current generation's tensors and, unless it is NCCL, the reason.
+  // Returns the transport of the current generation's gradients and, unless it is NCCL, the reason; and `within`, the
+  // same of the values of virtual shards that members compute together.
   nlohmann::json data_plane() const;
 
  private:

@@ -83,7 +83,9 @@ Member::Progress Member::reduce() {
 void Member::finish_reduction() {
   StepReduction::Result result = reduction_.take();
   const bool was_active = position_.active();
-  groups_.reduced(result.trailer.group, result.in_group);
+  const bool within =
+      groups_.agreed() && !result.listened && !position_.last() && position_.generation->divides_shards();
+  groups_.reduced(result.trailer.group, result.in_group || within);
 
   const int64_t step = position_.completed++;
   shards_.committed(step);

@@ -76,8 +76,8 @@ void MemberGroups::receive(const Message& m, const messages::GroupAgain&) {
   if (m.generation == position_.number() && position_.index == 0) form_anew();
 }
 
-void MemberGroups::reduced(int64_t agreed_name, bool in_group) {
-  if (position_.index == 0 && in_group && told_ != position_.number()) {
+void MemberGroups::reduced(int64_t agreed_name, bool used) {
+  if (position_.index == 0 && used && told_ != position_.number()) {
     told_ = position_.number();
     outbox_.report(messages::GroupUsed{made_});
   }

@@ -28,9 +28,10 @@ class MemberGroups {
   void fence();
   void receive(const Message& message, const messages::GroupName& name);
   void receive(const Message& message, const messages::GroupAgain&);
-  // A reduction is complete, and its trailer says that all members are in the group of this name.
-  void reduced(int64_t agreed_name, bool in_group);
-  // Returns the group of this generation if all members agreed to reduce its steps in it; else null.
+  // A reduction is complete, and its trailer says that all members are in the group of this name. `used`: the step was
+  // made with the group that was agreed before.
+  void reduced(int64_t agreed_name, bool used);
+  // Returns the group of this generation if all members agreed to make its steps with it; else null.
   std::shared_ptr<GpuGroup> agreed() const;
   int64_t name() const;  // the name of the group that has formed for this generation; 0: none
   void repeat_trouble();

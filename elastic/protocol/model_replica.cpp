@@ -1,7 +1,6 @@
 #include "elastic/protocol/model_replica.h"
 
-#include <algorithm>
-#include <map>
+#include <iterator>
 
 namespace elinvar {
 namespace {
@@ -30,38 +29,23 @@ std::vector<int> ModelReplica::tensors_of(int member) const {
   return tensors;
 }
 
-bool ModelReplica::contributes(int bucket) const {
-  return !divided() || tables().contributed[static_cast<size_t>(bucket)];
+const std::vector<int>& ModelReplica::members() const {
+  static const std::vector<int> kNone;
+  const Tables& t = tables();
+  return t.replicas.empty() ? kNone : t.replicas[static_cast<size_t>(place().replica)];
 }
-
-int ModelReplica::owner(int bucket) const {
-  const std::vector<int>& owners = tables().owners;
-  return owners.empty() ? bucket % position_.members() : owners[static_cast<size_t>(bucket)];
-}
-
-bool ModelReplica::contributes_to(int tensor) const {
-  return !divided() || tables().needed[static_cast<size_t>(tensor)];
-}
-
-size_t ModelReplica::absent_tensors() const {
-  return divided() ? static_cast<size_t>(std::ranges::count(tables().needed, false)) : 0;
-}
-
-int ModelReplica::absent_buckets() const { return divided() ? tables().absent : 0; }
 
 const ModelReplica::Tables& ModelReplica::tables() const {
-  if (tables_.number == position_.number() && tables_.buckets == layout_.bucket_count()) return tables_;
-  tables_ = {.number = position_.number(), .buckets = layout_.bucket_count()};
+  if (tables_.number == position_.number()) return tables_;
+  tables_ = {.number = position_.number()};
   if (!position_.active() || position_.generation->shards == 0) return tables_;
-  std::vector<std::vector<int>> replicas;
   for (int m = 0; m < position_.members(); ++m) {
     const auto replica = static_cast<size_t>(place_of(m).replica);
-    replicas.resize(std::max(replicas.size(), replica + 1));
-    replicas[replica].push_back(m);
+    tables_.replicas.resize(std::max(tables_.replicas.size(), replica + 1));
+    tables_.replicas[replica].push_back(m);
   }
-  tables_.indexes = replicas[static_cast<size_t>(place_of(position_.index).replica)];
   std::vector<std::vector<Interval>> segments;
-  for (const int m : tables_.indexes) {
+  for (const int m : tables_.replicas[static_cast<size_t>(place().replica)]) {
     const auto stage = static_cast<size_t>(place_of(m).stage);
     if (stage == tables_.stages.size()) {
       tables_.stages.emplace_back();
@@ -72,7 +56,6 @@ const ModelReplica::Tables& ModelReplica::tables() const {
   if (tables_.stages.size() > 1) tables_.runs = runs_of(segments);
   const int last = tables_.runs.empty() ? 0 : tables_.runs.back().stage;
   tables_.reporter = tables_.stages[static_cast<size_t>(last)].front();
-  if (layout_.known()) deal_buckets(replicas);
   return tables_;
 }
 
@@ -83,25 +66,45 @@ std::vector<int> ModelReplica::having(const std::vector<int>& members, const Net
   return having;
 }
 
-void ModelReplica::deal_buckets(const std::vector<std::vector<int>>& replicas) const {
-  const Buckets& buckets = *layout_.buckets();
-  tables_.needed.resize(buckets.shapes().size());
+const Contributions& ModelReplica::contributions(const Buckets& buckets) const {
+  static_cast<void>(tables());
+  const auto [found, fresh] = tables_.contributions.try_emplace(&buckets);
+  if (fresh) found->second = deal(buckets);
+  return found->second;
+}
+
+Contributions ModelReplica::deal(const Buckets& buckets) const {
+  Contributions all{.members = position_.members(), .me = position_.index};
+  const std::vector<std::vector<int>>& replicas = tables().replicas;
+  if (replicas.empty()) return all;
+  for (int m = 0; m < all.members; ++m) all.replicas.push_back(place_of(m).replica);
+  all.tensors.resize(buckets.shapes().size());
   std::map<NetworkPart, size_t> turns;  // the number of buckets of each part so far; one for all that is not cut
   for (int b = 0; b < buckets.count(); ++b) {
     const NetworkPart part = layout_.part(buckets.slices(b)[0].tensor);
     const size_t turn = turns[part.shard < 0 ? NetworkPart{} : part]++;
     // Members that have the same tensors contribute in turn, and so do replicas as owners.
-    const auto contributor = [&](const std::vector<int>& replica) {
+    std::vector<int>& contributors = all.of_buckets.emplace_back();
+    for (const std::vector<int>& replica : replicas) {
       const std::vector<int> able = having(replica, part);
-      return able[turn / replicas.size() % able.size()];
-    };
-    const bool contributes = contributor(tables_.indexes) == position_.index;
-    tables_.contributed.push_back(contributes);
-    tables_.owners.push_back(contributor(replicas[turn % replicas.size()]));
-    tables_.absent += !has(place(), part);
+      contributors.push_back(able[turn / replicas.size() % able.size()]);
+    }
+    all.owners.push_back(contributors[turn % replicas.size()]);
+    all.absent_buckets += !elinvar::has(place(), part);
     for (const Slice& slice : buckets.slices(b))
-      if (contributes) tables_.needed[static_cast<size_t>(slice.tensor)] = true;
+      if (all.contributes(b)) all.tensors[static_cast<size_t>(slice.tensor)] = true;
   }
+  return all;
+}
+
+bool Contributions::contributes(int member, int bucket) const {
+  if (of_buckets.empty()) return true;
+  const int replica = replicas[static_cast<size_t>(member)];
+  return of_buckets[static_cast<size_t>(bucket)][static_cast<size_t>(replica)] == member;
+}
+
+int Contributions::owner(int bucket) const {
+  return owners.empty() ? bucket % members : owners[static_cast<size_t>(bucket)];
 }
 
 }  // namespace elinvar

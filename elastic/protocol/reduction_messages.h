@@ -185,6 +185,7 @@ struct ShardValue {
   Shape shape = {};
   DType dtype = DType::f32;
 
+  bool operator==(const ShardValue&) const = default;
   ELINVAR_FIELDS(begin, end, shape, dtype)
 };
 

@@ -53,10 +53,11 @@ void StepGradients::add(int64_t step, int vrank, RankGradient gradient, double s
 
 // Drops the tensors that other members of the model replica contribute.
 void StepGradients::keep_contributed(RankGradient& gradient) const {
+  const Contributions& contributions = reduction_.contributions();
   int tensor = 0;
   for (std::vector<Tensor>* tensors : {&gradient.gradients, &gradient.batch_statistics})
     for (Tensor& t : *tensors)
-      if (!replica_.contributes_to(tensor++)) t = Tensor();
+      if (!contributions.contributes_to(tensor++)) t = Tensor();
 }
 
 const Buckets& StepGradients::begin() {
@@ -70,7 +71,7 @@ void StepGradients::pass_on(int vrank, RankGradient gradient) {
   std::vector<Tensor> values = std::move(gradient.gradients);
   std::move(gradient.batch_statistics.begin(), gradient.batch_statistics.end(), std::back_inserter(values));
   for (int b = 0; b < buckets.count(); ++b)
-    if (replica_.contributes(b))
+    if (reduction_.contributions().contributes(b))
       reduction_.contribute(b, vrank, values.empty() ? values : buckets.cut(b, values), gradient.facts.count);
 }
 
@@ -78,7 +79,7 @@ void StepGradients::close(int64_t step, int vrank, RankGradient gradient, double
   if (step != position_.completed) return;
   if (!together(vrank)) audit_.say_gradient(vrank, gradient);
   if (!passing_ || passing_->vrank() != vrank) return;
-  invariant(passing_->complete(replica_.absent_buckets()), "all tensors of the rank gradient were put");
+  invariant(passing_->complete(reduction_.contributions().absent_buckets), "all tensors of the rank gradient were put");
   passing_.reset();
   computed_.record(vrank, std::move(gradient.facts), seconds);
 }
@@ -103,7 +104,7 @@ void StepGradients::open(int64_t step, int vrank, int64_t count, const std::vect
   if (by_rank()) passing_.emplace(vrank, count, begin());
   else {
     const Buckets& buckets = *reduction_.begin();
-    computed_.open(vrank, count, buckets, replica_.absent_tensors());
+    computed_.open(vrank, count, buckets, reduction_.contributions().absent_tensors());
   }
   for (size_t i = 0; i < batch_statistics.size(); ++i)
     if (batch_statistics[i].defined()) put(layout_.gradients() + static_cast<int>(i), batch_statistics[i]);
@@ -116,7 +117,7 @@ void StepGradients::put(int tensor, Tensor value, bool passes) {
       reduction_.contribute(bucket, passing_->vrank(), slices, passing_->count());
     return;
   }
-  if (!computed_.is_open() || !replica_.contributes_to(tensor)) return;
+  if (!computed_.is_open() || !reduction_.contributions().contributes_to(tensor)) return;
   for (const int bucket : computed_.put(tensor, std::move(value), passes))
     reduction_.contribute(bucket, computed_.roots(), computed_.count());
 }

@@ -100,8 +100,10 @@ StepReduction::StepReduction(Options options, const MemberPosition& position, co
 // Returns the member that adds up each bucket.
 std::vector<int> StepReduction::owners() const {
   std::vector<int> owners;
+  if (!layout_.known()) return owners;
+  const Contributions& dealt = replica_.contributions(*layout_.buckets());
   for (int b = 0; b < layout_.bucket_count(); ++b)
-    owners.push_back(shards_.on() && b < layout_.shards() ? shards_.keepers(b)[0] : replica_.owner(b));
+    owners.push_back(shards_.on() && b < layout_.shards() ? shards_.keepers(b)[0] : dealt.owner(b));
   return owners;
 }
 
@@ -119,12 +121,14 @@ const Buckets* StepReduction::begin() {
     options.holds_back = [this] { return shards_.missing(); };
     options.by_rank = by_rank();
   }
-  if (replica_.divided() && options.buckets)
-    options.contributes = [this](int bucket) { return replica_.contributes(bucket); };
   if (in_group()) {
     options.group = groups_.agreed();
     options.buckets = &layout_.whole_buckets();
   }
+  if (replica_.divides() && options.buckets)
+    options.contributes = [&dealt = replica_.contributions(*options.buckets)](int member, int bucket) {
+      return dealt.contributes(member, bucket);
+    };
   if (options_.spoil)
     options.spoil = [this](int bucket, std::vector<Tensor>& sums) {
       options_.spoil(position_.completed, bucket, sums);
@@ -154,12 +158,12 @@ bool StepReduction::work() {
 
 void StepReduction::contribute(int bucket, const std::vector<const Subtree*>& roots, int64_t count) {
   Exchange* const exchange = inbox_.exchange();
-  if (!exchange || exchange->listens() || !replica_.contributes(bucket)) return;
+  if (!exchange || exchange->listens() || !contributions().contributes(bucket)) return;
   exchange->contribute(bucket, roots, count, inbox_.sender());
 }
 
 void StepReduction::contribute(int bucket, int vrank, const std::vector<Tensor>& slices, int64_t count) {
-  if (replica_.contributes(bucket)) inbox_.exchange()->contribute(bucket, vrank, slices, count, inbox_.sender());
+  if (contributions().contributes(bucket)) inbox_.exchange()->contribute(bucket, vrank, slices, count, inbox_.sender());
 }
 
 void StepReduction::contribute(std::vector<Subtree> roots, messages::TrailerPart part, const StateDigests& digests) {
@@ -231,7 +235,9 @@ StepReduction::Result StepReduction::take() {
 Reduced StepReduction::take_reduced() { return std::exchange(reduced_, {}); }
 
 // An audited step is reduced where its inputs can be examined.
-bool StepReduction::in_group() const { return groups_.agreed() && !audit_.audits() && !position_.last(); }
+bool StepReduction::in_group() const {
+  return groups_.agreed() && !shards_.on() && !audit_.audits() && !position_.last();
+}
 
 std::string StepReduction::missing() const { return inbox_.exchange() ? inbox_.exchange()->missing() : ""; }
 

@@ -28,7 +28,7 @@ class StepReduction {
 
   // --- Called by the loop. Sums are made on the caller's CPU stream.
   bool work();                  // reduces one bucket that is ready; returns false if there is none
-  bool in_group() const;        // the group of this generation reduces the step
+  bool in_group() const;        // the group of this generation adds up the step's gradients
   std::string missing() const;  // what the reduction waits for, for people, or ""
   // Returns the progress of a group of GPUs, which grows, while the reduction waits for it; else null. No message
   // announces it, so call Member::reduce() repeatedly.
@@ -41,6 +41,8 @@ class StepReduction {
   bool keeps_none() const {
     return shards_.zero() >= 2 || shards_.held_with(position_.completed) >= 3 || replica_.divides();
   }
+  // Who contributes which buckets of the step's exchange. Requires the layout.
+  const Contributions& contributions() const { return replica_.contributions(buckets()); }
   // With ZeRO's second stage, if there are other members, each rank gradient is contributed by itself.
   bool by_rank() const {
     return shards_.zero() >= 2 && position_.active() && position_.members() > 1 && !position_.last() && layout_.known();
@@ -73,6 +75,7 @@ class StepReduction {
   Result take();  // ends a complete reduction
 
  private:
+  const Buckets& buckets() const { return in_group() ? layout_.whole_buckets() : *layout_.buckets(); }
   std::vector<int> owners() const;
   const Buckets* step_buckets() const { return position_.last() ? nullptr : layout_.buckets(); }
 

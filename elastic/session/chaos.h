@@ -8,15 +8,15 @@
 //   kill:worker=ID,step=N,at=POINT      the worker kills itself at one point of update N, where it comes there. It is
 //                                       one of: "forward", it begins its first rank gradient; "within", it has sent one
 //                                       other member its first values of a rank gradient that they compute together
-//                                       (tensor parallelism); "boundary", it has sent one member of another stage its
-//                                       first value or gradient between them (pipeline parallelism); "contribute",
-//                                       "sum" or "value", it has sent one other member the first subtree roots of its
-//                                       rank gradients, the first sum of a bucket that it owns, or, with ZeRO, the
-//                                       first parameters that it has updated; "part", it is about to send its part of
-//                                       the trailer; "trailer", it has sent one other member the trailer or, if it does
-//                                       not lead, has received it; "update", it has made its update and, with ZeRO,
-//                                       sent no parameters; "fetch", it has sent one other member the first parameters
-//                                       that this one has asked for (ZeRO-3)
+//                                       (tensor parallelism), or has begun to send them from GPU to GPU; "boundary",
+//                                       it has sent one member of another stage its first value or gradient between
+//                                       them (pipeline parallelism); "contribute", "sum" or "value", it has sent one
+//                                       other member the first subtree roots of its rank gradients, the first sum of a
+//                                       bucket that it owns, or, with ZeRO, the first parameters that it has updated;
+//                                       "part", it is about to send its part of the trailer; "trailer", it has sent one
+//                                       other member the trailer or, if it does not lead, has received it; "update", it
+//                                       has made its update and, with ZeRO, sent no parameters; "fetch", it has sent
+//                                       one other member the first parameters that this one has asked for (ZeRO-3)
 //   stall:worker=ID,step=N,seconds=S    SIGSTOP, and SIGCONT after S seconds
 //   drain:worker=ID,step=N              SIGTERM: the worker is asked to leave
 //   join:step=N                         one more worker is started

@@ -16,7 +16,12 @@ bool GradientSink::begin() {
 }
 
 void GradientSink::forward(int64_t count, const std::vector<Tensor>& batch_statistics, const Mark& since) {
-  if (plan_.place == Place::device) return plan_.receiver->open(count, batch_statistics, since);
+  if (plan_.place == Place::device && plan_.receiver != nullptr)
+    return plan_.receiver->open(count, batch_statistics, since);
+  if (plan_.place == Place::device) {
+    batch_statistics_ = batch_statistics;
+    return;
+  }
   count_ = count;
   for (const Tensor& statistic : batch_statistics)
     arriving_statistics_.push_back(statistic.defined() ? Download(statistic, since) : Download());
@@ -24,15 +29,17 @@ void GradientSink::forward(int64_t count, const std::vector<Tensor>& batch_stati
 }
 
 void GradientSink::gradient(size_t parameter, Tensor gradient, const Mark& since) {
-  if (plan_.place == Place::device) return plan_.receiver->put(parameter, std::move(gradient), since);
+  if (plan_.place == Place::device && plan_.receiver != nullptr)
+    return plan_.receiver->put(parameter, std::move(gradient), since);
+  if (plan_.place == Place::device) return keep(parameter, std::move(gradient));
   arriving_.emplace_back(parameter, Download(std::move(gradient), since));
   while (!arriving_.empty() && arriving_.front().second.ready()) pass_on();
 }
 
 void GradientSink::end(std::vector<Tensor> gradients, std::vector<Tensor> batch_statistics) {
   if (plan_.place == Place::device) {
-    gradients_ = std::move(gradients);
-    batch_statistics_ = std::move(batch_statistics);
+    if (!gradients.empty()) gradients_ = std::move(gradients);
+    if (!batch_statistics.empty()) batch_statistics_ = std::move(batch_statistics);
     return;
   }
   open();
@@ -51,6 +58,10 @@ void GradientSink::pass_on() {
   arriving_.pop_front();
   Tensor gradient = download.wait();
   if (plan_.receiver != nullptr) return plan_.receiver->put(parameter, std::move(gradient), {});
+  keep(parameter, std::move(gradient));
+}
+
+void GradientSink::keep(size_t parameter, Tensor gradient) {
   gradients_.resize(std::max(gradients_.size(), parameter + 1));
   gradients_[parameter] = std::move(gradient);
 }

@@ -4,8 +4,8 @@
 //
 //   sink.reads(input);
 //   const bool early = sink.begin();
-//   sink.forward(count, statistics, since);      // if early
-//   sink.gradient(parameter, gradient, since);   // if early; for each parameter, in any order
+//   sink.forward(count, statistics, since);      // if early; otherwise may be called, unless tensors are of a graph
+//   sink.gradient(parameter, gradient, since);   // the same; for each parameter, in any order
 //   sink.end(gradients, statistics);             // those that were not passed before
 //
 // The sink itself keeps the tensors for take(). The sink of a session (Session::Task) passes gradients on to other
@@ -67,6 +67,7 @@ class GradientSink {
  private:
   void open();
   void pass_on();
+  void keep(size_t parameter, Tensor gradient);
 
   Plan plan_;
   std::vector<Tensor> gradients_, batch_statistics_;

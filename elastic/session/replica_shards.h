@@ -1,10 +1,13 @@
 #pragma once
-// The members of a stage of a model replica, with which a session computes virtual shards (tensor parallelism): the
-// group passes their values through the session's messages (elastic/protocol/replica_exchange.h).
+// The members of a stage of a model replica, with which a session computes virtual shards (tensor parallelism). Their
+// values go from GPU to GPU if the generation has agreed on a group of GPUs (PROTOCOL.md), otherwise by messages
+// (elastic/protocol/replica_exchange.h).
 #include <chrono>
 #include <map>
+#include <memory>
 #include <vector>
 
+#include "comm/gpu_group.h"
 #include "elastic/protocol/replica_exchange.h"
 #include "elastic/session/session.h"
 #include "tensor/reduction_tree.h"
@@ -30,11 +33,21 @@ class ReplicaShards final : public ShardGroup {
   std::vector<Tensor> gather(std::vector<Tensor> values, const std::vector<Shape>& shapes) override;
 
  private:
-  // Sends values (ReplicaExchange::send), and returns what the other members have sent, by their indexes.
-  template <class Values>
-  std::map<int, messages::ShardValues> exchanged(Values&& own, const ReplicaExchange::Fits& fits);
-  std::vector<Subtree> exchanged(std::vector<Subtree> own, const ReplicaExchange::Fits& fits);
-  Tensor sliced_sum(std::vector<Subtree> own, int count);
+  // Nodes of the tree over virtual shards, or slices of them, with a tensor each.
+  using Values = std::vector<Subtree>;
+  // The values that each other member sends, by its index.
+  using Expected = std::map<int, std::vector<messages::ShardValue>>;
+
+  // Sends values to the other members, `Own` being the same for all or a map of those for each, and returns what they
+  // send, on the device.
+  template <class Own>
+  std::map<int, Values> exchanged(const Own& own, const Expected& expected, Device device);
+  template <class Own>
+  std::map<int, Values> by_messages(const Own& own, const Expected& expected, Device device);
+  template <class Own>
+  std::map<int, Values> by_group(const Own& own, const Expected& expected, Device device);
+  Expected nodes_like(const Shape& shape, DType dtype) const;  // those that the others' shards make
+  Tensor sliced_sum(Values own);
 
   Session::Impl& session_;
   // Of the rank gradient; another generation may have begun since.
@@ -42,6 +55,8 @@ class ReplicaShards final : public ShardGroup {
   int count_ = 1, me_ = 0;
   double portion_ = 1;
   std::vector<int> members_;
+  std::map<int, Interval> shards_;   // of the other members, by index
+  std::shared_ptr<GpuGroup> group_;  // null: by messages
   std::chrono::duration<double> waited_{};
 };
 

@@ -75,11 +75,37 @@ void Session::Impl::wait_for_group(Lock& lock, int64_t progress) {
   group_progress = progress;
   if (Clock::now() > *group_since + options.group_patience)
     member.groups().stalled(
-        fmt::format("the sums have not come within {:.3g} s: a member or a link hangs; NCCL_DEBUG=INFO "
+        fmt::format("a transfer has not ended within {:.3g} s: a member or a link hangs; NCCL_DEBUG=INFO "
                     "makes NCCL say more, run.data_plane = \"host\" does without it",
                     options.group_patience.count()));
   work.looked();
   changed.wait_for(lock, kLook);
+}
+
+// A transfer of values that others wait for takes tens of microseconds, in which this thread does not sleep. If the
+// group fails, the coordinator fences.
+bool Session::Impl::wait_for_transfer(Lock& lock, GpuGroup& group, const std::function<bool()>& going) {
+  constexpr std::chrono::microseconds kAwake{200};
+  const WorkPause pause(work);
+  const Clock::time_point asleep = Clock::now() + kAwake;
+  group_since.reset();
+  std::string why;
+  for (rethrow(); going(); rethrow()) {
+    const GpuGroup::State transfer = group.complete(why);
+    if (transfer == GpuGroup::State::done) return true;
+    if (transfer == GpuGroup::State::failed) member.groups().stalled(why);
+    flush();
+    if (transfer == GpuGroup::State::failed) {
+      wait(lock);
+    } else if (Clock::now() > asleep) {
+      wait_for_group(lock, /*progress=*/0);
+    } else {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+    }
+  }
+  return false;
 }
 
 void Session::Impl::wait_for_copies(Lock& lock, std::optional<Clock::time_point> since) {

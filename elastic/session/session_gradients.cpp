@@ -121,15 +121,17 @@ bool Session::Task::named() const {
 bool Session::Task::compared() const { return session_.at_work().audit().compares(session_.view.number, vrank_); }
 
 // The rank gradient may be passed on early if it is the last one of this worker and others wait for it. With ZeRO's
-// second stage all are, and one that is computed for an audit is only digested.
+// second stage all are, and one that is computed for an audit is only digested. A group of GPUs makes one transfer
+// after another, so it adds up nothing while members of a replica still exchange values in it.
 GradientSink::Plan Session::Task::plan() {
   Impl& s = session_;
   const Lock lock(s.mutex);
-  const bool stays = s.at_work().gradients().stay_on_device() && !begun_.together;
+  const bool stays = s.at_work().gradients().stay_on_device();
   const StepGradients& gradients = s.at_work().gradients();
   // The gradients of another one come between those of several runs of segments.
   const bool mixed = pass_ && s.member.replica().place().segments.size() > 1;
-  const bool opens = s.at_work().position().step == s.view.number && !(stays && work_follows_) && !stale() && !mixed &&
+  const bool waits = stays && (work_follows_ || begun_.together);
+  const bool opens = s.at_work().position().step == s.view.number && !waits && !stale() && !mixed &&
                      (gradients.opens(vrank_) || (gradients.by_rank() && !counts_));
   passes_on_ = opens && gradients.by_rank();
   digests_ = passes_on_ && (named() || compared());

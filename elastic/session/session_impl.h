@@ -88,6 +88,8 @@ struct Session::Impl {
     for (rethrow(); !done(); rethrow()) wait(lock);
   }
   void wait_for_group(Lock& lock, int64_t progress);  // waits for a short time
+  // Waits within work until the group has carried a transfer. Returns false if `going` does first.
+  bool wait_for_transfer(Lock& lock, GpuGroup& group, const std::function<bool()>& going);
   void wait_for_copies(Lock& lock, std::optional<Clock::time_point> since = {});
   void begin_replay(Lock& lock);
   void load(Lock& lock);  // loads the state that the member names

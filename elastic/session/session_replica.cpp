@@ -19,7 +19,9 @@ namespace {
 
 constexpr int64_t kLeastSlice = 1 << 14;  // elements: fewer are not worth a second message
 
-messages::ShardValues told(const std::vector<Subtree>& values) {
+using Values = std::vector<Subtree>;
+
+messages::ShardValues told(const Values& values) {
   std::vector<Download> sent;
   for (const Subtree& value : values) sent.emplace_back(value.values[0].to_contiguous());
   messages::ShardValues message;
@@ -32,8 +34,14 @@ messages::ShardValues told(const std::vector<Subtree>& values) {
   return message;
 }
 
-std::vector<Subtree> heard(const messages::ShardValues& message, Device device) {
-  std::vector<Subtree> values;
+std::map<int, messages::ShardValues> told(const std::map<int, Values>& each) {
+  std::map<int, messages::ShardValues> messages;
+  for (const auto& [member, values] : each) messages[member] = told(values);
+  return messages;
+}
+
+Values heard(const messages::ShardValues& message, Device device) {
+  Values values;
   size_t at = 0;
   for (const auto& [begin, end, shape, dtype] : message.values) {
     const auto bytes = static_cast<size_t>(shape.numel() * size_of(dtype));
@@ -44,18 +52,16 @@ std::vector<Subtree> heard(const messages::ShardValues& message, Device device) 
   return values;
 }
 
-std::vector<Subtree> in_order(std::vector<Subtree> own, const std::map<int, messages::ShardValues>& others,
-                              Device device) {
-  for (const auto& [member, values] : others) std::ranges::move(heard(values, device), std::back_inserter(own));
+const Values& for_member(const Values& all, int) { return all; }
+const Values& for_member(const std::map<int, Values>& each, int member) { return each.at(member); }
+
+Values in_order(Values own, std::map<int, Values> others) {
+  for (auto& [member, values] : others) std::ranges::move(values, std::back_inserter(own));
   std::sort(own.begin(), own.end(), [](const Subtree& a, const Subtree& b) { return a.begin < b.begin; });
   return own;
 }
 
-ReplicaExchange::Fits are_like(const Shape& shape, DType dtype) {
-  return [shape, dtype](int, const messages::ShardValue& v) { return v.shape == shape && v.dtype == dtype; };
-}
-
-Tensor root_of(std::vector<Subtree> nodes, int count) {
+Tensor root_of(Values nodes, int count) {
   TreeReducer all(count);
   for (Subtree& node : nodes) all.add(std::move(node));
   return std::move(all.take_root().at(0));
@@ -72,6 +78,10 @@ void ReplicaShards::begin(const ModelReplica& replica, int me) {
   portion_ = elinvar::portion(count_, place);
   me_ = me;
   members_ = replica.stage();
+  shards_.clear();
+  for (const int other : members_)
+    if (other != me) shards_[other] = replica.place_of(other).shards;
+  group_ = several() ? session_.member.groups().agreed() : nullptr;
   waited_ = {};
 }
 
@@ -80,21 +90,73 @@ ShardRange ReplicaShards::own(int count) const {
   return own_;
 }
 
-template <class Values>
-std::map<int, messages::ShardValues> ReplicaShards::exchanged(Values&& own, const ReplicaExchange::Fits& fits) {
+template <class Own>
+std::map<int, Values> ReplicaShards::exchanged(const Own& own, const Expected& expected, Device device) {
+  const bool in_group = group_ && group_->device() == device;
+  return in_group ? by_group(own, expected, device) : by_messages(own, expected, device);
+}
+
+template <class Own>
+std::map<int, Values> ReplicaShards::by_messages(const Own& own, const Expected& expected, Device device) {
   Session::Impl& s = session_;
+  auto messages = told(own);
+  std::optional<std::map<int, messages::ShardValues>> others;
+  const auto fits = [&](int member, const messages::ShardValue& value) {
+    return std::ranges::find(expected.at(member), value) != expected.at(member).end();
+  };
+  {
+    const Activity activity("exchange of shards");
+    const Clock::time_point began = Clock::now();
+    Lock lock(s.mutex);
+    ReplicaExchange& exchange = s.member.replica_exchange();
+    if (!exchange.going()) throw Session::StepOver();
+    exchange.send(std::move(messages));
+    s.flush();
+    s.wait_within_work(lock, [&] { return s.member.outcome() || !exchange.going() || (others = exchange.take(fits)); });
+    if (!others) throw Session::StepOver();
+    waited_ += Clock::now() - began;
+  }
+  std::map<int, Values> values;
+  for (const auto& [member, message] : *others) values[member] = heard(message, device);
+  return values;
+}
+
+// Waits for the device before and after the transfer: the first wait is for this member's work and the second for other
+// members, and no work of the device follows a transfer that another member may never make.
+template <class Own>
+std::map<int, Values> ReplicaShards::by_group(const Own& own, const Expected& expected, Device device) {
+  Session::Impl& s = session_;
+  std::vector<GroupTensor> sends, receives;
+  std::map<int, Values> others;
+  for (const auto& [member, nodes] : expected) {
+    for (const Subtree& value : for_member(own, member)) sends.push_back({value.values[0].to_contiguous(), member});
+    for (const auto& [begin, end, shape, dtype] : nodes) {
+      others[member].push_back({begin, end, {Tensor::empty(shape, dtype, device)}});
+      receives.push_back({others[member].back().values[0], member});
+    }
+  }
+  on_gpu(device, [](auto& stream) { stream.synchronize(); });
   const Activity activity("exchange of shards");
   const Clock::time_point began = Clock::now();
   Lock lock(s.mutex);
-  ReplicaExchange& exchange = s.member.replica_exchange();
-  if (!exchange.going()) throw Session::StepOver();
-  exchange.send(std::forward<Values>(own));
-  s.flush();
-  std::optional<std::map<int, messages::ShardValues>> others;
-  s.wait_within_work(lock, [&] { return s.member.outcome() || !exchange.going() || (others = exchange.take(fits)); });
-  if (!others) throw Session::StepOver();
+  const auto going = [&] { return !s.member.outcome() && s.member.replica_exchange().going(); };
+  if (!going()) throw Session::StepOver();
+  group_->transfer(sends, receives);
+  s.die(Fault::Point::within, s.view.number);
+  if (!s.wait_for_transfer(lock, *group_, going)) throw Session::StepOver();
   waited_ += Clock::now() - began;
-  return *std::move(others);
+  return others;
+}
+
+// The nodes do not depend on values, so they are those of absent leaves.
+ReplicaShards::Expected ReplicaShards::nodes_like(const Shape& shape, DType dtype) const {
+  Expected expected;
+  for (const auto& [member, shards] : shards_) {
+    TreeReducer nodes(count_);
+    for (int shard = shards.begin; shard < shards.end; ++shard) nodes.add(shard, {});
+    for (const Subtree& node : nodes.subtrees()) expected[member].push_back({node.begin, node.end, shape, dtype});
+  }
+  return expected;
 }
 
 Tensor ReplicaShards::sum(std::vector<Tensor> values, int count) {
@@ -105,16 +167,17 @@ Tensor ReplicaShards::sum(std::vector<Tensor> values, int count) {
     leaf[0] = std::move(value);
     reducer.add(shard++, std::move(leaf));
   }
-  std::vector<Subtree> own = reducer.take_subtrees();
+  Values own = reducer.take_subtrees();
+  const Tensor& like = own[0].values[0];
   const auto members = static_cast<int64_t>(members_.size());
-  if (members > 2 && own[0].values[0].numel() >= members * kLeastSlice) return sliced_sum(std::move(own), count);
-  const ReplicaExchange::Fits fits = are_like(own[0].values[0].shape(), own[0].values[0].dtype());
-  return root_of(exchanged(std::move(own), fits), count);
+  if (members > 2 && like.numel() >= members * kLeastSlice) return sliced_sum(std::move(own));
+  std::map<int, Values> others = exchanged(own, nodes_like(like.shape(), like.dtype()), like.device());
+  return root_of(in_order(std::move(own), std::move(others)), count);
 }
 
 // Each member adds up a slice of the elements and sends it to the others, so that t members send about 2 (t - 1) / t
 // times the elements of the sum and not t - 1 times those of their nodes.
-Tensor ReplicaShards::sliced_sum(std::vector<Subtree> own, int count) {
+Tensor ReplicaShards::sliced_sum(Values own) {
   const Tensor& like = own[0].values[0];
   const Shape shape = like.shape();
   const Device device = like.device();
@@ -122,54 +185,42 @@ Tensor ReplicaShards::sliced_sum(std::vector<Subtree> own, int count) {
   const auto t = static_cast<int64_t>(members_.size());
   const int64_t numel = shape.numel();
   const auto slice_of = [&](int64_t position) { return Slice{0, numel * position / t, numel * (position + 1) / t}; };
-  std::map<int, messages::ShardValues> to_others;
-  std::vector<Subtree> mine;
+  std::map<int, Values> slices;
+  Expected parts;
   for (int64_t position = 0; position < t; ++position) {
-    std::vector<Subtree> parts;
-    for (const Subtree& node : own)
-      parts.push_back({node.begin, node.end, {view_of(node.values[0].to_contiguous(), slice_of(position))}});
     const int member = members_[static_cast<size_t>(position)];
-    if (member == me_) mine = std::move(parts);
-    else to_others[member] = told(parts);
+    const Slice slice = slice_of(position);
+    for (const Subtree& node : own)
+      slices[member].push_back({node.begin, node.end, {view_of(node.values[0].to_contiguous(), slice)}});
+    if (member != me_) parts[member] = {{shards_.at(member).begin, shards_.at(member).end, {slice.numel()}, dtype}};
   }
   own.clear();
-  const Shape my_shape = mine[0].values[0].shape();
-  const std::map<int, messages::ShardValues> of_others = exchanged(to_others, are_like(my_shape, dtype));
-  const Tensor part = root_of(in_order(std::move(mine), of_others, device), count);
-  const auto is_its_slice = [&](int member, const messages::ShardValue& value) {
-    const auto position = std::ranges::find(members_, member) - members_.begin();
-    return value.shape == Shape{slice_of(position).numel()} && value.dtype == dtype;
-  };
-  const std::map<int, messages::ShardValues> parts = exchanged(told({{own_.begin, own_.end, {part}}}), is_its_slice);
+  Values mine = std::move(slices.extract(me_).mapped());
+  std::map<int, Values> of_others = exchanged(slices, nodes_like(mine[0].values[0].shape(), dtype), device);
+  slices.clear();
+  const Tensor part = root_of(in_order(std::move(mine), std::move(of_others)), count_);
+  const Values own_part = {{own_.begin, own_.end, {part}}};
   std::vector<Tensor> all;
-  for (int64_t position = 0; position < t; ++position) {
-    const int member = members_[static_cast<size_t>(position)];
-    all.push_back(member == me_ ? part : heard(parts.at(member), device).at(0).values[0]);
-  }
+  for (const Subtree& each : in_order(own_part, exchanged(own_part, parts, device))) all.push_back(each.values[0]);
   return concat(all, 0).reshape(shape);
 }
 
 std::vector<Tensor> ReplicaShards::gather(std::vector<Tensor> values, const std::vector<Shape>& shapes) {
   int shard = own(static_cast<int>(shapes.size())).begin;
-  std::vector<Subtree> own;
+  Values own;
   for (Tensor& value : values) {
     own.push_back({shard, shard + 1, {std::move(value)}});
     ++shard;
   }
-  const auto fits = [&, dtype = own.at(0).values[0].dtype()](int, const messages::ShardValue& value) {
-    return value.end == value.begin + 1 && value.shape == shapes[static_cast<size_t>(value.begin)] &&
-           value.dtype == dtype;
-  };
+  const DType dtype = own.at(0).values[0].dtype();
+  Expected expected;
+  for (const auto& [member, shards] : shards_)
+    for (int s = shards.begin; s < shards.end; ++s)
+      expected[member].push_back({s, s + 1, shapes[static_cast<size_t>(s)], dtype});
+  std::map<int, Values> others = exchanged(own, expected, own[0].values[0].device());
   std::vector<Tensor> all;
-  for (Subtree& value : exchanged(std::move(own), fits)) all.push_back(std::move(value.values[0]));
+  for (Subtree& value : in_order(std::move(own), std::move(others))) all.push_back(std::move(value.values[0]));
   return all;
-}
-
-// Returns the values of all members in order.
-std::vector<Subtree> ReplicaShards::exchanged(std::vector<Subtree> own, const ReplicaExchange::Fits& fits) {
-  const Device device = own.at(0).values[0].device();
-  const std::map<int, messages::ShardValues> others = exchanged(told(own), fits);
-  return in_order(std::move(own), others, device);
 }
 
 }  // namespace elinvar

@@ -120,6 +120,10 @@ int Generation::index_of_id(int id) const {
   return -1;
 }
 
+bool Generation::divides_shards() const {
+  return std::ranges::any_of(members, [this](const GenerationMember& m) { return m.place.shards.end < shards; });
+}
+
 std::vector<int> Generation::ids() const {
   std::vector<int> ids;
   for (const GenerationMember& m : members) ids.push_back(m.id);

@@ -41,7 +41,7 @@ TEST(Nccl, TheLibraryIsThereOrItIsSaidWhatToDo) {
 }
 
 TEST(Buckets, OfWholeTensorsCutNone) {
-  const Buckets buckets({{3, 3}, {90}, {}, {200}, {0}, {100}, {1}}, 100, /*whole=*/true);
+  const Buckets buckets({{3, 3}, {90}, {}, {200}, {0}, {100}, {1}}, 100, BucketCuts{.whole = true});
   std::vector<std::vector<int>> tensors;
   for (int b = 0; b < buckets.count(); ++b) {
     tensors.emplace_back();
@@ -121,6 +121,77 @@ TEST(GroupSum, HasTheBitsOfTheHostWhoeverHoldsWhichLeaves) {
       group->retire(5s);
     });
   }
+}
+
+// Two members hold leaf 0 and two hold leaf 1, and each contributes some of the buckets.
+TEST(GroupSum, MembersWithTheSameLeavesContributeDifferentBuckets) {
+  const auto contributes = [](int member, int bucket) { return member / 2 == 0 ? member == bucket % 2 : member == 3; };
+  const std::vector<std::vector<GroupRoot>> roots = {{{0, 1, true}}, {{0, 1, true}}, {{1, 2, true}}, {{1, 2, true}}};
+  in_group(4, [&](int m, const std::shared_ptr<GpuGroup>& group) {
+    std::vector<Tensor> leaf = random_leaf(m / 2);
+    for (Tensor& t : leaf) t = t.to(kGpu);
+    GroupSum sum(group, {.leaves = 2, .buckets = kBuckets, .contributes = contributes}, roots);
+    for (int b = 0; b < kBuckets.count(); ++b) {
+      if (contributes(m, b)) put(sum, b, {{m / 2, m / 2 + 1, leaf}});
+      else EXPECT_THROW(put(sum, b, {{m / 2, m / 2 + 1, leaf}}), UsageError) << "another member contributes it";
+    }
+    std::string why;
+    ASSERT_EQ(finish(sum, why), GroupSum::State::done) << why;
+    const std::vector<Tensor> expected = host_sum(2, {}, 1), got = sum.values();
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i].to(Device{}), expected[i])) << i;
+    EXPECT_THROW(GroupSum(group, {.leaves = 2, .buckets = kBuckets}, roots), UsageError) << "leaves come twice";
+    group->retire(5s);
+  });
+}
+
+// Tensors of any type and size go between some of the members.
+TEST(GpuGroup, CarriesTensorsBetweenSomeOfItsMembers) {
+  in_group(3, [](int m, const std::shared_ptr<GpuGroup>& group) {
+    if (m == 1) return group->retire(5s);
+    const Tensor sent = Tensor::full({3}, 1 + m, DType::u8, Device{}).to(kGpu), none = sent.slice(0, 1, 1);
+    const Tensor received = Tensor::empty({3}, DType::u8, kGpu);
+    const std::vector<GroupTensor> sends = {{none, 2 - m}, {sent, 2 - m}};
+    const std::vector<GroupTensor> receives = {{none, 2 - m}, {received, 2 - m}};
+    group->transfer(sends, receives);
+    EXPECT_FALSE(group->whole());
+    std::string why;
+    while (group->complete(why) == GpuGroup::State::pending) std::this_thread::sleep_for(100us);
+    EXPECT_EQ(group->complete(why), GpuGroup::State::done) << why;
+    EXPECT_TRUE(group->whole());
+    EXPECT_TRUE(same_bits(received.to(Device{}), Tensor::full({3}, 3 - m, DType::u8, Device{})));
+    EXPECT_THROW(group->transfer({{{sent.to(Device{}), 2 - m}}}, {}), UsageError) << "it lies on the CPU";
+    group->retire(5s);
+  });
+}
+
+// Otherwise a fence could come when one member has carried a transfer and the other has not begun it.
+TEST(GpuGroup, NobodyHasCarriedATransferBeforeItsPeerHasBegunIt) {
+  std::latch looked(1);
+  in_group(2, [&](int m, const std::shared_ptr<GpuGroup>& group) {
+    const Tensor one = Tensor::full({1}, 1 + m, DType::u8, Device{}).to(kGpu), none = one.slice(0, 0, 0);
+    const Tensor received = Tensor::empty({1}, DType::u8, kGpu);
+    const auto transfer = [&] {
+      const std::vector<GroupTensor> first = {{one, 1}}, second = {{none, 0}}, there = {{none, 1}};
+      const std::vector<GroupTensor> here = {{received, 0}};
+      if (m == 0) group->transfer(first, there);
+      else group->transfer(second, here);
+    };
+    const auto completes = [&](std::chrono::milliseconds limit) {
+      std::string why;
+      const auto deadline = std::chrono::steady_clock::now() + limit;
+      while (std::chrono::steady_clock::now() < deadline)
+        if (group->complete(why) == GpuGroup::State::done) return true;
+      return false;
+    };
+    if (m == 1) looked.wait();
+    transfer();
+    if (m == 0) {
+      EXPECT_FALSE(completes(20ms)) << "the other sends nothing, and has not begun";
+      looked.count_down();
+    }
+    EXPECT_TRUE(completes(20s));
+    group->retire(5s);
+  });
 }
 
 // Whatever else is still computed.

@@ -36,8 +36,8 @@ void in_group(int members, F f, const std::vector<emulation::NcclFault>& faults 
     });
 }
 
-inline const std::vector<Shape> kShapes = {{3, 3}, {200}, {1}, {5}};  // the last one is not scaled
-inline const Buckets kBuckets(kShapes, 100, /*whole=*/true);          // the last two share one
+inline const std::vector<Shape> kShapes = {{3, 3}, {200}, {1}, {5}};     // the last one is not scaled
+inline const Buckets kBuckets(kShapes, 100, BucketCuts{.whole = true});  // the last two share one
 
 inline std::vector<Tensor> random_leaf(int leaf) {
   std::mt19937 random(static_cast<unsigned>(leaf));

@@ -117,6 +117,20 @@ TEST(ElasticProtocol, RandomSchedulesOfTriplesEndAsTheUndisturbedRun) {
   expect_schedules_of_replicas_hold({.tp = 3, .schedules = 600});
 }
 
+// Values of virtual shards and gradients go through groups of GPUs, which form late, fail and hang.
+TEST(ElasticProtocol, RandomSchedulesOfReplicasOfGpusGoThroughGroups) {
+  for (const RandomJobs& jobs : {RandomJobs{.gpus = true, .tp = 2, .schedules = 120},
+                                 {.gpus = true, .tp = 2, .pp = 2, .schedules = 100},
+                                 {.gpus = true, .zero = 2, .tp = 3, .schedules = 100}}) {
+    const Happened happened = expect_random_schedules_hold(jobs);
+    if (happened.schedules < 100) return;
+    EXPECT_GT(happened.exchanged_in_group, 20 * happened.schedules);
+    EXPECT_EQ(happened.in_group > happened.schedules, jobs.zero == 0);
+    EXPECT_GT(happened.aborted_groups, happened.schedules / 20);
+    EXPECT_GT(happened.shrunk_groups + happened.kept_groups, happened.schedules / 50);
+  }
+}
+
 // The number of model replicas, on which the batch depends, changes less often than that of workers.
 TEST(ElasticProtocol, RandomSchedulesOfPairsWithAdaptiveScalingAgreeOnEveryBatch) {
   const Happened happened = expect_schedules_of_replicas_hold({.adaptive = true, .tp = 2, .schedules = 500});

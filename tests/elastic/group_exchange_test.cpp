@@ -13,7 +13,7 @@ messages::GroupRoots roots_of(int member) {
 }
 
 struct GroupPeer {
-  Buckets buckets{{{3}, {2}}, /*elements=*/3, /*whole=*/true};
+  Buckets buckets{{{3}, {2}}, /*elements=*/3, BucketCuts{.whole = true}};
   GroupExchange exchange{nullptr, {.vranks = 3, .members = 3, .me = 0, .buckets = &buckets, .gradients = 2}};
   std::vector<int> told;
   SendToMember send = [this](int member, const Payload&) { told.push_back(member); };

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/elastic/coordinated_job.h"
 
 namespace elinvar {
@@ -21,7 +23,7 @@ struct PlannedGroups : testing::Test {
   }
   Generation next(const std::vector<PeerId>& members) {
     Generation g = CoordinatedJob::generation(2, members);
-    g.group = groups.why_none(members).empty();
+    g.group = groups.why_none(g).empty();
     return g;
   }
   FenceReason fails(PeerId peer, int64_t generation) {
@@ -62,12 +64,12 @@ TEST_F(PlannedGroups, AreGivenUpAfterThreeFailuresWithoutAnExcuse) {
     groups.fence_answered();
   }
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(groups.why_none({1, 2}), "");
+    EXPECT_EQ(groups.why_none(next({1, 2})), "");
     (void)fails(2, 1);
     groups.fence_answered();
     groups.fence_answered();  // another fence, for another reason
   }
-  EXPECT_EQ(groups.why_none({1, 2}), "groups have failed 3 times, at last: worker 2: a link is down");
+  EXPECT_EQ(groups.why_none(next({1, 2})), "groups have failed 3 times, at last: worker 2: a link is down");
 }
 
 TEST_F(PlannedGroups, AFailureOfAGenerationThatIsOverNeedsNoFence) {
@@ -97,6 +99,33 @@ TEST_F(PlannedGroups, PeopleAreToldWhatCarriesTheTensors) {
   EXPECT_EQ(job.count("data_plane"), 2) << "missing, and used once";
   job.state.current = next({1});
   EXPECT_EQ(plane(), "a worker alone sends nothing");
+}
+
+// Members of a stage exchange values also with ZeRO, with which gradients go through the hosts.
+TEST_F(PlannedGroups, CarryTheValuesOfShards) {
+  Generation g = next({1, 2, 3});
+  g.shards = 2;
+  for (size_t m = 0; m < 3; ++m) g.members[m].place = {.shards = {0, 2}, .stage = static_cast<int>(m)};
+  EXPECT_EQ(groups.why_none(g), "") << "it adds up gradients";
+  g.sharding.emplace();
+  EXPECT_EQ(groups.why_none(g), "the optimizer's state is sharded") << "in stages of one member";
+  for (size_t m = 0; m < 2; ++m) g.members[m].place = {.shards = {static_cast<int>(m), static_cast<int>(m) + 1}};
+  EXPECT_EQ(groups.why_none(g), "");
+  job.state.workers.at(3).about.nccl.why_not = "it computes on the CPU";
+  EXPECT_EQ(groups.why_none(g), "worker 3 has no NCCL: it computes on the CPU");
+  g.group = false;
+  job.state.current = g;
+  const auto host = [](const std::string& reason) { return nlohmann::json{{"kind", "host"}, {"reason", reason}}; };
+  const auto planes = [&](const nlohmann::json& within) {
+    nlohmann::json plane = host("the optimizer's state is sharded");
+    plane["within"] = within;
+    return plane;
+  };
+  EXPECT_EQ(groups.data_plane(), planes(host("worker 3 has no NCCL: it computes on the CPU")));
+  job.state.current->group = true;
+  EXPECT_EQ(groups.data_plane(), planes(host("the group is being formed")));
+  groups.used(from(1, 2), {"new"});
+  EXPECT_EQ(groups.data_plane(), planes({{"kind", "nccl"}}));
 }
 
 }  // namespace

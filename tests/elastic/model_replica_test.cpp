@@ -25,12 +25,17 @@ std::vector<int> those(int count, Is is) {
   return found;
 }
 
+const Contributions& dealt(const ModelReplica& replica, const GradientLayout& layout) {
+  return replica.contributions(*layout.buckets());
+}
+
 std::vector<int> buckets_of(const ModelReplica& replica, const GradientLayout& layout) {
-  return those(layout.bucket_count(), [&](int b) { return replica.contributes(b); });
+  return those(layout.bucket_count(), [&](int b) { return dealt(replica, layout).contributes(b); });
 }
 
 std::vector<int> tensors_of(const ModelReplica& replica, const GradientLayout& layout) {
-  return those(static_cast<int>(layout.buckets()->shapes().size()), [&](int t) { return replica.contributes_to(t); });
+  return those(static_cast<int>(layout.buckets()->shapes().size()),
+               [&](int t) { return dealt(replica, layout).contributes_to(t); });
 }
 
 // Buckets 0 and 1 have tensor 1, which is not cut, 2 has tensor 2 of shard 0, 3 has tensor 0 of shard 1, and 4 the
@@ -42,11 +47,11 @@ TEST(ModelReplica, AMemberContributesItsShardsAndAPartOfTheRest) {
   EXPECT_EQ(buckets_of(second.replica, second.layout), (std::vector<int>{3, 4}));
   EXPECT_EQ(tensors_of(first.replica, first.layout), (std::vector<int>{1, 2}));
   EXPECT_EQ(tensors_of(second.replica, second.layout), (std::vector<int>{0, 3}));
-  EXPECT_EQ(first.replica.absent_tensors(), 2u);
-  EXPECT_EQ(second.replica.absent_tensors(), 2u);
+  EXPECT_EQ(dealt(first.replica, first.layout).absent_tensors(), 2u);
+  EXPECT_EQ(dealt(second.replica, second.layout).absent_tensors(), 2u);
   for (const ReplicaMember* member : {&first, &second}) {
     EXPECT_TRUE(member->replica.divides() && member->replica.divided());
-    EXPECT_EQ(member->replica.absent_buckets(), 1) << "of the other's shard";
+    EXPECT_EQ(dealt(member->replica, member->layout).absent_buckets, 1) << "of the other's shard";
   }
   EXPECT_TRUE(first.replica.reports());
   EXPECT_FALSE(second.replica.reports());
@@ -57,21 +62,21 @@ TEST(ModelReplica, AMemberContributesItsShardsAndAPartOfTheRest) {
   EXPECT_FALSE(alone.replica.divided());
   EXPECT_TRUE(alone.replica.reports());
   EXPECT_EQ(buckets_of(alone.replica, alone.layout), (std::vector<int>{0, 1, 2, 3, 4}));
-  EXPECT_EQ(alone.replica.absent_tensors(), 0u);
-  EXPECT_EQ(alone.replica.absent_buckets(), 0);
+  EXPECT_EQ(dealt(alone.replica, alone.layout).absent_tensors(), 0u);
+  EXPECT_EQ(dealt(alone.replica, alone.layout).absent_buckets, 0);
 }
 
 TEST(ModelReplica, AnotherGenerationMayHaveOtherReplicas) {
   ReplicaMember member(3, 1);
-  ASSERT_FALSE(member.replica.contributes(0));
+  ASSERT_FALSE(dealt(member.replica, member.layout).contributes(0));
   Generation next = MemberParts::generation(2, 2, 0);
   next.members[1].peer = 3;
   next.members[0].peer = 2;
   form_replicas(next, 2, 2, 4);
   member.position.generation = next;
   member.position.index = 0;
-  EXPECT_TRUE(member.replica.contributes(0));
-  EXPECT_FALSE(member.replica.contributes(3));
+  EXPECT_TRUE(dealt(member.replica, member.layout).contributes(0));
+  EXPECT_FALSE(dealt(member.replica, member.layout).contributes(3));
   member.position.index = -1;
   member.position.generation->number = 3;
   EXPECT_TRUE(member.replica.members().empty()) << "it is no member any more";
@@ -88,15 +93,16 @@ TEST(ModelReplica, OwnersTakeTurns) {
   form_replicas(*parts.position.generation, 2, 2, 4);
   const ModelReplica replica(parts.position, layout);
   std::map<int, int> of_member;
-  for (int b = 0; b < layout.bucket_count(); ++b) ++of_member[replica.owner(b)];
+  for (int b = 0; b < layout.bucket_count(); ++b) ++of_member[dealt(replica, layout).owner(b)];
   EXPECT_EQ(of_member, (std::map<int, int>{{0, 6}, {1, 6}, {2, 6}, {3, 6}}));
 }
 
 TEST(ModelReplica, IsNoneWithoutTensorParallelism) {
   const test::StepParts member(2, 1);
   EXPECT_FALSE(member.replica.divides() || member.replica.divided());
-  EXPECT_EQ(member.replica.owner(7), 1) << "member 7 % 2";
-  EXPECT_TRUE(member.replica.reports() && member.replica.contributes(7) && member.replica.contributes_to(7));
+  const Contributions& dealt = member.replica.contributions(Buckets());
+  EXPECT_EQ(dealt.owner(7), 1) << "member 7 % 2";
+  EXPECT_TRUE(member.replica.reports() && dealt.contributes(7) && dealt.contributes_to(7));
 }
 
 // Two stages: members 0 and 1 have segments 1 and 2, and member 2 has segments 0 and 3, which are computed together.
@@ -128,8 +134,8 @@ TEST(ModelReplica, AMemberContributesTheTensorsOfItsStage) {
     EXPECT_EQ(passes.size(), m < 2 ? 4u : 8u);
     EXPECT_EQ(passes.front(), (PipelinePass{2, m < 2 ? 1 : 0, false}));
     for (const int b : buckets_of(replica, layout)) EXPECT_TRUE(contributed.insert(b).second) << "bucket " << b;
-    EXPECT_EQ(replica.absent_tensors(), 7 - tensors_of(replica, layout).size());
-    EXPECT_EQ(replica.absent_buckets(), m < 2 ? 4 : 4);
+    EXPECT_EQ(dealt(replica, layout).absent_tensors(), 7 - tensors_of(replica, layout).size());
+    EXPECT_EQ(dealt(replica, layout).absent_buckets, m < 2 ? 4 : 4);
   }
   EXPECT_EQ(contributed.size(), static_cast<size_t>(layout.bucket_count()));
 }
@@ -174,28 +180,29 @@ TEST(ModelReplica, EachBucketIsContributedOnceByEveryReplica) {
       const std::vector<int> buckets = buckets_of(replica, layout);
       for (const int b : buckets) ++contributions[{replica.place().replica, b}];
       for (int b = 0; b < layout.bucket_count(); ++b) {
-        owners[b].insert(replica.owner(b));
-        EXPECT_TRUE(replica.owner(b) != m || replica.contributes(b)) << "an owner has a rank gradient of its own";
+        owners[b].insert(dealt(replica, layout).owner(b));
+        EXPECT_TRUE(dealt(replica, layout).owner(b) != m || dealt(replica, layout).contributes(b))
+            << "an owner has a rank gradient of its own";
       }
       size_t absent = 0;
       int of_others = 0;
       for (size_t t = 0; t < of_tensors.gradients.size() + gradient.batch_statistics.size(); ++t) {
         const auto [first, last] = layout.buckets()->of(static_cast<int>(t));
         const bool needed = std::ranges::any_of(buckets, [&](int b) { return first <= b && b < last; });
-        EXPECT_EQ(replica.contributes_to(static_cast<int>(t)), needed);
+        EXPECT_EQ(dealt(replica, layout).contributes_to(static_cast<int>(t)), needed);
         absent += !needed;
       }
-      EXPECT_EQ(replica.absent_tensors(), absent);
+      EXPECT_EQ(dealt(replica, layout).absent_tensors(), absent);
       for (int b = 0; b < layout.bucket_count(); ++b) {
         const NetworkPart part = layout.part(layout.buckets()->slices(b)[0].tensor);
         const ReplicaPlace& place = replica.place();
         const bool of_stage = place.segments.empty() || contains(place.segments, part.segment);
         const bool of_own = of_stage && (part.shard < 0 || contains({&place.shards, 1}, part.shard));
-        EXPECT_TRUE(of_own || !replica.contributes(b));
-        EXPECT_TRUE(part.shard < 0 || replica.contributes(b) == of_own);
+        EXPECT_TRUE(of_own || !dealt(replica, layout).contributes(b));
+        EXPECT_TRUE(part.shard < 0 || dealt(replica, layout).contributes(b) == of_own);
         of_others += !of_own;
       }
-      EXPECT_EQ(replica.absent_buckets(), of_others);
+      EXPECT_EQ(dealt(replica, layout).absent_buckets, of_others);
     }
     const int replicas = (members + limits.members() - 1) / limits.members();
     EXPECT_EQ(contributions.size(), static_cast<size_t>(replicas * layout.bucket_count()));

@@ -2,188 +2,25 @@
 // their network.
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <deque>
 #include <future>
-#include <mutex>
 #include <thread>
 
 #include "elastic/protocol/value_pieces.h"
-#include "elastic/session/session.h"
-#include "tensor/reduction_tree.h"
-#include "tests/elastic/tensor_parts.h"
+#include "tests/elastic/session_stage.h"
 
 namespace elinvar {
 namespace {
 
-using namespace std::chrono_literals;
-
-constexpr PeerId kPlayedCoordinator = 9;
-constexpr int kPlayedShards = 3;
-
-// Carries messages between peers.
-struct Wires {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::map<PeerId, std::deque<Arrival>> arrivals;  // by receiver
-
-  void carry(PeerId to, Arrival arrival) {
-    const std::lock_guard lock(mutex);
-    arrivals[to].push_back(std::move(arrival));
-    changed.notify_all();
-  }
-  Arrival next(PeerId at, std::chrono::steady_clock::time_point deadline) {
-    std::unique_lock lock(mutex);
-    std::deque<Arrival>& queue = arrivals[at];
-    if (!changed.wait_until(lock, deadline, [&] { return !queue.empty(); })) return {};
-    Arrival arrival = std::move(queue.front());
-    queue.pop_front();
-    return arrival;
-  }
-};
-
-class WiredTransport final : public Transport {
- public:
-  WiredTransport(Wires& wires, PeerId self) : wires_(wires), self_(self) {}
-  const std::string& endpoint() const override { return endpoint_; }
-  void connect(PeerId, const std::string&) override {}
-  void disconnect(PeerId) override {}
-  void send(PeerId peer, Packet packet) override {
-    packet.sender = self_;
-    (void)encode(packet);  // throws if it is too large
-    wires_.carry(peer, {.what = Arrival::What::message, .packet = std::move(packet)});
-  }
-  void wake() override { wires_.carry(self_, {.what = Arrival::What::woken}); }
-  Arrival wait(Clock::time_point deadline) override { return wires_.next(self_, deadline); }
-
- private:
-  Wires& wires_;
-  PeerId self_;
-  std::string endpoint_ = "here";
-};
-
-// Members 1 and 2, of which the first computes virtual shards 0 and 1, and the second shard 2.
-struct Pair {
-  static inline const std::vector<int> kShardsOfTensors = {2, -1, 0, 1};
-
-  Pair() {
-    for (const PeerId peer : {1, 2}) {
-      SessionOptions options;
-      options.member = {
-          .self = peer, .endpoint = "here", .vranks = 2, .steps = 10, .parts = test::parts_of_shards(kShardsOfTensors)};
-      options.member.audit = {.every = audits};
-      options.run = 1;
-      options.coordinator = kPlayedCoordinator;
-      options.term = 1;
-      options.directory = [] { return std::filesystem::path(); };
-      options.warm_up = [](int64_t, int) { return whole(0); };
-      sessions.push_back(
-          std::make_unique<Session>(options, std::make_unique<WiredTransport>(wires, peer),
-                                    StateAccess{.view =
-                                                    [] {
-                                                      return StateDict{{"model.weight", Tensor::full({1}, 9)}};
-                                                    },
-                                                .restore = [](int64_t, int) { return ScalingState(); }}));
-    }
-    for (const PeerId peer : {1, 2}) tell(peer, {.payload = messages::Welcome{.restore = 0}});
-  }
-  static RankGradient whole(int vrank) {
-    const double x = 1 + vrank;
-    return {.gradients = {Tensor::full({2}, x), Tensor::full({3}, 2 * x), Tensor::full({1}, 3 * x),
-                          Tensor::full({2}, 4 * x)},
-            .facts = {.loss_sum = x, .count = 1, .samples = 1}};
-  }
-  void tell(PeerId peer, Message message) {
-    message.sender = kPlayedCoordinator;
-    wires.carry(peer, {.what = Arrival::What::message, .packet = packet_of(std::move(message), /*run=*/1)});
-  }
-  // Waits until so many workers have sent the coordinator a message of this kind.
-  bool heard(const std::string& kind, int times) {
-    const auto deadline = std::chrono::steady_clock::now() + 20s;
-    while (times > 0) {
-      const Arrival arrival = wires.next(kPlayedCoordinator, deadline);
-      if (arrival.what != Arrival::What::message) return false;
-      times -= arrival.packet.kind == kind;
-    }
-    return true;
-  }
-  static Generation generation() {
-    Generation g{.number = 1, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
-    for (int m = 0; m < 2; ++m)
-      g.members.push_back({.id = m + 1,
-                           .peer = static_cast<PeerId>(m + 1),
-                           .endpoint = "here",
-                           .share = {{0, 2}},
-                           .first_share = {{0, 2}},
-                           .place = {0, m == 0 ? Interval{0, 2} : Interval{2, 3}}});
-    g.shards = kPlayedShards;
-    return g;
-  }
-  void start() {
-    EXPECT_TRUE(heard("ready", 2));
-    for (const PeerId peer : {1, 2}) tell(peer, {.generation = 1, .payload = messages::Start{.record = generation()}});
-  }
-  // Fences, and then begins a generation of the first member alone.
-  void go_on_alone() {
-    tell(1, {.generation = 2, .payload = messages::Fence{}});
-    EXPECT_TRUE(heard("fenced", 1));
-    Generation g{.number = 2, .first_step = 0, .members = {}, .next_id = 3, .reason = ""};
-    g.members = {{.id = 1,
-                  .peer = 1,
-                  .endpoint = "here",
-                  .share = {{0, 2}},
-                  .first_share = {{0, 2}},
-                  .place = {0, {0, kPlayedShards}}}};
-    g.shards = kPlayedShards;
-    tell(1, {.generation = 2, .payload = messages::Start{.record = g}});
-  }
-
-  int64_t audits = 0;
-  Wires wires;
-  std::vector<std::unique_ptr<Session>> sessions;
-};
-
-Tensor value_of(int vrank, int shard) { return Tensor::full({4}, 0.1 + vrank + 0.7 * shard); }
-
-// Computes a rank gradient as a network would: adds up values of all shards, joins others, and passes the tensors of
-// its own shards, and of what is not cut.
-void compute(Session::Task& task) {
-  const int vrank = task.vrank();
-  ShardGroup& group = task.shards();
-  const ShardRange own = group.own(kPlayedShards);
-  std::vector<Tensor> values, pieces, all;
-  for (int s = 0; s < kPlayedShards; ++s) all.push_back(value_of(vrank, s));
-  for (int s = own.begin; s < own.end; ++s) values.push_back(value_of(vrank, s));
-  const Tensor sum = group.sum(std::move(values), kPlayedShards);
-  EXPECT_EQ(sum.span<float>()[3], tree_sum(std::move(all)).span<float>()[3]);
-  for (int s = own.begin; s < own.end; ++s) pieces.push_back(Tensor::full({1 + s}, vrank + s));  // of different shapes
-  std::vector<Shape> shapes;
-  for (int s = 0; s < kPlayedShards; ++s) shapes.push_back({1 + s});
-  const std::vector<Tensor> joined = group.gather(std::move(pieces), shapes);
-  ASSERT_EQ(joined.size(), 3u);
-  for (int s = 0; s < kPlayedShards; ++s) {
-    EXPECT_EQ(joined[static_cast<size_t>(s)].numel(), 1 + s);
-    EXPECT_EQ(joined[static_cast<size_t>(s)].span<float>()[0], static_cast<float>(vrank + s));
-  }
-  const RankGradient whole = Pair::whole(vrank);
-  const bool early = task.begin();
-  if (early) task.forward(whole.facts.count, {});
-  std::vector<Tensor> rest(4);
-  for (size_t t = 4; t-- > 0;) {
-    const int shard = Pair::kShardsOfTensors[t];
-    if (shard >= 0 && (shard < own.begin || shard >= own.end)) continue;
-    if (early) task.gradient(t, whole.gradients[t]);
-    else rest[t] = whole.gradients[t];
-  }
-  task.end(early ? std::vector<Tensor>() : std::move(rest));
-  task.finish(whole.facts);
-}
+using test::compute;
+using test::kPlayedShards;
+using test::Stage;
+using test::value_of;
 
 TEST(SessionReplica, TwoSessionsComputeTogether) {
-  Pair pair;
-  const std::jthread coordinator([&] { pair.start(); });
+  Stage stage;
+  const std::jthread coordinator([&] { stage.start(); });
   const auto train = [&](size_t which) {
-    Session& session = *pair.sessions[which];
+    Session& session = *stage.sessions[which];
     for (int64_t step = 0; step < 3; ++step) {
       ASSERT_TRUE(session.begin());
       EXPECT_EQ(session.step().number, step);
@@ -212,10 +49,10 @@ TEST(SessionReplica, TwoSessionsComputeTogether) {
 // A value is longer than a message's blobs may be.
 TEST(SessionReplica, LongValuesAreAddedUp) {
   constexpr auto kElements = static_cast<int64_t>(kValuePiece / sizeof(float)) + 3;
-  Pair pair;
-  const std::jthread coordinator([&] { pair.start(); });
+  Stage stage;
+  const std::jthread coordinator([&] { stage.start(); });
   const auto add_up = [&](size_t which) {
-    Session& session = *pair.sessions[which];
+    Session& session = *stage.sessions[which];
     ASSERT_TRUE(session.begin());
     Session::Task* const task = session.next();
     ASSERT_TRUE(task);
@@ -237,14 +74,14 @@ TEST(SessionReplica, LongValuesAreAddedUp) {
 
 // They must not be combined: the members do not compute the same network.
 TEST(SessionReplica, ValuesOfAnotherShapeAreReported) {
-  Pair pair;
+  Stage stage;
   const std::jthread coordinator([&] {
-    pair.start();
-    EXPECT_TRUE(pair.heard("suspect", 2));
-    for (const PeerId peer : {1, 2}) pair.tell(peer, {.generation = 2, .payload = messages::Fence{}});
+    stage.start();
+    EXPECT_TRUE(stage.heard("suspect", 2));
+    stage.tell_all(2, 2, messages::Fence{});
   });
   const auto add_up = [&](size_t which) {
-    Session& session = *pair.sessions[which];
+    Session& session = *stage.sessions[which];
     ASSERT_TRUE(session.begin());
     Session::Task* const task = session.next();
     ASSERT_TRUE(task);
@@ -258,15 +95,15 @@ TEST(SessionReplica, ValuesOfAnotherShapeAreReported) {
 }
 
 TEST(SessionReplica, AMemberThatIsGoneEndsTheRankGradientOfTheOther) {
-  Pair pair;
+  Stage stage;
   std::promise<void> gone;
   const std::jthread coordinator([&] {
-    pair.start();
+    stage.start();
     gone.get_future().wait();
-    pair.go_on_alone();
+    stage.go_on_with(/*members=*/1, /*step=*/0);
   });
   const std::jthread other([&] {
-    Session& session = *pair.sessions[1];
+    Session& session = *stage.sessions[1];
     ASSERT_TRUE(session.begin());
     Session::Task* const task = session.next();
     ASSERT_TRUE(task);
@@ -275,7 +112,7 @@ TEST(SessionReplica, AMemberThatIsGoneEndsTheRankGradientOfTheOther) {
     EXPECT_NO_THROW(task->shards().sum(std::move(value), kPlayedShards));
     gone.set_value();  // it sends nothing any more
   });
-  Session& session = *pair.sessions[0];
+  Session& session = *stage.sessions[0];
   ASSERT_TRUE(session.begin());
   Session::Task* task = session.next();
   ASSERT_TRUE(task);
@@ -289,8 +126,8 @@ TEST(SessionReplica, AMemberThatIsGoneEndsTheRankGradientOfTheOther) {
   for (; (task = session.next()); ++computed) {
     EXPECT_EQ(&task->shards(), &local_shards()) << "it is alone";
     EXPECT_FALSE(task->begin());
-    task->end(Pair::whole(task->vrank()).gradients);
-    task->finish(Pair::whole(task->vrank()).facts);
+    task->end(Stage::whole(task->vrank()).gradients);
+    task->finish(Stage::whole(task->vrank()).facts);
   }
   EXPECT_EQ(computed, 2);
   const Reduced* const reduced = session.reduce();
@@ -301,27 +138,25 @@ TEST(SessionReplica, AMemberThatIsGoneEndsTheRankGradientOfTheOther) {
 // A member may not notice that its generation ended before it computes the next rank gradient. The others of the next
 // generation need its digests of all of them.
 TEST(SessionReplica, RankGradientsBeginAnewInAnotherGeneration) {
-  Pair pair;
-  const std::jthread other([&] { EXPECT_TRUE(pair.sessions[1]->begin()); });
+  Stage stage;
+  const std::jthread other([&] { EXPECT_TRUE(stage.sessions[1]->begin()); });
   std::jthread coordinator([&] {
-    pair.start();
-    EXPECT_TRUE(pair.heard("entered", 2));
+    stage.start();
+    EXPECT_TRUE(stage.heard("entered", 2));
   });
-  Session& session = *pair.sessions[0];
+  Session& session = *stage.sessions[0];
   ASSERT_TRUE(session.begin());
   coordinator.join();
   Session::Task* const task = session.next();
   ASSERT_TRUE(task);
   EXPECT_TRUE(task->begin());
-  const RankGradient gradient = Pair::whole(0);
+  const RankGradient gradient = Stage::whole(0);
   task->forward(gradient.facts.count, {});
   for (const size_t t : {3, 2, 1}) task->gradient(t, gradient.gradients[t]);
-  pair.tell(1, {.generation = 2, .payload = messages::Fence{}});
-  EXPECT_TRUE(pair.heard("fenced", 1));
-  Generation g = Pair::generation();
-  g.number = 2;
-  pair.tell(1, {.generation = 2, .payload = messages::Start{.record = g}});
-  EXPECT_TRUE(pair.heard("entered", 1));
+  stage.tell(1, {.generation = 2, .payload = messages::Fence{}});
+  EXPECT_TRUE(stage.heard("fenced", 1));
+  stage.tell(1, {.generation = 2, .payload = messages::Start{.record = stage.generation(2, 2, 0)}});
+  EXPECT_TRUE(stage.heard("entered", 1));
   task->end({});
   task->finish(gradient.facts);
   EXPECT_THROW(session.next(), Session::StepOver);

@@ -102,11 +102,8 @@ class Communicator final : public NcclCommunicator {
 
   void transfer(std::span<const GpuPiece> sends, std::span<const GpuPiece> receives) override {
     Queues out(peers_.size()), in(peers_.size());
-    const auto bytes = [](const GpuPiece& p) {
-      return Bytes{static_cast<char*>(p.elements), static_cast<size_t>(p.count) * sizeof(float)};
-    };
-    for (const GpuPiece& p : sends) out[static_cast<size_t>(p.peer)].push_back(bytes(p));
-    for (const GpuPiece& p : receives) in[static_cast<size_t>(p.peer)].push_back(bytes(p));
+    for (const GpuPiece& p : sends) out[static_cast<size_t>(p.peer)].push_back({static_cast<char*>(p.at), p.bytes});
+    for (const GpuPiece& p : receives) in[static_cast<size_t>(p.peer)].push_back({static_cast<char*>(p.at), p.bytes});
     catch_up(gpu_stream<Emulated>(0));
     const std::lock_guard lock(mutex_);
     invariant(state_ == State::done, "a transfer begins when what was begun before is done");

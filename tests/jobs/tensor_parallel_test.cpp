@@ -168,6 +168,8 @@ TEST_F(DividedGpt, CpuAndGpuFormOneReplica) {
     EXPECT_EQ(ended.code, 0) << ended.err;
     EXPECT_EQ(other.code, 0) << other.err;
     EXPECT_EQ(result(name), alone) << name;
+    EXPECT_EQ(read_file(folder_ / name / "events.jsonl").find(R"("plane":"nccl")"), std::string::npos)
+        << "one of them has no GPU";
     // Others may follow, as the workers' speeds become known.
     for (const size_t members : generations(name)) EXPECT_EQ(members, static_cast<size_t>(division.workers()));
   }

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <map>
 
+#include "comm/nccl.h"
 #include "data/dataset.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
+#include "tensor/gpu_stream.h"
 #include "tests/jobs/small_job.h"
 #include "tools/config/config.h"
 
@@ -89,6 +91,33 @@ std::vector<Json> TinyJob::events(const std::string& name, const std::string& fi
     if (json.is_object() && json.contains(field)) all.push_back(json);
   }
   return all;
+}
+
+std::vector<std::string> TinyJob::planes(const std::string& name) const {
+  std::vector<std::string> planes;
+  for (const Json& e : events(name, "plane")) {
+    const std::string plane = e.at("plane");
+    planes.push_back(plane + ": " + e.at(plane == "nccl" ? "carries" : "reason").get<std::string>());
+  }
+  return planes;
+}
+
+bool TinyJob::run_on_a_card(const std::string& name, std::vector<std::string> options) const {
+#ifdef ELINVAR_CUDA
+  if (gpu_count<Cuda>() == 0 || !find_nccl({DeviceKind::cuda}).nccl) return false;
+  options.insert(options.end(), {"--device", "cuda", "--min-workers", "2"});
+  const pid_t job = start(name, options, {"env", "NCCL_HOSTID=first"});
+  const pid_t other = spawn({"join", endpoint(name), "--device", "cuda"}, "other", {"env", "NCCL_HOSTID=second"});
+  const Ended ended = wait(job, name, std::chrono::seconds(120));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ledger(name), undisturbed());
+  EXPECT_EQ(wait(other, "other").code, 0);
+  return true;
+#else
+  static_cast<void>(name);
+  static_cast<void>(options);
+  return false;
+#endif
 }
 
 int64_t TinyJob::newest_checkpoint(const std::string& name) const {

@@ -34,6 +34,12 @@ class TinyJob : public testing::Test, protected TrainRuns {
   std::string run_through(const std::string& name, std::vector<std::string> options) const;
   // Returns the events of a run that have this field.
   std::vector<nlohmann::json> events(const std::string& name, const std::string& field) const;
+  // Returns the data plane of each generation, in the order of events.jsonl: "nccl: what it carries", or "host:
+  // reason".
+  std::vector<std::string> planes(const std::string& name) const;
+  // Runs the job to its end on two workers of the first card, which NCCL takes for those of two hosts. Returns false if
+  // there is no card, or no NCCL.
+  bool run_on_a_card(const std::string& name, std::vector<std::string> options) const;
   int64_t newest_checkpoint(const std::string& name) const;  // its step; 0: none
   // Returns the samples that each step read, derived from the ledger alone: it has digests of the virtual ranks'
   // inputs, and there are few enough samples to try all possible batches. Returns {} and fails the test if none

@@ -124,7 +124,10 @@ nlohmann::json TrainRuns::status(const std::string& name) const {
 }
 
 std::string TrainRuns::endpoint(const std::string& name) const {
-  return nlohmann::json::parse(read_file(folder_ / name / "coordinator.json")).at("endpoint");
+  const auto record = folder_ / name / "coordinator.json";
+  for (int i = 0; i < 4000 && !std::filesystem::exists(record); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return nlohmann::json::parse(read_file(record)).at("endpoint");
 }
 
 }  // namespace elinvar::test

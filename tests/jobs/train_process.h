@@ -48,7 +48,7 @@ class TrainRuns {
   void reach(const std::string& name,
              int lines) const;  // waits until there are this many steps; fails the test after 30 s
   nlohmann::json status(const std::string& name) const;  // {} if no coordinator answers
-  std::string endpoint(const std::string& name) const;   // its coordinator's endpoint
+  std::string endpoint(const std::string& name) const;   // its coordinator's, once there is one
 
  protected:
   TemporaryFolder folder_;

@@ -162,8 +162,9 @@ def peers(work, setting):
 
 
 def nccl(work, setting):
-    """A job whose two workers reduce gradients by NCCL on one card, with the bits of one worker."""
-    if work.tests([setting.bin / "job_tests"], "GroupJob.OnACard"):
+    """Jobs whose two workers exchange gradients, and values of virtual shards, by NCCL on one card, with the bits of one
+    worker."""
+    if work.tests([setting.bin / "job_tests"], "GroupJob.OnACard:ReplicaGroupJob.OnACard"):
         work.failures.clear()
         raise NotRun("the library of NCCL was not found")
     if not work.failures:

@@ -88,9 +88,14 @@ std::string status_text(const Json& s) {
       text += fmt::format("    keeps the optimizer's state of {} of {} buckets\n", w["buckets_kept"].get<int>(),
                           w.at("buckets").get<int>());
   }
-  if (const Json plane = s.value("data_plane", Json::object()); plane.contains("kind"))
-    text += plane["kind"] == "nccl" ? "gradients go from GPU to GPU, by NCCL\n"
-                                    : fmt::format("gradients go through the hosts: {}\n", plane.value("reason", ""));
+  const auto way_of = [](const std::string& what, const Json& plane) {
+    return plane.at("kind") == "nccl" ? what + " go from GPU to GPU, by NCCL\n"
+                                      : fmt::format("{} go through the hosts: {}\n", what, plane.value("reason", ""));
+  };
+  if (const Json plane = s.value("data_plane", Json::object()); plane.contains("kind")) {
+    text += way_of("gradients", plane);
+    if (plane.contains("within")) text += way_of("values within model replicas", plane["within"]);
+  }
   const Json& goodput = s.at("goodput");
   text += fmt::format("goodput {:.1f} % of {}\n", 100 * goodput.at("goodput").get<double>(),
                       duration_text(goodput.at("seconds").get<double>()));

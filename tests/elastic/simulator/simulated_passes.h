@@ -3,9 +3,11 @@
 // (tensor and pipeline parallelism), those that it puts tensor by tensor, and the parameters that a pass uses (ZeRO-3).
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "comm/gpu_group.h"
 #include "elastic/protocol/step_gradients.h"
 #include "elastic/step/model_replicas.h"
 #include "elastic/step/pipeline.h"
@@ -45,7 +47,10 @@ struct RankGradientsTogether {
   bool ends = true, attaches = false;  // it ends the rank gradient here; it only attaches something
   int64_t early = 0, all = 0;          // the exchanges before its tensors, and before its end
   uint64_t value = 0;                  // its input
-  enum class Awaits { nothing, input, values, digests } awaits = Awaits::nothing;
+  enum class Awaits { nothing, input, values, transfer, digests } awaits = Awaits::nothing;
+  // With a transfer in a group of GPUs: the group, and the values of shards that it brings, by member.
+  std::shared_ptr<GpuGroup> group = {};
+  std::map<int, std::vector<Tensor>> arriving = {};
   std::vector<Undigested> undigested = {};
 };
 

@@ -322,6 +322,9 @@ class Simulation {
   void let_go(Former::Formed&& over);
   void beside(PeerId peer, int64_t attempt, double delay, std::function<void(Process&)> what);
   void wait_for_group(Process& p);
+  void look_again(Process& p);
+  void exchange_in_group(Process& p, std::shared_ptr<GpuGroup> group);
+  std::optional<std::map<int, messages::ShardValues>> values_in_group(Process& p);
   void goes(Process& p);
   void transfers(const Process& p, const Room& room);
   void used_group(const std::string& made);
@@ -391,7 +394,8 @@ class Simulation {
   int directory_cut_ = 0;  // side that sees the directory during a cut; 0: both, 1: the near one, 2: the far one
   bool kills_beside_open_ = false;
   std::map<std::string, std::shared_ptr<Room>> rooms_;
-  std::map<std::pair<int64_t, int64_t>, bool> planes_;  // by generation and step: whether its group makes the step
+  // By generation and step: whether it is made with the generation's group, and whether that adds up gradients.
+  std::map<std::pair<int64_t, int64_t>, std::pair<bool, bool>> planes_;
   // by generation and step: the room of the group that made it
   std::map<std::pair<int64_t, int64_t>, const Room*> transferred_by_;
   int64_t named_ = 0;  // number of named groups

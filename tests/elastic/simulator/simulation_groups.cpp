@@ -85,8 +85,8 @@ class Simulation::Communicator final : public NcclCommunicator {
     auto &out = room_->sends[way], &in = room_->receives[way];
     while (!out.empty() && !in.empty()) {
       const Piece from = out.front(), to = in.front();
-      invariant(from.piece.count == to.piece.count, "as many elements are expected as are sent");
-      std::memcpy(to.piece.elements, from.piece.elements, static_cast<size_t>(from.piece.count) * sizeof(float));
+      invariant(from.piece.bytes == to.piece.bytes, "as many bytes are expected as are sent");
+      std::memcpy(to.piece.at, from.piece.at, from.piece.bytes);
       --from.of->missing_;
       --to.of->missing_;
       out.pop_front();
@@ -238,12 +238,66 @@ void Simulation::wait_for_group(Process& p) {
   p.group_progress = *progress;
   if (now_ > p.group_since + kTransferred) m.groups().stalled("the sums have not come");
   flush(p);
+  look_again(p);
+}
+
+void Simulation::look_again(Process& p) {
   if (std::exchange(p.polls, true)) return;
   at(now_ + kPoll, [this, peer = p.peer] {
     Process& q = *workers_.at(peer);
     q.polls = false;
     advance(q);
   });
+}
+
+// --- Values of virtual shards that go through a group.
+
+void Simulation::exchange_in_group(Process& p, std::shared_ptr<GpuGroup> group) {
+  goes(p);
+  Process::Together& t = *p.together;
+  std::vector<GroupTensor> sends, receives;
+  const messages::ShardValues own = values_of_shards(p);
+  t.arriving.clear();
+  for (const int other : p.member->replica().stage()) {
+    if (other == p.member->position().index) continue;
+    for (const Blob& value : own.elements) sends.push_back({tensor_of(value), other});
+    const Interval shards = p.member->replica().place_of(other).shards;
+    for (int shard = shards.begin; shard < shards.end; ++shard)
+      receives.push_back({t.arriving[other].emplace_back(Tensor::zeros({2})), other});
+  }
+  group->transfer(sends, receives);
+  t.group = std::move(group);
+  t.awaits = Process::Together::Awaits::transfer;
+  p.group_since = now_;
+  look_again(p);
+}
+
+// Returns the values of the others once they are there.
+std::optional<std::map<int, messages::ShardValues>> Simulation::values_in_group(Process& p) {
+  Process::Together& t = *p.together;
+  std::string why;
+  const GpuGroup::State state = t.group->complete(why);
+  if (state == GpuGroup::State::pending && now_ > p.group_since + kTransferred) why = "the values have not come";
+  if (!why.empty()) p.member->groups().stalled(why);
+  if (state != GpuGroup::State::done) {
+    flush(p);
+    if (state == GpuGroup::State::pending) look_again(p);
+    return std::nullopt;
+  }
+  ++result_.exchanged_in_group;
+  std::map<int, messages::ShardValues> others;
+  for (const auto& [other, values] : std::exchange(t.arriving, {})) {
+    messages::ShardValues& told = others[other];
+    told.vrank = t.vrank;
+    told.number = t.ranks.at(t.vrank).exchanges;
+    int shard = p.member->replica().place_of(other).shards.begin;
+    for (const Tensor& value : values) {
+      told.values.push_back({shard, shard + 1, {value.bytes()}, DType::u8});
+      told.elements.push_back(blob_of(value));
+      ++shard;
+    }
+  }
+  return others;
 }
 
 void Simulation::used_group(const std::string& made) {
@@ -256,12 +310,12 @@ void Simulation::goes(Process& p) {
   p.group_since = -1;
   Member& m = *p.member;
   if (!m.position().active() || m.position().fenced()) return;
-  const auto [first, mine] =
-      planes_.try_emplace({m.position().number(), m.position().completed}, m.reduction().in_group());
-  if (first->second != m.reduction().in_group())
+  const std::pair plane{m.groups().agreed() != nullptr, m.reduction().in_group()};
+  const auto [first, mine] = planes_.try_emplace({m.position().number(), m.position().completed}, plane);
+  if (first->second != plane)
     violate("of generation {} some make step {} in a group, but worker {} {}", m.position().number(),
             m.position().completed, p.peer,
-            first->second ? "through its host" : "does, too, and others through their hosts");
+            first->second > plane ? "through its host" : "does, too, and others through their hosts");
 }
 
 // Records a violation for later: the caller takes any exception for a failure of the group.
@@ -271,7 +325,7 @@ void Simulation::transfers(const Process& p, const Room& room) {
   std::vector<PeerId> members;
   for (const GenerationMember& m : records_.at(generation).members) members.push_back(m.peer);
   const bool all = std::ranges::all_of(members, [&](PeerId peer) { return room.formed.contains(peer); });
-  if (!planes_[{generation, step}]) wrong_in_group_ = "it is the hosts' step";
+  if (!planes_[{generation, step}].first) wrong_in_group_ = "it is the hosts' step";
   if (by != &room) wrong_in_group_ = "others are in " + by->name;
   if (members != room.members) wrong_in_group_ = "others are members of the generation";
   if (!all) wrong_in_group_ = "not all are in the group";

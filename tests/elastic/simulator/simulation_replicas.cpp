@@ -214,7 +214,7 @@ void Simulation::put_next(Process& p) {
     rank.left = rank.gradient.gradients.size();
     if (rank.misled) mislead(p);
     if (rank.left == 0 || gradients.stale(t.vrank, rank.begun) || !gradients.opens(t.vrank) || pick(4) == 0) return;
-    if (t.place.segments.size() > 1) return;
+    if (t.place.segments.size() > 1 || gradients.stay_on_device()) return;
     rank.opens = p.open = true;
     rank.passes = gradients.by_rank();
     ++result_.opened;
@@ -235,6 +235,11 @@ void Simulation::put_next(Process& p) {
 void Simulation::exchange(Process& p) {
   ReplicaExchange& exchange = p.member->replica_exchange();
   if (!exchange.going()) return give_up(p);
+  if (std::shared_ptr<GpuGroup> group = p.member->groups().agreed()) {
+    exchange_in_group(p, std::move(group));
+    if (kills_beside_open_ && pick(2) == 0) kill_beside(p);
+    return;
+  }
   exchange.send(values_of_shards(p));
   p.together->awaits = Process::Together::Awaits::values;
   if (kills_beside_open_ && pick(2) == 0) kill_beside(p);
@@ -254,7 +259,9 @@ bool Simulation::go_on_together(Process& p) {
   if (t.awaits == Awaits::input) {
     if (!is_input_taken(p)) return false;
   } else {
-    const auto others = p.member->replica_exchange().take([](int, const auto&) { return true; });
+    const auto others = t.awaits == Awaits::transfer
+                            ? values_in_group(p)
+                            : p.member->replica_exchange().take([](int, const auto&) { return true; });
     if (!others) return false;
     ++result_.exchanged;
     check_values(p, *others);

@@ -337,7 +337,7 @@ void Simulation::update(Process& p) {
   if (!r.contradiction.empty()) violate("states differ: {}", r.contradiction);
   if (parts_) check_facts(p, p.member->position().step, r);
   const auto plane = planes_.find({r.generation, p.member->position().step});
-  result_.in_group += plane != planes_.end() && plane->second;
+  result_.in_group += plane != planes_.end() && plane->second.second;
   StepFacts facts{.state = r.state ? std::optional(Digest{r.state->high, 0}) : std::nullopt};
   const int64_t step = p.member->position().step;
   const std::optional<int64_t> steps = p.member->position().known_steps();
