@@ -94,8 +94,8 @@ TEST_F(TaskJob, WhatDoesNotFitIsNamed) {
   };
   const std::string table = "[data]\nkind = \"synthetic_table\"\nsize = 100\n[model]\nkind = \"dlrm\"\n";
   EXPECT_NE(refusal(table).find("needs targets that are classes"), std::string::npos);
-  const std::string misspelt = refusal(table + "[task]\nkind = \"binary\"\nfocal = 2.0\n");
-  EXPECT_NE(misspelt.find("task.focal is no setting of 'binary'; did you mean 'focal_gamma'?"), std::string::npos)
+  const std::string misspelt = refusal(table + "[task]\nkind = \"binary\"\nfocal_gama = 2.0\n");
+  EXPECT_NE(misspelt.find("task.focal_gama is no setting of 'binary'; did you mean 'focal_gamma'?"), std::string::npos)
       << misspelt;
   EXPECT_NE(misspelt.find("job.toml:"), std::string::npos);
   EXPECT_NE(refusal(table + "[task]\nfocal_gamma = 2.0\n").find("task.kind is missing"), std::string::npos);
