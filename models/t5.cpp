@@ -319,7 +319,8 @@ std::vector<ModelKind> t5_kinds() {
                        o.tied_head = s.boolean("tied_head", true);
                        s.require(o.max_distance > o.buckets / 2, "max_distance",
                                  "= {} must be more than half of buckets = {}", o.max_distance, o.buckets);
-                       o.shards = virtual_shards(s, {{"heads", o.heads}, {"hidden", o.hidden}});
+                       o.shards = virtual_shards(
+                           s, {{"heads", o.heads}, {"hidden", o.hidden}, {"the vocabulary", input.symbols[0]}});
                        return std::make_unique<T5>(o, input.symbols[0], seed);
                      }});
   };
