@@ -32,9 +32,10 @@ class OtherBuild : public test::TinyJob {
   template <class Condition>
   void wait_until(Condition&& condition) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!condition() && std::chrono::steady_clock::now() < deadline)
+    bool met = false;  // a condition that was met may pass
+    while (!(met = condition()) && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    EXPECT_TRUE(condition()) << read_file(folder_ / "run.err") << read_file(folder_ / "run" / "events.jsonl");
+    EXPECT_TRUE(met) << read_file(folder_ / "run.err") << read_file(folder_ / "run" / "events.jsonl");
   }
   pid_t join(const std::string& program, const std::string& name) const {
     return spawn_program(program, {"join", endpoint("run"), "--threads", "1"}, name);

@@ -6,6 +6,7 @@
 //     elinvar::register_dataset({"spirals", open_spirals});       // data/dataset.h
 //     elinvar::register_model({"my_network", build_network});     // models/kinds.h
 //     elinvar::register_optimizer({"my_rule", make_optimizer});   // nn/optimizer.h
+//     elinvar::register_task({"my_task", make_objective});        // nn/task.h
 //     return elinvar::elastic_main(argc, argv);
 //   }
 //
