@@ -18,8 +18,8 @@
 //   text            a file, or a folder whose files are concatenated in the order of their sorted names
 //   tokens          a file of tokens (data/token_file.h), or a folder of *.bin files, concatenated in the order of
 //                   their sorted names; those with "val" in the name, if any, are the second part
-//   labelled_text   a .csv, .tsv or .jsonl file of texts and labels, or a folder of them (data/labelled_text.cpp),
-//                   split as tables are
+//   labelled_text   a .csv, .tsv or .jsonl file with a text and a label in each row, or a folder of such files
+//                   (data/labelled_text.cpp), divided into splits as tables are
 //   text_pairs      the same, of texts and the texts that belong to them (data/text_pairs.h)
 //   synthetic_masks no path: images of rectangles and discs, with a class for each pixel
 //   synthetic_text  no path: lines of sums, "17+25=42"
@@ -128,7 +128,7 @@ struct SampleFormat {
   Field target;               // int64 for labels and tokens, or float32 for numbers
 };
 
-// Where a sample is written: buffers for the fields of the format.
+// The buffers to which a sample is written, one for each field of the format.
 struct SampleBuffers {
   std::vector<void*> inputs;
   void* to_target;
@@ -166,7 +166,7 @@ class Dataset {
   // a sample of tokens.
   virtual void describe(Hasher& hasher) const = 0;
 
-  // Of the first input, and of the target.
+  // The shape and type of the first input, and the shape of the target.
   Shape input_shape() const { return format().inputs.at(0).shape; }
   DType input_dtype() const { return format().inputs.at(0).dtype; }
   Shape target_shape() const { return format().target.shape; }

@@ -1,7 +1,7 @@
 #pragma once
-// Which rows of files are for training, validation and test, for data that are rows of files (tables, texts with
-// labels). Of a folder, files with "val" or "test" in their names are for validation or test. Without rows of its own,
-// or with a fraction, validation is held out of the training rows by a fixed permutation that no seed changes.
+// Divides data that are rows of files (tables, texts with labels) into training, validation and test. In a folder,
+// files with "val" or "test" in their names are for validation or test. If there are no validation rows, or if a
+// fraction is given, validation is held out of the training rows by a fixed permutation that no seed changes.
 #include <cstdint>
 #include <filesystem>
 #include <functional>

@@ -2,7 +2,8 @@
 //
 // The first input is the numbers (F) float32, the next one the categories (K) int32; without numbers the categories are
 // the first. Numbers are `scale`d:
-//   standard   (x - mean) / deviation, both of the training rows, in binary64; a missing number becomes 0
+//   standard   (x - mean) / deviation; both are sums over the training rows, in their order, in binary64. A missing
+//              number becomes 0
 //   log        log(1 + x) for x >= 0, -log(1 - x) below, in float32 of tensor/math-inl.h; a missing number becomes 0
 //   none       as they are; missing numbers are errors
 // A category's index is its place among the sorted texts that occur in its column, from 1 on; 0 is an empty field. With

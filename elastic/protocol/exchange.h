@@ -62,8 +62,8 @@ class Exchange {
     std::function<std::string()> holds_back = {};
     // With ZeRO: members contribute each of their rank gradients by itself.
     bool by_rank = false;
-    // With model replicas: whether a member contributes to a bucket, or another one of its replica does. Empty: all
-    // contribute to all.
+    // Returns whether a member contributes to a bucket. In a model replica, one member contributes for all. Empty:
+    // every member contributes to every bucket.
     std::function<bool(int member, int bucket)> contributes = {};
     // .. and whether this member's part of the trailer has the facts of its rank gradients.
     bool reports = true;

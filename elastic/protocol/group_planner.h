@@ -13,8 +13,8 @@ class GroupPlanner {
  public:
   explicit GroupPlanner(JobState& job) : job_(job) {}
 
-  // Returns why the members of a generation form no group, or "": there is nothing that it would carry, or they cannot,
-  // according to their hello messages.
+  // Returns why the members of a generation form no group: it would carry nothing, or their hello messages say that
+  // they cannot. Returns "" if they form one.
   std::string why_none(const Generation& generation) const;
   // Returns the generation whose group a planned generation continues: the current one, if all new members are in it
   // and its group has made a step.

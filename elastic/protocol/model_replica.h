@@ -52,8 +52,8 @@ class ModelReplica {
   int reporter() const { return tables().reporter; }
   // Returns the gradients and batch statistics that a member of the replica computes, ascending. Requires the layout.
   std::vector<int> tensors_of(int member) const;
-  // Who contributes which of these buckets, which must be of the layout and have no tensors of several parts if members
-  // compute rank gradients together. Valid until the next generation.
+  // Returns which member contributes to each bucket. The buckets must be of the layout; if members compute rank
+  // gradients together, a bucket must not mix tensors of several parts. Valid until the next generation.
   const Contributions& contributions(const Buckets& buckets) const;
 
  private:

@@ -51,8 +51,8 @@ TEST(MaskedTokens, AreChosenAndChangedAsOftenAsTheyShould) {
   }
   const auto share = [](int64_t part, int64_t of) { return static_cast<double>(part) / static_cast<double>(of); };
   EXPECT_GT(all, 20000);
-  EXPECT_NEAR(share(chosen, all), 0.15, 0.01);  // four deviations are 0.01
-  EXPECT_NEAR(share(masks, chosen), 0.8, 0.03);
+  EXPECT_NEAR(share(chosen, all), 0.15, 0.01);   // four deviations are 0.01
+  EXPECT_NEAR(share(masks, chosen), 0.8, 0.03);  // as above, of the chosen ones
   EXPECT_NEAR(share(others, chosen), 0.1, 0.025);
 }
 

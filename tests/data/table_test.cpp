@@ -119,9 +119,9 @@ TEST(Table, ClassesAndScales) {
     squares += x * x;
     missing += x == 0;
   }
-  EXPECT_NEAR(sum, 0, 1e-5);
+  EXPECT_NEAR(sum, 0, 1e-5);  // each number was rounded to float32
   EXPECT_GE(missing, 1) << "a missing number is the mean";
-  EXPECT_NEAR(squares, static_cast<double>(data->size() - missing), 1e-4);
+  EXPECT_NEAR(squares, static_cast<double>(data->size() - missing), 1e-4);  // as above
   config.scale = "log";
   const auto logs = open_table(config, Split::train);
   for (int64_t i = 0; i < logs->size(); ++i) {

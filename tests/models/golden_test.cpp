@@ -9,24 +9,12 @@
 #include "tensor/safetensors.h"
 #include "tensor/state.h"
 #include "tensor/stream.h"
+#include "tests/models/golden_network.h"
 #include "tests/models/hashed_inputs.h"
 #include "tests/places.h"
 
 namespace elinvar {
 namespace {
-
-// Returns the largest difference, relative to the largest expected magnitude.
-double difference(const Tensor& got, const Tensor& expected) {
-  EXPECT_EQ(got.shape(), expected.shape());
-  double worst = 0, largest = 0;
-  const Tensor g = got.to_contiguous();
-  for (int64_t i = 0; i < g.numel(); ++i) {
-    const double a = g.data<float>()[i], b = expected.data<float>()[i];
-    worst = a == a ? std::max(worst, std::abs(a - b)) : INFINITY;
-    largest = std::max(largest, std::abs(b));
-  }
-  return worst / largest;
-}
 
 struct Golden {
   const char* name;
@@ -67,7 +55,7 @@ void compare(const Golden& c, double tolerance = kFloat32) {
   const auto network = build(model, c.info, 1);
   Parameters& parameters = network->parameters;
   parameters.load_whole(whole->parameters.state());
-  EXPECT_LE(difference(forward(*network, c.input, true), golden.at("logits")), tolerance);
+  EXPECT_LE(golden_difference(forward(*network, c.input, true), golden.at("logits")), tolerance);
 
   train_ten_steps(*network, c.optimizer, c.input, c.target, c.loss,
                   [&](int64_t step, double loss, const std::vector<Tensor>& gradients) {
@@ -83,10 +71,10 @@ void compare(const Golden& c, double tolerance = kFloat32) {
                         for (int64_t k = channels; k < 2 * channels; ++k)
                           EXPECT_LE(std::abs(got.data<float>()[k]), 1e-8) << name;
                       }
-                      EXPECT_LE(difference(got, wanted), tolerance) << name;
+                      EXPECT_LE(golden_difference(got, wanted), tolerance) << name;
                     }
                   });
-  EXPECT_LE(difference(forward(*network, c.input, false), golden.at("eval_logits")), 5 * tolerance);
+  EXPECT_LE(golden_difference(forward(*network, c.input, false), golden.at("eval_logits")), 5 * tolerance);
 }
 
 using List = std::vector<int64_t>;

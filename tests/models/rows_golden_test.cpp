@@ -5,6 +5,7 @@
 
 #include "models/build.h"
 #include "tensor/safetensors.h"
+#include "tests/models/golden_network.h"
 #include "tests/models/hashed_inputs.h"
 #include "tests/models/row_inputs.h"
 #include "tests/places.h"
@@ -12,18 +13,6 @@
 
 namespace elinvar {
 namespace {
-
-// Returns the largest difference, relative to the largest expected magnitude.
-double row_difference(const Tensor& got, const Tensor& expected) {
-  EXPECT_EQ(got.shape(), expected.shape());
-  double worst = 0, largest = 0;
-  for (int64_t i = 0; i < got.numel(); ++i) {
-    const double a = got.data<float>()[i], b = expected.data<float>()[i];
-    worst = a == a ? std::max(worst, std::abs(a - b)) : INFINITY;
-    largest = std::max(largest, std::abs(b));
-  }
-  return worst / largest;
-}
 
 Tensor outputs_of(const Network& network, const Inputs& inputs) { return predict(network, std::span(&inputs, 1)); }
 
@@ -34,7 +23,7 @@ void compare_rows(const std::string& name, const Spec& model, const RowCase& row
       read_safetensors(std::string(ELINVAR_SOURCE_DIR "/tests/golden/rows_") + name + ".safetensors").tensors;
   const auto network = build(model, rows.info, 1);
   fill_initial(network->parameters);
-  EXPECT_LE(row_difference(outputs_of(*network, rows.inputs), golden.at("outputs")), kTolerance);
+  EXPECT_LE(golden_difference(outputs_of(*network, rows.inputs), golden.at("outputs")), kTolerance);
   const MadeTask made = make_task(task, {}, {.sample = {}, .dtype = DType::f32});
   EXPECT_EQ(made.outputs, 1);
   train_ten_steps(*network, {.kind = "sgd", .lr = 0.05, .momentum = 0.9, .weight_decay = 1e-3}, rows.inputs, target,
@@ -44,10 +33,11 @@ void compare_rows(const std::string& name, const Spec& model, const RowCase& row
                     if (step > 0) return;
                     for (size_t i = 0; i < gradients.size(); ++i) {
                       const std::string& parameter = network->parameters.list[i].name;
-                      EXPECT_LE(row_difference(gradients[i], golden.at("grad/" + parameter)), kTolerance) << parameter;
+                      EXPECT_LE(golden_difference(gradients[i], golden.at("grad/" + parameter)), kTolerance)
+                          << parameter;
                     }
                   });
-  EXPECT_LE(row_difference(outputs_of(*network, rows.inputs), golden.at("eval_outputs")), 5 * kTolerance);
+  EXPECT_LE(golden_difference(outputs_of(*network, rows.inputs), golden.at("eval_outputs")), 5 * kTolerance);
 }
 
 Tensor hard_targets() { return integers<int64_t>("target", {kRows}, 2).to(DType::f32); }
