@@ -86,6 +86,12 @@ void GroupSum::put(int bucket, std::vector<Subtree> mine) {
   mine_.emplace(bucket, std::move(mine));
 }
 
+bool GroupSum::gets(int member, int bucket) const {
+  if (static_cast<size_t>(bucket) >= options_.keepers.size()) return true;
+  return std::ranges::find(options_.keepers[static_cast<size_t>(bucket)], member) !=
+         options_.keepers[static_cast<size_t>(bucket)].end();
+}
+
 FlatLayout GroupSum::layout_of(int bucket) const {
   std::vector<Shape> shapes;
   for (const Slice& s : options_.buckets.slices(bucket)) shapes.push_back({s.end - s.begin});
@@ -129,36 +135,37 @@ void GroupSum::add_up() {
   std::vector<Tensor> sum = reducer.take_root();
   const FlatLayout layout = layout_of(bucket_);
   const auto [first, last] = layout.shard(group_->me(), group_->members());
-  const Tensor& whole = sums_[bucket_] = Tensor::empty({layout.elements()}, DType::f32, group_->device());
+  const auto empty = [&](int64_t elements) { return Tensor::empty({elements}, DType::f32, group_->device()); };
+  if (gets(group_->me(), bucket_)) shard_ = (sums_[bucket_] = empty(layout.elements())).slice(0, first, last);
+  else shard_ = empty(last - first);
   if (first == last) return;
-  Tensor shard = whole.slice(0, first, last);
-  copy(sum[0], shard);
+  copy(sum[0], shard_);
   const auto is_scaled = [this](const Slice& s) { return static_cast<size_t>(s.tensor) < options_.scaled; };
   const auto gradients = std::ranges::count_if(options_.buckets.slices(bucket_), is_scaled);
   const int64_t scaled = std::min(last, layout.begin(static_cast<size_t>(gradients)));
   if (options_.factor && first < scaled) {
-    Tensor part = whole.slice(0, first, scaled);
+    Tensor part = shard_.slice(0, 0, scaled - first);
     scale_into(part, *options_.factor);
   }
   if (!options_.spoil) return;
-  std::vector<Tensor> damaged = {shard};
+  std::vector<Tensor> damaged = {shard_};
   options_.spoil(bucket_, damaged);
-  if (!damaged[0].shares_storage(shard)) copy(damaged[0], shard);
+  if (!damaged[0].shares_storage(shard_)) copy(damaged[0], shard_);
 }
 
 void GroupSum::exchange_shards() {
   const FlatLayout layout = layout_of(bucket_);
   const int me = group_->me(), members = group_->members();
-  const auto [first, last] = layout.shard(me, members);
-  const Tensor& whole = sums_.at(bucket_);
+  const Tensor nothing = Tensor::empty({0}, DType::f32, group_->device());
   std::vector<GroupTensor> sends, receives;
   for (int m = 0; m < members; ++m) {
     if (m == me) continue;
     const auto [begin, end] = layout.shard(m, members);
-    sends.push_back({whole.slice(0, first, last), m});
-    receives.push_back({whole.slice(0, begin, end), m});
+    sends.push_back({gets(m, bucket_) ? shard_ : nothing, m});
+    receives.push_back({gets(me, bucket_) ? sums_.at(bucket_).slice(0, begin, end) : nothing, m});
   }
   group_->transfer(sends, receives);
+  shard_ = {};
 }
 
 // A bucket begins once the previous one is queued on the device, which need not be done; the last phase waits for all.
@@ -188,19 +195,10 @@ GroupSum::State GroupSum::poll(std::string& why) {
   return State::done;
 }
 
-std::vector<Tensor> GroupSum::values() const {
-  std::vector<Tensor> values;
-  if (sums_.empty()) return values;
-  for (const Shape& shape : options_.buckets.shapes())
-    values.push_back(shape.numel() == 0 ? Tensor::empty(shape, DType::f32, group_->device()) : Tensor());
-  for (const auto& [bucket, sum] : sums_) {
-    const std::vector<Tensor> parts = layout_of(bucket).views(sum);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const auto tensor = static_cast<size_t>(options_.buckets.slices(bucket)[i].tensor);
-      values[tensor] = parts[i].reshape(options_.buckets.shapes()[tensor]);
-    }
-  }
-  return values;
+std::map<int, std::vector<Tensor>> GroupSum::sums() const {
+  std::map<int, std::vector<Tensor>> sums;
+  for (const auto& [bucket, sum] : sums_) sums[bucket] = layout_of(bucket).views(sum);
+  return sums;
 }
 
 }  // namespace elinvar

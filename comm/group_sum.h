@@ -9,10 +9,11 @@
 //      that it reduces, its shard. This is one group of sends and receives. Members that hold the same leaves
 //      contribute different buckets.
 //   2. Each member adds up its shard along the tree, with the kernels that add leaves, and scales it.
-//   3. Each member sends its shard to all others in a second group. The sums of a bucket are views of one block of
-//      memory.
+//   3. Each member sends its shard to all others in a second group, or with ZeRO to the bucket's keepers. The sums of a
+//      bucket are views of one block of memory.
 //
-// Only the last transfer is seen to be carried, in which each member sends something to each other one.
+// Only the last transfer is seen to be carried, in which each member sends something to each other one, at least a
+// byte.
 //
 // No call waits: work goes to the device's side queue for transfers (tensor/side_queue.h), and poll() reports progress.
 #include <functional>
@@ -56,11 +57,13 @@ class GroupSum {
  public:
   struct Options {
     int leaves = 1;        // in the whole tree
-    Buckets buckets = {};  // of a leaf's tensors, none of them cut; the same at all members
+    Buckets buckets = {};  // of a leaf's tensors; the same at all members
     size_t scaled = 0;     // how many tensors, from the first on, are multiplied by `factor`
     std::optional<double> factor = {};
     // Whether a member contributes its roots in a bucket. Empty: all contribute to all.
     std::function<bool(int member, int bucket)> contributes = {};
+    // The members that get the sums of the first buckets; all members get those of the others.
+    std::vector<std::vector<int>> keepers = {};
     // Fault injection: called with this member's sum of a bucket's shard.
     std::function<void(int bucket, std::vector<Tensor>& shard)> spoil = {};
   };
@@ -78,14 +81,16 @@ class GroupSum {
   // Continues as far as possible without waiting. Throws Failure if the device fails.
   State poll(std::string& why);
   int64_t progress() const { return progress_; }  // grows whenever something has happened
-  // Returns the tensors of the root once done, on the device; empty if every leaf was absent.
-  std::vector<Tensor> values() const;
+  // Returns the sums of the buckets that this member gets once done, as slices on the device; empty if every leaf was
+  // absent.
+  std::map<int, std::vector<Tensor>> sums() const;
 
  private:
   enum class Phase { bucket, roots, shards, device, done };
   bool contributes(int member, int bucket) const {
     return !options_.contributes || options_.contributes(member, bucket);
   }
+  bool gets(int member, int bucket) const;
   FlatLayout layout_of(int bucket) const;
   void exchange_roots(const std::vector<Subtree>& mine);
   void add_up();
@@ -97,7 +102,8 @@ class GroupSum {
   std::map<int, std::vector<Subtree>> mine_;  // for buckets that have not begun
   int bucket_;                                // the latest that has begun
   std::vector<Subtree> parts_;                // this member's shard of every root
-  std::map<int, Tensor> sums_;                // of each bucket that has begun, in its layout
+  Tensor shard_;                              // .. added up
+  std::map<int, Tensor> sums_;                // of each bucket that has begun and that this member gets, in its layout
   Phase phase_ = Phase::bucket;
   int64_t progress_ = 0;
 };

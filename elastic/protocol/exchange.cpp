@@ -8,6 +8,7 @@
 
 #include "tensor/base/check.h"
 #include "tensor/digest_tree.h"
+#include "tensor/ops/copy.h"
 #include "tensor/ops/global_norm.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/side_queue.h"
@@ -70,6 +71,7 @@ Exchange::Exchange(Options options)
                                                                      .buckets = options_.buckets,
                                                                      .gradients = options_.gradients,
                                                                      .contributes = options_.contributes,
+                                                                     .keepers = options_.keepers,
                                                                      .spoil = options_.spoil});
   for (int b = 0; sharded(b); ++b) state_[static_cast<size_t>(b)].done = !gets_sum(options_.me, b);
   for (int b = 0; options_.contributes && b < bucket_count(); ++b)
@@ -255,7 +257,7 @@ std::string Exchange::receive(const messages::BucketResult& result) {
 }
 
 bool Exchange::work(const SendToMember& send) {
-  if (group_) return group_->work();
+  if (group_) return reduce_in_group(send);
   if (reduce_arrived()) return true;
   for (int b = 0; b < bucket_count(); ++b) {
     Bucket& bucket = state_[static_cast<size_t>(b)];
@@ -284,6 +286,18 @@ bool Exchange::work(const SendToMember& send) {
     return true;
   }
   return options_.audit && audit_sum(send);
+}
+
+bool Exchange::reduce_in_group(const SendToMember& send) {
+  if (!group_->work()) return false;
+  std::map<int, std::vector<Tensor>> sums = group_->take_sums();
+  for (int b = 0; b < bucket_count(); ++b) {
+    if (sharded(b) && gets_sum(options_.me, b)) keep(b, std::move(sums[b]));
+    else if (const auto sum = sums.find(b); sum != sums.end()) place(b, std::move(sum->second));
+    state_[static_cast<size_t>(b)].done = true;
+  }
+  send_part(send);
+  return true;
 }
 
 // With `by_rank`: adds up what has come of one bucket as far as the tree allows. An audited bucket needs its inputs.
@@ -352,7 +366,10 @@ void Exchange::keep(int b, std::vector<Tensor> slices) {
 // Uses a slice that is a whole tensor without a copy; copies other slices to their places.
 void Exchange::place(int bucket, std::vector<Tensor> slices) {
   const std::span<const Slice> places = options_.buckets->slices(bucket);
-  values_.resize(options_.buckets->shapes().size());
+  if (values_.empty()) {
+    for (const Shape& shape : options_.buckets->shapes())
+      values_.push_back(shape.numel() == 0 ? Tensor::empty(shape, DType::f32, slices[0].device()) : Tensor());
+  }
   for (size_t i = 0; i < slices.size(); ++i) {
     const Slice& at = places[i];
     const Shape& shape = options_.buckets->shapes()[static_cast<size_t>(at.tensor)];
@@ -361,8 +378,9 @@ void Exchange::place(int bucket, std::vector<Tensor> slices) {
       value = slices[i].reshape(shape);
       continue;
     }
-    if (!value.defined()) value = Tensor::empty(shape);
-    std::memcpy(value.data<float>() + at.begin, slices[i].raw(), static_cast<size_t>(slices[i].bytes()));
+    if (!value.defined()) value = Tensor::empty(shape, DType::f32, slices[i].device());
+    Tensor part = view_of(value, at);
+    copy(slices[i], part);
   }
 }
 

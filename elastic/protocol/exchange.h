@@ -69,8 +69,8 @@ class Exchange {
     bool reports = true;
     // The audit of a bucket's sum; not if this member is alone or only listens, and not with a group.
     std::optional<SumAudit> audit = {};
-    // The group of all members that reduces the tensors; `buckets` then contain whole tensors. All members name it, or
-    // none.
+    // The group of all members that reduces the tensors; without ZeRO `buckets` then contain whole tensors. All members
+    // name it, or none. Not with `by_rank`.
     std::shared_ptr<GpuGroup> group = {};
     // Fault injection (elastic/session/worker_faults.h): called with each sum that this member has reduced, before it
     // is sent.
@@ -107,7 +107,7 @@ class Exchange {
   std::string missing() const;  // what has not arrived yet, for people; "" if nothing is awaited
 
   // Tensors and trailer of a complete exchange.
-  std::vector<Tensor> values() const { return group_ ? group_->values() : values_; }
+  std::vector<Tensor> values() const { return values_; }
   const messages::Trailer& trailer() const { return *trailer_.trailer(); }
   // With ZeRO: the sums of the buckets that this member keeps, as slices. values() has only batch statistics then.
   std::map<int, std::vector<Tensor>> take_sums();
@@ -134,6 +134,7 @@ class Exchange {
   std::string receive(const messages::BucketResult& result);
   void give(int bucket, std::vector<Subtree> roots, int64_t count, const SendToMember& send);
   bool reduce_arrived();
+  bool reduce_in_group(const SendToMember& send);
   static void take(Bucket& bucket, std::vector<Subtree> roots, int64_t count);
   std::vector<Tensor> add_up(int b, Bucket& bucket);
   bool audit_sum(const SendToMember& send);

@@ -55,6 +55,7 @@ bool GroupExchange::work() {
                                 .buckets = *options_.buckets,
                                 .scaled = static_cast<size_t>(options_.gradients),
                                 .contributes = options_.contributes,
+                                .keepers = options_.keepers,
                                 .spoil = options_.spoil};
       if (count_ > 0) options.factor = 1.0 / static_cast<double>(count_);
       sum_ = std::make_unique<GroupSum>(group_, std::move(options), std::move(roots));
@@ -63,7 +64,7 @@ bool GroupExchange::work() {
     const GroupSum::State state = sum_->poll(trouble_);
     if (state == GroupSum::State::failed) sum_.reset();
     if (state != GroupSum::State::done) return false;
-    values_ = sum_->values();
+    sums_ = sum_->sums();
   } catch (const std::exception& failure) {
     trouble_ = failure.what();
     sum_.reset();

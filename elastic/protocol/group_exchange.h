@@ -1,13 +1,14 @@
 #pragma once
-// The part of an exchange in which a group of GPUs reduces the tensors (comm/group_sum.h), in buckets of whole tensors.
+// The part of an exchange in which a group of GPUs reduces the tensors (comm/group_sum.h).
 // As soon as a member contributes to a bucket, it tells all others which roots it has; when it knows the roots of all
-// members, it starts the buckets to which it has contributed. No bucket has an owner, and no tensor passes through a
-// host. Members of a model replica have the same roots, and contribute different buckets of them.
+// members, it starts the buckets to which it has contributed. No owner adds up a bucket alone, and no tensor passes
+// through a host. Members of a model replica have the same roots, and contribute different buckets of them.
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/group_sum.h"
@@ -19,10 +20,11 @@ class GroupExchange {
  public:
   struct Options {
     int vranks = 1, members = 1;
-    int me = 0;                                                              // this member's index
-    const Buckets* buckets = nullptr;                                        // of whole tensors
+    int me = 0;  // this member's index
+    const Buckets* buckets = nullptr;
     int gradients = 0;                                                       // tensors that are scaled
     std::function<bool(int member, int bucket)> contributes = {};            // GroupSum::Options
+    std::vector<std::vector<int>> keepers = {};                              // GroupSum::Options
     std::function<void(int bucket, std::vector<Tensor>& shard)> spoil = {};  // GroupSum::Options
   };
   GroupExchange(std::shared_ptr<GpuGroup> group, Options options)
@@ -41,7 +43,8 @@ class GroupExchange {
   std::optional<int64_t> progress() const { return sum_ ? std::optional(sum_->progress()) : std::nullopt; }
   const std::string& trouble() const { return trouble_; }  // why the group will not finish, or ""
   std::string missing() const;                             // messages that have not arrived, for people; "": none
-  std::vector<Tensor> values() const { return values_; }   // once done
+  // Returns the sums of the buckets that this member gets, once; empty unless done, or if every leaf was absent.
+  std::map<int, std::vector<Tensor>> take_sums() { return std::exchange(sums_, {}); }
 
  private:
   bool know_all_roots() const { return static_cast<int>(roots_.size()) == options_.members; }
@@ -52,7 +55,7 @@ class GroupExchange {
   int64_t count_ = 0;                                // targets in the rank gradients of these members
   std::map<int, std::vector<Subtree>> contributed_;  // by bucket: this member's roots that the group does not have yet
   std::unique_ptr<GroupSum> sum_;
-  std::vector<Tensor> values_;
+  std::map<int, std::vector<Tensor>> sums_;
   bool done_ = false;
   std::string trouble_;
 };

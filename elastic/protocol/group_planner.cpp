@@ -18,7 +18,17 @@ namespace {
 
 // Returns why a group of GPUs does not add up gradients in this generation, or "".
 std::string why_no_sums(const Generation& generation) {
-  return generation.sharding ? "the optimizer's state is sharded" : "";
+  return generation.sharding && generation.sharding->zero >= 2 ? "gradients are sharded" : "";
+}
+
+// Returns what goes from GPU to GPU, for people.
+std::string carries(const Generation& generation) {
+  std::vector<std::string> all;
+  const bool sums = why_no_sums(generation).empty();
+  if (sums) all.emplace_back("gradients");
+  if (sums && generation.sharding && generation.sharding->zero > 0) all.emplace_back("parameters");
+  if (generation.divides_shards()) all.emplace_back("values of shards");
+  return fmt::format("{}", fmt::join(all, ", "));
 }
 
 }  // namespace
@@ -88,10 +98,8 @@ void GroupPlanner::used(const Message& m, const messages::GroupUsed& used) {
   const std::optional<Generation>& of =
       job_.proposal && job_.proposal->number == m.generation ? job_.proposal : job_.current;
   if (!of || of->number != m.generation) return;  // it is over
-  std::string carries = why_no_sums(*of).empty() ? "gradients" : "";
-  if (of->divides_shards()) carries += carries.empty() ? "values" : " and values";
   job_.world.event("data_plane",
-                   {{"generation", m.generation}, {"plane", "nccl"}, {"group", used.made}, {"carries", carries}});
+                   {{"generation", m.generation}, {"plane", "nccl"}, {"group", used.made}, {"carries", carries(*of)}});
 }
 
 void GroupPlanner::missing(const Worker& worker, const messages::GroupMissing& missing) {

@@ -86,11 +86,15 @@ void Member::finish_reduction() {
   const bool within =
       groups_.agreed() && !result.listened && !position_.last() && position_.generation->divides_shards();
   groups_.reduced(result.trailer.group, result.in_group || within);
+  // Some members may not know yet of the generation that begins now, but all of them know from the trailer that one
+  // does.
+  const bool goes_on = result.trailer.agreed <= position_.number();
+  std::shared_ptr<GpuGroup> group = result.in_group && goes_on ? groups_.agreed() : nullptr;
 
   const int64_t step = position_.completed++;
   shards_.committed(step);
   if (layout_.sharded() && step < position_.steps)
-    values_.begin(step, /*sends=*/!result.listened, std::move(result.kept));
+    values_.begin(step, /*sends=*/!result.listened, std::move(result.kept), std::move(group));
   if (result.trailer.scaling_state) {
     scaling_.forget_current();
     if (step < position_.steps) {  // the last reduction does not change the state

@@ -123,7 +123,7 @@ const Buckets* StepReduction::begin() {
   }
   if (in_group()) {
     options.group = groups_.agreed();
-    options.buckets = &layout_.whole_buckets();
+    options.buckets = &buckets();
   }
   if (replica_.divides() && options.buckets)
     options.contributes = [&dealt = replica_.contributions(*options.buckets)](int member, int bucket) {
@@ -234,9 +234,10 @@ StepReduction::Result StepReduction::take() {
 
 Reduced StepReduction::take_reduced() { return std::exchange(reduced_, {}); }
 
-// An audited step is reduced where its inputs can be examined.
+// An audited step is reduced where its inputs can be examined. A group adds up whole rank gradients, which members do
+// not keep from ZeRO's second stage on.
 bool StepReduction::in_group() const {
-  return groups_.agreed() && !shards_.on() && !audit_.audits() && !position_.last();
+  return groups_.agreed() && shards_.zero() < 2 && !audit_.audits() && !position_.last();
 }
 
 std::string StepReduction::missing() const { return inbox_.exchange() ? inbox_.exchange()->missing() : ""; }

@@ -75,7 +75,9 @@ class StepReduction {
   Result take();  // ends a complete reduction
 
  private:
-  const Buckets& buckets() const { return in_group() ? layout_.whole_buckets() : *layout_.buckets(); }
+  const Buckets& buckets() const {
+    return in_group() && !layout_.sharded() ? layout_.whole_buckets() : *layout_.buckets();
+  }
   std::vector<int> owners() const;
   const Buckets* step_buckets() const { return position_.last() ? nullptr : layout_.buckets(); }
 

@@ -9,7 +9,7 @@
 
 namespace elinvar {
 
-void ValueExchange::begin(int64_t step, bool sends, std::vector<int> keeps) {
+void ValueExchange::begin(int64_t step, bool sends, std::vector<int> keeps, std::shared_ptr<GpuGroup> group) {
   values_ = {.step = step, .number = position_.number(), .keeps = std::move(keeps)};
   std::set<int> others;
   for (int b = 0; b < layout_.shards(); ++b) others.insert(b);
@@ -33,7 +33,28 @@ void ValueExchange::begin(int64_t step, bool sends, std::vector<int> keeps) {
       if (std::find(keepers.begin(), keepers.end(), static_cast<int>(m)) == keepers.end())
         to.push_back(members[m].peer);
   }
+  if (group && layout_.whole_parameters()) plan_transfer(std::move(group));
 }
+
+// All members plan the same transfers, from the tables of the generation.
+void ValueExchange::plan_transfer(std::shared_ptr<GpuGroup> group) {
+  GroupTransfer& plan = values_.by_group.emplace(GroupTransfer{.group = std::move(group), .sends = {}, .receives = {}});
+  for (int m = 0; m < position_.members(); ++m)
+    if (m != position_.index) plan.sends[m] = plan.receives[m] = {};
+  for (int b = 0; b < layout_.shards(); ++b) {
+    const std::vector<int>& keepers = shards_.keepers(b);
+    const auto keeps = [&](int member) { return std::ranges::find(keepers, member) != keepers.end(); };
+    if (!keeps(position_.index)) plan.receives[keepers[0]].push_back(b);
+    for (auto& [member, buckets] : plan.sends)
+      if (keepers[0] == position_.index && !keeps(member)) buckets.push_back(b);
+  }
+}
+
+bool ValueExchange::transfers() const {
+  return pending() && values_.by_group && !position_.fenced() && position_.number() == values_.number;
+}
+
+void ValueExchange::transferred() { values_.missing.clear(); }
 
 void ValueExchange::forget() {
   end();
@@ -141,6 +162,7 @@ const std::map<int, Blob>* ValueExchange::sums() const { return values_.missing_
 
 std::vector<int> ValueExchange::to_send() const {
   std::vector<int> buckets;
+  if (values_.by_group) return buckets;
   for (const auto& [bucket, peers] : values_.to_send)
     if (!peers.empty()) buckets.push_back(bucket);
   return buckets;

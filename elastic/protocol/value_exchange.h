@@ -1,17 +1,21 @@
 #pragma once
 // The values of the parameters after an update of which each member made a part (ZeRO, ARRANGEMENT.md): the owner of a
 // bucket sends the others its parameters. Begins when a member has the trailer of the step, and ends when it has all
-// values; only then has the member made the update. If an update needs sums over whole parameters (LARS, LAMB), owners
-// send those over their buckets before the update, in the same way.
+// values; only then has the member made the update. If a group of GPUs has added up the gradients, the values go
+// through it, in one transfer of all members. If an update needs sums over whole parameters (LARS, LAMB), owners send
+// those over their buckets before the update, in the same way.
 //
 // Whoever has the trailer knows that all keepers have the sums, so the values can be made even if members die. The step
 // is made, so its values count in all later generations. At a fence a member asks the keepers of the buckets whose
 // values it lacks (`want`), and, once a generation begins, those members that provide their state.
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "comm/gpu_group.h"
 #include "elastic/protocol/catching_up.h"
 #include "elastic/protocol/optimizer_shards.h"
 
@@ -26,8 +30,8 @@ class ValueExchange {
   // --- Called by the member.
   // The trailer of a step has come. `sends`: this member was in the generation that made the step, which is still the
   // current one, and sends the values of buckets that it owns. It lacks those of all buckets but the ones that it
-  // `keeps`.
-  void begin(int64_t step, bool sends, std::vector<int> keeps);
+  // `keeps`. Through a `group` the values go in the same way at all members, so none may use one that others do not.
+  void begin(int64_t step, bool sends, std::vector<int> keeps, std::shared_ptr<GpuGroup> group = {});
   void receive(const Message& message, const messages::BucketValues& values);
   void receive(const Message& message, const messages::BucketSums& sums);
   void receive(const Message& message, const messages::WantValues& want);
@@ -45,10 +49,19 @@ class ValueExchange {
   // --- Called by the loop after the update.
   bool pending() const { return values_.step >= 0; }              // the update is not complete
   const std::vector<int>& kept() const { return values_.keeps; }  // the buckets that this member updates
-  // Returns the buckets whose new values this member sends to others.
+  // Returns the buckets whose new values this member sends to others, by messages.
   std::vector<int> to_send() const;
   void send(int bucket, const std::vector<Blob>& slices);
-  void updated();  // this member's part of the update is made, and the values in to_send() are sent
+  // What goes through the group, if there is one: for each other member, by its index, the buckets whose values this
+  // member sends it and receives from it.
+  struct GroupTransfer {
+    std::shared_ptr<GpuGroup> group;
+    std::map<int, std::vector<int>> sends, receives;
+  };
+  const std::optional<GroupTransfer>& by_group() const { return values_.by_group; }
+  bool transfers() const;  // false: a fence has come, and missing values come by messages
+  void transferred();      // the group has carried all values
+  void updated();          // this member's part of the update is made, and the values in to_send() are sent
   std::vector<messages::BucketValues> take_arrived();  // values to copy into the parameters
   bool arrived() const { return !values_.arrived.empty(); }
   bool complete() const { return values_.updated && values_.missing.empty(); }
@@ -76,7 +89,9 @@ class ValueExchange {
     std::vector<PeerId> peers = {};  // the other members of the step's generation
     bool updated = false;
     std::vector<messages::BucketValues> arrived = {};
+    std::optional<GroupTransfer> by_group = {};
   };
+  void plan_transfer(std::shared_ptr<GpuGroup> group);
   bool counts(const Message& message) const;
   bool take(const Message& message);
   bool may_count(const Message& message) const;

@@ -40,6 +40,7 @@ struct Session::Impl {
   std::vector<messages::StateChunks> state_chunks(std::span<const int> buckets, int zero) const;
   std::vector<StateSlice> places_of(int bucket, int zero_before, int zero) const;
   void change_shards(Lock& lock);
+  void transfer_values(Lock& lock);
   void compose_digests(Lock& lock);
   void give_wanted();      // requires the lock
   void give_parameters();  // requires the lock

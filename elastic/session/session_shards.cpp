@@ -222,6 +222,43 @@ std::vector<double> Session::gather_sums(const std::vector<double>& mine, int ea
   return all;
 }
 
+// Sends and receives the values through the group of GPUs. A fence ends this; then those that are missing come by
+// messages. They are received beside the parameters, because a device may carry a transfer later than it is given up.
+void Session::Impl::transfer_values(Lock& lock) {
+  ValueExchange& values = member.values();
+  if (!values.transfers()) return;
+  const ValueExchange::GroupTransfer plan = *values.by_group();
+  lock.unlock();
+  const Buckets& buckets = member.layout().shard_buckets();
+  const Tensor nothing = Tensor::empty({0}, DType::f32, plan.group->device());
+  std::vector<GroupTensor> sends, receives;
+  std::vector<std::pair<Tensor, Tensor>> places;  // what is received, and where it belongs
+  for (const auto& [to, owned] : plan.sends) {
+    if (owned.empty()) sends.push_back({nothing, to});
+    for (const int bucket : owned)
+      for (const Slice& slice : buckets.slices(bucket)) sends.push_back({state.shards->parameter(slice), to});
+  }
+  for (const auto& [from, owned] : plan.receives) {
+    if (owned.empty()) receives.push_back({nothing, from});
+    for (const int bucket : owned)
+      for (const Slice& slice : buckets.slices(bucket)) {
+        const Tensor place = state.shards->parameter(slice);
+        places.emplace_back(Tensor::empty(place.shape(), place.dtype(), place.device()), place);
+        receives.push_back({places.back().first, from});
+      }
+  }
+  on_gpu(plan.group->device(), [](auto& stream) { stream.synchronize(); });
+  lock.lock();
+  if (!values.transfers()) return;
+  plan.group->transfer(sends, receives);
+  die(Fault::Point::value, view.number);
+  if (!wait_for_transfer(lock, *plan.group, [&] { return !member.outcome() && values.transfers(); })) return;
+  values.transferred();
+  lock.unlock();
+  for (auto& [received, place] : places) copy(received, place);
+  lock.lock();
+}
+
 bool Session::exchange_values() {
   Impl& s = *impl_;
   if (s.view.last) return true;
@@ -242,6 +279,7 @@ bool Session::exchange_values() {
   }
   values.updated();
   s.flush();
+  s.transfer_values(lock);
   const auto over = [&] { return s.member.outcome() || !values.pending(); };
   while (true) {
     s.wait_within_work(lock, [&] { return over() || values.arrived() || values.complete(); });

@@ -110,12 +110,7 @@ TEST(GroupSum, HasTheBitsOfTheHostWhoeverHoldsWhichLeaves) {
                              mine[static_cast<size_t>(m)]);
         std::string why;
         ASSERT_EQ(finish(sum, why), GroupSum::State::done) << why;
-        const std::vector<Tensor> values = sum.values();
-        ASSERT_EQ(values.size(), expected.size());
-        for (size_t i = 0; i < values.size(); ++i) {
-          EXPECT_EQ(values[i].device(), kGpu);
-          EXPECT_TRUE(same_bits(values[i].to(Device{}), expected[i])) << c.leaves << " leaves, tensor " << i;
-        }
+        expect_sums(sum, expected);
         EXPECT_TRUE(group->whole());
       }
       group->retire(5s);
@@ -137,8 +132,7 @@ TEST(GroupSum, MembersWithTheSameLeavesContributeDifferentBuckets) {
     }
     std::string why;
     ASSERT_EQ(finish(sum, why), GroupSum::State::done) << why;
-    const std::vector<Tensor> expected = host_sum(2, {}, 1), got = sum.values();
-    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i].to(Device{}), expected[i])) << i;
+    expect_sums(sum, host_sum(2, {}, 1));
     EXPECT_THROW(GroupSum(group, {.leaves = 2, .buckets = kBuckets}, roots), UsageError) << "leaves come twice";
     group->retire(5s);
   });
@@ -219,8 +213,34 @@ TEST(GroupSum, ABucketIsAddedUpAsSoonAsAllHaveIt) {
     put(sum, 1, mine);
     ASSERT_EQ(finish(sum, why), GroupSum::State::done) << why;
     EXPECT_TRUE(group->whole());
-    const std::vector<Tensor> expected = host_sum(2, {}, 1), got = sum.values();
-    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i].to(Device{}), expected[i])) << i;
+    expect_sums(sum, host_sum(2, {}, 1));
+  });
+}
+
+// As with ZeRO: tensors are cut, and the sum of each bucket but the last goes to its keepers alone.
+TEST(GroupSum, KeepersGetTheSumsOfTheirBuckets) {
+  const Buckets buckets(kShapes, /*elements=*/64, BucketCuts{.multiple = 16});
+  ASSERT_GE(buckets.count(), 4);
+  std::vector<std::vector<int>> keepers;
+  for (int b = 0; b + 1 < buckets.count(); ++b) keepers.push_back(b % 3 == 0 ? std::vector{2} : std::vector{b % 2, 2});
+  in_group(3, [&](int m, const std::shared_ptr<GpuGroup>& group) {
+    std::vector<Tensor> leaf = random_leaf(m);
+    for (Tensor& t : leaf) t = t.to(kGpu);
+    GroupSum sum(group, {.leaves = 3, .buckets = buckets, .keepers = keepers},
+                 {{{0, 1, true}}, {{1, 2, true}}, {{2, 3, true}}});
+    for (int b = buckets.count() - 1; b >= 0; --b) sum.put(b, {{m, m + 1, buckets.cut(b, leaf)}});
+    std::string why;
+    ASSERT_EQ(finish(sum, why), GroupSum::State::done) << why;
+    const std::map<int, std::vector<Tensor>> sums = sum.sums();
+    const std::vector<Tensor> whole = host_sum(3, {}, 1);
+    for (int b = 0; b < buckets.count(); ++b) {
+      const bool gets = b + 1 == buckets.count() || std::ranges::count(keepers[static_cast<size_t>(b)], m) > 0;
+      ASSERT_EQ(sums.contains(b), gets) << "bucket " << b << ", member " << m;
+      if (!gets) continue;
+      const std::vector<Tensor> expected = buckets.cut(b, whole);
+      for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same_bits(sums.at(b)[i].to(Device{}), expected[i])) << b;
+    }
+    group->retire(5s);
   });
 }
 

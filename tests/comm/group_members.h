@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -102,6 +103,20 @@ inline GroupSum::State finish(GroupSum& sum, std::string& why, std::chrono::mill
   return state;
 }
 
+// The sums of all buckets, on the device; none if all leaves are absent.
+inline void expect_sums(const GroupSum& sum, const std::vector<Tensor>& expected) {
+  const std::map<int, std::vector<Tensor>> sums = sum.sums();
+  ASSERT_EQ(sums.size(), expected.empty() ? 0u : static_cast<size_t>(kBuckets.count()));
+  for (const auto& [bucket, slices] : sums) {
+    const std::vector<Tensor> wanted = kBuckets.cut(bucket, expected);
+    ASSERT_EQ(slices.size(), wanted.size());
+    for (size_t i = 0; i < slices.size(); ++i) {
+      EXPECT_EQ(slices[i].device(), kGpu);
+      EXPECT_TRUE(same_bits(slices[i].to(Device{}), wanted[i])) << "bucket " << bucket << ", tensor " << i;
+    }
+  }
+}
+
 // The sum of a group whose members have one leaf each: 0, 1, ..
 inline void expect_sum(const std::shared_ptr<GpuGroup>& group) {
   const int members = group->members(), me = group->me();
@@ -112,8 +127,7 @@ inline void expect_sum(const std::shared_ptr<GpuGroup>& group) {
   GroupSum sum = begin(group, {.leaves = members}, roots, {{me, me + 1, leaf}});
   std::string why;
   ASSERT_EQ(finish(sum, why), GroupSum::State::done) << why;
-  const std::vector<Tensor> expected = host_sum(members, {}, 1), got = sum.values();
-  for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i].to(Device{}), expected[i])) << i;
+  expect_sums(sum, host_sum(members, {}, 1));
 }
 
 }  // namespace elinvar::test

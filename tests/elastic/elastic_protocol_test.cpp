@@ -108,24 +108,39 @@ Happened expect_schedules_of_replicas_hold(const RandomJobs& jobs) {
 }
 
 TEST(ElasticProtocol, RandomSchedulesOfPairsEndAsTheUndisturbedRun) {
-  const Happened happened = expect_schedules_of_replicas_hold({.tp = 2, .schedules = 1000});
-  if (happened.schedules < 1000) return;
+  const Happened happened = expect_schedules_of_replicas_hold({.tp = 2, .schedules = 500});
+  if (happened.schedules < 500) return;
   EXPECT_GT(happened.stale_alone, 0);
 }
 
 TEST(ElasticProtocol, RandomSchedulesOfTriplesEndAsTheUndisturbedRun) {
-  expect_schedules_of_replicas_hold({.tp = 3, .schedules = 600});
+  expect_schedules_of_replicas_hold({.tp = 3, .schedules = 250});
+}
+
+// The gradients of sharded state are added up in groups of GPUs, and parameters go through them, with one copy of each
+// bucket and with several.
+TEST(ElasticProtocol, RandomSchedulesOfGpusWithShardedStateGoThroughGroups) {
+  for (const int copies : {1, 2}) {
+    const Happened happened =
+        expect_random_schedules_hold({.gpus = true, .zero = 1, .copies = copies, .schedules = 150});
+    if (happened.schedules < 100) return;
+    EXPECT_GT(happened.in_group, 5 * happened.schedules);
+    EXPECT_GT(happened.updated_in_group, 4 * happened.schedules);
+    EXPECT_GT(happened.aborted_groups, happened.schedules / 20);
+    EXPECT_GT(happened.moved, happened.schedules / 2);
+  }
 }
 
 // Values of virtual shards and gradients go through groups of GPUs, which form late, fail and hang.
 TEST(ElasticProtocol, RandomSchedulesOfReplicasOfGpusGoThroughGroups) {
   for (const RandomJobs& jobs : {RandomJobs{.gpus = true, .tp = 2, .schedules = 120},
                                  {.gpus = true, .tp = 2, .pp = 2, .schedules = 100},
+                                 {.gpus = true, .zero = 1, .tp = 2, .schedules = 100},
                                  {.gpus = true, .zero = 2, .tp = 3, .schedules = 100}}) {
     const Happened happened = expect_random_schedules_hold(jobs);
     if (happened.schedules < 100) return;
     EXPECT_GT(happened.exchanged_in_group, 20 * happened.schedules);
-    EXPECT_EQ(happened.in_group > happened.schedules, jobs.zero == 0);
+    EXPECT_EQ(happened.in_group > happened.schedules, jobs.zero < 2);
     EXPECT_GT(happened.aborted_groups, happened.schedules / 20);
     EXPECT_GT(happened.shrunk_groups + happened.kept_groups, happened.schedules / 50);
   }
@@ -133,30 +148,30 @@ TEST(ElasticProtocol, RandomSchedulesOfReplicasOfGpusGoThroughGroups) {
 
 // The number of model replicas, on which the batch depends, changes less often than that of workers.
 TEST(ElasticProtocol, RandomSchedulesOfPairsWithAdaptiveScalingAgreeOnEveryBatch) {
-  const Happened happened = expect_schedules_of_replicas_hold({.adaptive = true, .tp = 2, .schedules = 500});
+  const Happened happened = expect_schedules_of_replicas_hold({.adaptive = true, .tp = 2, .schedules = 200});
   EXPECT_GE(happened.batch_changes, happened.schedules / 100);
 }
 
 TEST(ElasticProtocol, RandomSchedulesOfPairsWithShardedStateEndAsTheUndisturbedRun) {
-  const Happened happened = expect_schedules_of_replicas_hold({.zero = 1, .tp = 2, .schedules = 500});
+  const Happened happened = expect_schedules_of_replicas_hold({.zero = 1, .tp = 2, .schedules = 200});
   if (happened.schedules < 100) return;
   EXPECT_GT(happened.moved, happened.schedules);
 }
 
 TEST(ElasticProtocol, RandomSchedulesOfTriplesWithOneCopyOfTheStateEndAsTheUndisturbedRun) {
-  const Happened happened = expect_schedules_of_replicas_hold({.zero = 1, .copies = 1, .tp = 3, .schedules = 500});
+  const Happened happened = expect_schedules_of_replicas_hold({.zero = 1, .copies = 1, .tp = 3, .schedules = 200});
   if (happened.schedules < 100) return;
   EXPECT_GT(happened.state_lost, happened.schedules / 20);
 }
 
 TEST(ElasticProtocol, RandomSchedulesOfPairsWithoutWholeGradientsEndAsTheUndisturbedRun) {
-  const Happened happened = expect_schedules_of_replicas_hold({.zero = 2, .tp = 2, .schedules = 500});
+  const Happened happened = expect_schedules_of_replicas_hold({.zero = 2, .tp = 2, .schedules = 200});
   if (happened.schedules < 100) return;
   EXPECT_GT(happened.opened, 20 * happened.schedules) << "each rank gradient is put tensor by tensor";
 }
 
 TEST(ElasticProtocol, RandomSchedulesOfTriplesWithoutWholeGradientsAndWithAdaptiveScalingAgreeOnEveryBatch) {
-  const Happened happened = expect_schedules_of_replicas_hold({.adaptive = true, .zero = 2, .tp = 3, .schedules = 500});
+  const Happened happened = expect_schedules_of_replicas_hold({.adaptive = true, .zero = 2, .tp = 3, .schedules = 200});
   EXPECT_GE(happened.batch_changes, happened.schedules / 100);
 }
 
@@ -187,7 +202,7 @@ TEST(ElasticProtocol, RandomSchedulesWhoseCoordinatorDiesBeforeTheFirstGeneratio
   CpuStream alone(1);
   const StreamScope scope(alone);
   const int64_t only = test::from_environment("ELINVAR_SCHEDULE", -1);
-  const int64_t count = only >= 0 ? only + 1 : test::from_environment("ELINVAR_SCHEDULES", 2000);
+  const int64_t count = only >= 0 ? only + 1 : test::from_environment("ELINVAR_SCHEDULES", 800);
   int failures = 0;
   for (int64_t seed = std::max<int64_t>(only, 0); seed < count && failures < 3; ++seed) {
     Schedule schedule = schedule_of(static_cast<uint64_t>(seed));

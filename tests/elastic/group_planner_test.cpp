@@ -101,14 +101,16 @@ TEST_F(PlannedGroups, PeopleAreToldWhatCarriesTheTensors) {
   EXPECT_EQ(plane(), "a worker alone sends nothing");
 }
 
-// Members of a stage exchange values also with ZeRO, with which gradients go through the hosts.
+// Members of a stage exchange values also where gradients go through the hosts.
 TEST_F(PlannedGroups, CarryTheValuesOfShards) {
   Generation g = next({1, 2, 3});
   g.shards = 2;
   for (size_t m = 0; m < 3; ++m) g.members[m].place = {.shards = {0, 2}, .stage = static_cast<int>(m)};
   EXPECT_EQ(groups.why_none(g), "") << "it adds up gradients";
   g.sharding.emplace();
-  EXPECT_EQ(groups.why_none(g), "the optimizer's state is sharded") << "in stages of one member";
+  EXPECT_EQ(groups.why_none(g), "") << "of whole rank gradients";
+  g.sharding->zero = 2;
+  EXPECT_EQ(groups.why_none(g), "gradients are sharded") << "in stages of one member";
   for (size_t m = 0; m < 2; ++m) g.members[m].place = {.shards = {static_cast<int>(m), static_cast<int>(m) + 1}};
   EXPECT_EQ(groups.why_none(g), "");
   job.state.workers.at(3).about.nccl.why_not = "it computes on the CPU";
@@ -117,7 +119,7 @@ TEST_F(PlannedGroups, CarryTheValuesOfShards) {
   job.state.current = g;
   const auto host = [](const std::string& reason) { return nlohmann::json{{"kind", "host"}, {"reason", reason}}; };
   const auto planes = [&](const nlohmann::json& within) {
-    nlohmann::json plane = host("the optimizer's state is sharded");
+    nlohmann::json plane = host("gradients are sharded");
     plane["within"] = within;
     return plane;
   };

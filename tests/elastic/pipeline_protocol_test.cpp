@@ -25,46 +25,46 @@ Happened expect_schedules_of_pipelines_hold(const RandomJobs& jobs) {
 }
 
 TEST(PipelineProtocol, RandomSchedulesOfTwoStagesEndAsTheUndisturbedRun) {
-  const Happened happened = expect_schedules_of_pipelines_hold({.pp = 2, .schedules = 500});
+  const Happened happened = expect_schedules_of_pipelines_hold({.pp = 2, .schedules = 250});
   if (happened.schedules < 100) return;
   EXPECT_GT(happened.opened, happened.schedules);
   EXPECT_GT(happened.interrupted, happened.schedules / 50);
 }
 
 TEST(PipelineProtocol, RandomSchedulesOfThreeStagesWithATiedSegmentEndAsTheUndisturbedRun) {
-  expect_schedules_of_pipelines_hold({.pp = 3, .tied = true, .schedules = 400});
+  expect_schedules_of_pipelines_hold({.pp = 3, .tied = true, .schedules = 200});
 }
 
 TEST(PipelineProtocol, RandomSchedulesOfFourStagesEndAsTheUndisturbedRun) {
-  expect_schedules_of_pipelines_hold({.pp = 4, .schedules = 300});
+  expect_schedules_of_pipelines_hold({.pp = 4, .schedules = 150});
 }
 
 TEST(PipelineProtocol, RandomSchedulesOfTwoStagesWithAdaptiveScalingAgreeOnEveryBatch) {
-  expect_schedules_of_pipelines_hold({.adaptive = true, .pp = 2, .tied = true, .schedules = 300});
+  expect_schedules_of_pipelines_hold({.adaptive = true, .pp = 2, .tied = true, .schedules = 150});
 }
 
 TEST(PipelineProtocol, RandomSchedulesOfTwoStagesWithShardedStateEndAsTheUndisturbedRun) {
-  expect_schedules_of_pipelines_hold({.zero = 1, .pp = 2, .schedules = 300});
+  expect_schedules_of_pipelines_hold({.zero = 1, .pp = 2, .schedules = 150});
 }
 
 // A member of several runs of segments passes its gradients on only at their end.
 TEST(PipelineProtocol, RandomSchedulesOfThreeStagesWithoutWholeGradientsEndAsTheUndisturbedRun) {
   const Happened happened =
-      expect_schedules_of_pipelines_hold({.zero = 2, .copies = 1, .pp = 3, .tied = true, .schedules = 300});
+      expect_schedules_of_pipelines_hold({.zero = 2, .copies = 1, .pp = 3, .tied = true, .schedules = 150});
   if (happened.schedules < 100) return;
   EXPECT_GT(happened.opened, 10 * happened.schedules);
 }
 
 TEST(PipelineProtocol, RandomSchedulesOfStagesOfPairsEndAsTheUndisturbedRun) {
-  expect_schedules_of_pipelines_hold({.tp = 2, .pp = 2, .schedules = 400});
+  expect_schedules_of_pipelines_hold({.tp = 2, .pp = 2, .schedules = 200});
 }
 
 TEST(PipelineProtocol, RandomSchedulesOfStagesOfPairsWithShardedStateEndAsTheUndisturbedRun) {
-  expect_schedules_of_pipelines_hold({.zero = 1, .copies = 1, .tp = 2, .pp = 2, .tied = true, .schedules = 300});
+  expect_schedules_of_pipelines_hold({.zero = 1, .copies = 1, .tp = 2, .pp = 2, .tied = true, .schedules = 150});
 }
 
 TEST(PipelineProtocol, RandomSchedulesOfStagesOfTriplesWithoutWholeGradientsAgreeOnEveryBatch) {
-  expect_schedules_of_pipelines_hold({.adaptive = true, .zero = 2, .tp = 3, .pp = 2, .schedules = 300});
+  expect_schedules_of_pipelines_hold({.adaptive = true, .zero = 2, .tp = 3, .pp = 2, .schedules = 150});
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "tests/elastic/sharded_member.h"
 
 namespace elinvar {
@@ -28,6 +30,9 @@ struct Values : ShardedMember {
     values.updated();
   }
   void begin(bool sends = true) { values.begin(4, sends, shards.kept()); }
+  void begin_in_group() {
+    values.begin(4, /*sends=*/true, shards.kept(), GpuGroup::of(nullptr, /*members=*/3, position.index, Device{}));
+  }
   static messages::BucketValues value(int bucket) { return {.bucket = bucket, .slices = {blob_of("four")}}; }
   void receive(const messages::BucketValues& value, int64_t generation, int64_t step) {
     const Message message{.sender = 2, .generation = generation, .step = step, .payload = value};
@@ -70,6 +75,47 @@ TEST(ValueExchange, AnOwnerSendsItsBucketsToThoseWhoLackThem) {
   Values all(0, true, {.ids = {1, 2, 3}, .copies = 3});
   EXPECT_TRUE(all.values.to_send().empty()) << "every member keeps every bucket";
   EXPECT_TRUE(all.values.complete());
+}
+
+// What one member sends another is what that one receives; each gets what it lacks once.
+TEST(ValueExchange, ThroughAGroupAllMembersPlanTheSameTransfers) {
+  for (const int copies : {1, 2, 3}) {
+    std::vector<std::unique_ptr<Values>> members;
+    for (int m = 0; m < 3; ++m) {
+      members.push_back(std::make_unique<Values>(m, false, BucketDeal{.ids = {1, 2, 3}, .copies = copies}));
+      members.back()->begin_in_group();
+    }
+    for (int m = 0; m < 3; ++m) {
+      ValueExchange& values = members[static_cast<size_t>(m)]->values;
+      ASSERT_TRUE(values.by_group() && values.transfers());
+      EXPECT_TRUE(values.to_send().empty());
+      std::vector<int> received;
+      for (int other = 0; other < 3; ++other) {
+        if (other == m) continue;
+        const std::vector<int>& buckets = values.by_group()->receives.at(other);
+        EXPECT_EQ(members[static_cast<size_t>(other)]->values.by_group()->sends.at(m), buckets);
+        received.insert(received.end(), buckets.begin(), buckets.end());
+      }
+      std::ranges::sort(received);
+      EXPECT_EQ(received, members[static_cast<size_t>(m)]->lacks());
+    }
+  }
+}
+
+TEST(ValueExchange, ThroughAGroupTheyComeAtOnceOrAfterAFenceByMessages) {
+  Values at(0);
+  at.begin_in_group();
+  at.values.updated();
+  EXPECT_FALSE(at.values.complete());
+  at.values.transferred();
+  EXPECT_TRUE(at.values.complete());
+  Values fenced(0);
+  fenced.begin_in_group();
+  fenced.values.updated();
+  fenced.position.promised = 2;
+  EXPECT_FALSE(fenced.values.transfers());
+  fenced.values.fence("at 1");
+  EXPECT_EQ(fenced.sent(), (Sent{"want>2", "want>3"}));
 }
 
 // With ZeRO-3 an update lacks no values, but may lack sums. A coordinator that is not told waits for ever.

@@ -191,7 +191,7 @@ TEST_F(ArrangedCommand, CheckpointsServeAllCommands) {
   EXPECT_EQ(repro({"diff", folder_ / "run", folder_ / "alone"}),
             "equal: steps 1 to 8, and the state after 1 of them\n");
   repro({"verify", folder_ / "run", "--from", "0", "--threads", "1"});
-  repro({"verify", folder_ / "run", "--from", "0", "--workers", "2", "--threads", "1"});
+  repro({"verify", folder_ / "run", "--from", "0", "--arrangement", "dp=2,zero=2", "--threads", "1"});
   repro({"digest", folder_ / "run"});
 }
 

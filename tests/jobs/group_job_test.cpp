@@ -64,6 +64,20 @@ TEST_F(GroupJob, MicroBatchesMayBeGraphs) {
   }
 }
 
+// Each GPU gets the sums of its buckets and sends their parameters; one dies while it does.
+TEST_F(GroupJob, TheOptimizersStateMayBeSharded) {
+  for (const std::string copies : {"1", "2"}) {
+    const std::vector<std::string> options = gpus("3", {"--arrangement", "zero=1", "--copies", copies});
+    expect_undisturbed("run" + copies, start("run" + copies, options));
+    EXPECT_GE(count("run" + copies, "nccl: gradients, parameters"), 1);
+  }
+  EXPECT_EQ(run_through("killed", gpus("3", {"--arrangement", "zero=1", "--chaos",
+                                             "kill:worker=2,step=70,at=value;join:step=80"})),
+            "");
+  EXPECT_EQ(events("killed", "at").size(), 1u);
+  EXPECT_GE(count("killed", "nccl: gradients, parameters"), 2);
+}
+
 TEST_F(GroupJob, HostIfAsked) {
   expect_undisturbed("run", start("run", gpus("2", {"--set", "run.data_plane='host'"})));
   EXPECT_TRUE(planes("run").empty());

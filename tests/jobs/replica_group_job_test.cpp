@@ -28,7 +28,7 @@ class ReplicaGroupJob : public DivisionFaults {
 
 TEST_F(ReplicaGroupJob, OnACard) {
   if (!run_on_a_card("run", {"--arrangement", "tp=2", "--workers", "1"})) GTEST_SKIP() << "no GPU, or no NCCL";
-  EXPECT_TRUE(says("run", "nccl: gradients and values"));
+  EXPECT_TRUE(says("run", "nccl: gradients, values of shards"));
 }
 
 #ifdef ELINVAR_EMULATION
@@ -46,9 +46,10 @@ class GptGroupJob : public test::DividedRuns {
 TEST_F(GptGroupJob, GpusOfReplicasGiveTheLedgerOfOneWorker) {
   const Words settings = {"--steps", "40", "--set", "model.virtual_shards=2"};
   const std::string alone = trained_result("alone", settings);
-  for (const auto& [division, carried] : {std::pair{Division{}, "gradients and values"},
+  for (const auto& [division, carried] : {std::pair{Division{}, "gradients, values of shards"},
                                           {Division{.dp = 2, .tp = 1, .pp = 2}, "gradients"},
-                                          {Division{.zero = 2}, "values"}}) {
+                                          {Division{.dp = 2, .zero = 1}, "gradients, parameters, values of shards"},
+                                          {Division{.zero = 2}, "values of shards"}}) {
     const std::string name = division.name();
     EXPECT_EQ(trained_result(name, on_gpus(division.complete(settings))), alone) << name;
     const std::string events = read_file(folder_ / name / "events.jsonl");
@@ -62,7 +63,7 @@ TEST_F(ReplicaGroupJob, WhoDiesWithinASumIsReplacedByTheOther) {
     const std::string chaos = fmt::format("kill:worker={},step=100,at=within;join:step=110", victim);
     expect_undisturbed(name, wait(start(name, on_gpus(options({}, chaos))), name, std::chrono::seconds(60)));
     EXPECT_EQ(count(name, "kill"), 1u);
-    EXPECT_TRUE(says(name, "nccl: gradients and values"));
+    EXPECT_TRUE(says(name, "nccl: gradients, values of shards"));
   }
 }
 
@@ -82,7 +83,7 @@ TEST_F(ReplicaGroupJob, TroubleWithNcclEndsInTheHosts) {
     expect_undisturbed(c.name, wait(job, c.name, std::chrono::seconds(60)));
     EXPECT_EQ(wait(other, "other").code, 0);
     EXPECT_TRUE(says(c.name, c.told)) << c.name;
-    EXPECT_EQ(says(c.name, "nccl: gradients and values"), c.used) << c.name;
+    EXPECT_EQ(says(c.name, "nccl: gradients, values of shards"), c.used) << c.name;
   }
 }
 

@@ -58,6 +58,8 @@ TEST_F(Verify, AnyPartOfARunIsDoneAgainWithAnyWorkers) {
   EXPECT_EQ(answer.at("to"), 5);
   EXPECT_EQ(ledger("run"), before);
   repro({"verify", path("run"), "--from", "7"}, 2);
+  repro({"verify", path("run"), "--arrangement", "dp=2,pp=2", "--workers", "3"}, 2);
+  repro({"verify", path("run"), "--arrangement", "zero=9"}, 2);
 }
 
 TEST_F(Verify, AChangedLedgerIsFound) {

@@ -232,7 +232,7 @@ TEST_F(DividedGpt, CheckpointsServeAllCommands) {
     EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
     return ended.out;
   };
-  repro({"verify", folder_ / "run", "--from", "0", "--threads", "1"});
+  repro({"verify", folder_ / "run", "--from", "0", "--arrangement", "tp=2,zero=1", "--threads", "1"});
   EXPECT_EQ(repro({"diff", folder_ / "run", folder_ / "alone"}).find("equal: steps 1 to 12"), 0u);
 
   std::string expected;

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "elastic/run/run_record.h"
+#include "elastic/step/arrangement.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tensor/base/json.h"
@@ -35,9 +36,10 @@ namespace fs = std::filesystem;
 using OrderedJson = nlohmann::ordered_json;
 
 struct VerifyOptions {
-  std::string run, keep;
+  std::string run, keep, arrangement;
   std::optional<int64_t> from, steps;
   int workers = 1;
+  CLI::Option* workers_given = nullptr;
   DeviceOptions device;
   bool json = false;
 };
@@ -127,8 +129,20 @@ Verdict no(int64_t from, int64_t to, std::string reason) {
   return {.equal = false, .from = from, .to = to, .reason = std::move(reason)};
 }
 
+// Returns the number of workers that do the steps: all of an arrangement that names its model replicas, otherwise
+// those of --workers, and by default those of one model replica.
+int workers_for(const VerifyOptions& o) {
+  Arrangement arrangement;
+  const int dp = read_arrangement(o.arrangement, arrangement), workers = std::max(dp, 1) * arrangement.replica();
+  if (o.workers_given->count() == 0) return workers;
+  check(dp == 0 || o.workers == workers, "--arrangement {} has {} workers, but --workers is {}", o.arrangement, workers,
+        o.workers);
+  return o.workers;
+}
+
 Verdict verify(const VerifyOptions& o, Subprocess& subprocess) {
   const fs::path aside = subprocess.path() / "run";
+  const int workers = workers_for(o);
   const RunRecord run(o.run);
   check(!run.lines().empty(), "the ledger of {} has no steps", o.run);
   const int64_t last = run.lines().rbegin()->first;
@@ -169,14 +183,15 @@ Verdict verify(const VerifyOptions& o, Subprocess& subprocess) {
       "--run-dir", aside,
       "--replay",  path,
       "--until",   std::to_string(to),
-      "--workers", std::to_string(o.workers),
+      "--workers", std::to_string(workers),
       "--device",  o.device.device,
       "--isa",     o.device.isa,
-      "--threads", std::to_string(o.device.threads > 0 ? o.device.threads : std::max(1, usable_threads() / o.workers)),
+      "--threads", std::to_string(o.device.threads > 0 ? o.device.threads : std::max(1, usable_threads() / workers)),
       "--listen",  "ipc://" + (subprocess.path() / "socket").string()};
   if (from > 0) arguments.emplace_back("--resume");
-  fmt::print(stderr, "doing {} of {} again with {} worker{}\n", steps_text(from + 1, to), o.run, o.workers,
-             o.workers == 1 ? "" : "s");
+  if (!o.arrangement.empty()) arguments.insert(arguments.end(), {"--arrangement", o.arrangement});
+  fmt::print(stderr, "doing {} of {} again with {} worker{}\n", steps_text(from + 1, to), o.run, workers,
+             workers == 1 ? "" : "s");
   std::optional<HowFar> how_far;
   if (isatty(STDERR_FILENO)) how_far.emplace(aside / "ledger.jsonl", from, to);
   const Subprocess::Ended ended = subprocess.run(program_beside("train"), arguments);
@@ -230,9 +245,11 @@ Command add_verify(CLI::App& repro) {
       ->check(CLI::NonNegativeNumber);
   app->add_option("--steps", o->steps, "how many steps (default: to the end of the ledger)")
       ->check(CLI::PositiveNumber);
-  app->add_option("--workers", o->workers, "worker processes to do it with")
-      ->check(CLI::Range(1, 1024).description(""))
-      ->capture_default_str();
+  o->workers_given =
+      app->add_option("--workers", o->workers, "worker processes to do it with (default: those of --arrangement, or 1)")
+          ->check(CLI::Range(1, 1024).description(""));
+  app->add_option("--arrangement", o->arrangement,
+                  "how these divide state and work, as in train run: dp=2,tp=2,zero=1; it changes no bit");
   app->add_option("--keep", o->keep, "where to leave the run that was made for it");
   o->device.add_to(*app);
   app->add_flag("--json", o->json, "the result as JSON");

@@ -69,6 +69,7 @@ struct SimulationCounts {
   int64_t refused = 0;                 // parts not saved because members disagree on the state
   int64_t in_group = 0;                // reductions that a member made in its group of GPUs
   int64_t exchanged_in_group = 0;      // exchanges of values of virtual shards that it made there
+  int64_t updated_in_group = 0;        // updates whose parameters it sent and received there
   int64_t new_groups = 0, shrunk_groups = 0, kept_groups = 0;  // groups that came into use, by origin
   int64_t not_formed = 0;                                      // failures of a member to be in a group
   int64_t aborted_groups = 0;                                  // groups that a member dropped in the middle of a step
@@ -97,10 +98,10 @@ struct SimulationCounts {
 
   ELINVAR_FIELDS(messages, generations, batch_changes, opened, interrupted, killed_beside, lost_open, flips, caught,
                  tried, replays, undecided, abandoned, stopped, stuck, refused, in_group, exchanged_in_group,
-                 new_groups, shrunk_groups, kept_groups, not_formed, aborted_groups, moved, asked, state_lost,
-                 exchanged, lost_within, given_up, stale, stale_alone, digested, lost_digests, passed, lost_boundary,
-                 killed_ahead, attached, fetched, fetches_over, repeated, lost_parameters, killed_providers, rearranged,
-                 reforms, reforms_behind_fence, reformed)
+                 updated_in_group, new_groups, shrunk_groups, kept_groups, not_formed, aborted_groups, moved, asked,
+                 state_lost, exchanged, lost_within, given_up, stale, stale_alone, digested, lost_digests, passed,
+                 lost_boundary, killed_ahead, attached, fetched, fetches_over, repeated, lost_parameters,
+                 killed_providers, rearranged, reforms, reforms_behind_fence, reformed)
 };
 
 struct SimulationResult : SimulationCounts {

@@ -22,7 +22,7 @@ struct RandomJobs {
   // Other arrangements are asked for, and the first one is any, but each entry is at most that of `most`.
   bool rearranged = false;
   Arrangement most = {.zero = kMostZero, .copies = 2, .tp = 3, .pp = 3};
-  int64_t schedules = 2000;
+  int64_t schedules = 800;
 };
 Schedule schedule_of(uint64_t seed);
 Happened expect_random_schedules_hold(const RandomJobs& jobs);

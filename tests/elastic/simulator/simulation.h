@@ -106,6 +106,10 @@ class Simulation {
       double lr_factor;
       StepFacts facts;
       bool gave_sums = false, made = false;
+      // With a transfer of parameters in a group of GPUs: the group, and what it brings, by bucket.
+      std::shared_ptr<GpuGroup> group = {};
+      std::map<int, Tensor> arriving = {};
+      bool transferred = false;
     };
     std::optional<Updating> updating = {};
     std::optional<Message> saved;  // its report on the last checkpoint
@@ -325,6 +329,7 @@ class Simulation {
   void look_again(Process& p);
   void exchange_in_group(Process& p, std::shared_ptr<GpuGroup> group);
   std::optional<std::map<int, messages::ShardValues>> values_in_group(Process& p);
+  bool transfer_parameters(Process& p);
   void goes(Process& p);
   void transfers(const Process& p, const Room& room);
   void used_group(const std::string& made);

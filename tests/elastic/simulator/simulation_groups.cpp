@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tensor/base/check.h"
+#include "tests/elastic/simulator/blob_of_number.h"
 #include "tests/elastic/simulator/simulation.h"
 
 namespace elinvar {
@@ -300,6 +301,50 @@ std::optional<std::map<int, messages::ShardValues>> Simulation::values_in_group(
   return others;
 }
 
+// --- Parameters after an update that go through a group.
+
+// Returns false while the transfer is under way. If a fence ends it, the parameters come by messages.
+bool Simulation::transfer_parameters(Process& p) {
+  ValueExchange& values = p.member->values();
+  Process::Updating& u = *p.updating;
+  if (u.transferred || !values.by_group()) return true;
+  if (!values.transfers()) {
+    u.group.reset();
+    return true;
+  }
+  if (!u.group) {
+    const ValueExchange::GroupTransfer& plan = *values.by_group();
+    std::vector<GroupTensor> sends, receives;
+    for (const auto& [member, buckets] : plan.sends) {
+      if (buckets.empty()) sends.push_back({Tensor::zeros({0}), member});
+      for (const int b : buckets) sends.push_back({tensor_of(values_of(p, b).at(0)), member});
+    }
+    for (const auto& [member, buckets] : plan.receives) {
+      if (buckets.empty()) receives.push_back({Tensor::zeros({0}), member});
+      for (const int b : buckets) receives.push_back({u.arriving[b] = Tensor::zeros({1}), member});
+    }
+    plan.group->transfer(sends, receives);
+    u.group = plan.group;
+    p.group_since = now_;
+    look_again(p);
+    return false;
+  }
+  std::string why;
+  const GpuGroup::State state = u.group->complete(why);
+  if (state == GpuGroup::State::pending && now_ > p.group_since + kTransferred) why = "the parameters have not come";
+  if (!why.empty()) p.member->groups().stalled(why);
+  if (state == GpuGroup::State::done) {
+    for (const auto& [b, value] : u.arriving) p.tiny.parameters[element_of(b)] = number_of<uint32_t>(blob_of(value));
+    values.transferred();
+    u.group.reset();
+    ++result_.updated_in_group;
+    return u.transferred = true;
+  }
+  flush(p);
+  if (state == GpuGroup::State::pending) look_again(p);
+  return false;
+}
+
 void Simulation::used_group(const std::string& made) {
   ++(made == "new" ? result_.new_groups : made == "shrunk" ? result_.shrunk_groups : result_.kept_groups);
 }
@@ -320,7 +365,7 @@ void Simulation::goes(Process& p) {
 
 // Records a violation for later: the caller takes any exception for a failure of the group.
 void Simulation::transfers(const Process& p, const Room& room) {
-  const int64_t generation = p.member->position().number(), step = p.member->position().completed;
+  const int64_t generation = p.member->position().number(), step = p.member->position().step;
   const Room* const by = transferred_by_.try_emplace({generation, step}, &room).first->second;
   std::vector<PeerId> members;
   for (const GenerationMember& m : records_.at(generation).members) members.push_back(m.peer);

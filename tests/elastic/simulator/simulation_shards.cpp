@@ -136,7 +136,7 @@ void Simulation::take_values(Process& p) {
     return advance(p);
   }
   if (!p.updating->made) update_shards(p);
-  if (!p.alive || !p.updating->made) return;
+  if (!p.alive || !p.updating->made || !transfer_parameters(p)) return;
   for (const messages::BucketValues& arrived : values.take_arrived())
     p.tiny.parameters[element_of(arrived.bucket)] = number_of<uint32_t>(arrived.slices.at(0));
   if (!values.complete()) return;
