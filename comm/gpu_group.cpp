@@ -77,11 +77,13 @@ void GpuGroup::transfer(std::span<const GroupTensor> sends, std::span<const Grou
   communicator_->transfer(out, in);
 }
 
-bool GpuGroup::carried() {
-  if (!communicator_->carried()) return false;
-  holds_.clear();
-  return whole_ = true;
+GpuGroup::State GpuGroup::poll(std::string& why) {
+  const State state = communicator_->state(why);
+  if (state == State::done) holds_.clear();
+  return state;
 }
+
+bool GpuGroup::carried() { return communicator_->carried() && (whole_ = true); }
 
 GpuGroup::State GpuGroup::complete(std::string& why) {
   try {

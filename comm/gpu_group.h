@@ -47,12 +47,13 @@ class GpuGroup {
   // order. A tensor without elements is sent as one byte. So if two members send each other tensors, neither carries
   // its transfer before the other has begun its own; and if all transfers that are carried are of this kind, a group
   // that is whole at all members has the same transfers behind it at all of them. The group keeps the tensors until
-  // the device is done with them or the group is destroyed.
+  // the transfer is `done` or the group is destroyed; later work on the stream of the calling thread may reuse their
+  // memory, so they must have been allocated for that stream (tensor/side_queue.h).
   void transfer(std::span<const GroupTensor> sends, std::span<const GroupTensor> receives);
   // Returns the state of the transfer. It is `done` once later work on the stream of the thread that began it will run
   // after it; the transfer may still fail then.
-  State poll(std::string& why) { return communicator_->state(why); }
-  // Returns whether a `done` transfer can no longer fail, so that its memory is free. Throws Failure if it failed.
+  State poll(std::string& why);
+  // Returns whether a `done` transfer can no longer fail. Throws Failure if it failed.
   bool carried();
   // Like poll(), but `done` once the transfer is carried, and `failed` instead of throwing.
   State complete(std::string& why);

@@ -125,8 +125,6 @@ void GroupSum::exchange_roots(const std::vector<Subtree>& mine) {
   group_->transfer(sends, receives);
 }
 
-// The group still holds the roots received from other members, so each addition goes to new memory and leaves them
-// unchanged.
 void GroupSum::add_up() {
   std::sort(parts_.begin(), parts_.end(), [](const Subtree& a, const Subtree& b) { return a.begin < b.begin; });
   TreeReducer reducer(options_.leaves);

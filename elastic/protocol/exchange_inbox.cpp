@@ -8,7 +8,8 @@ namespace elinvar {
 
 namespace {
 
-constexpr size_t kMostEarly = 1 << 16;
+// With ZeRO's second stage, thousands of virtual ranks and hundreds of buckets may come early; elements are not copied.
+constexpr size_t kMostEarly = 1 << 20;
 
 // Returns the attempt of the state transfer that a result or trailer for a learner belongs to; 0 for others.
 int64_t attempt_of(const Message& message) {

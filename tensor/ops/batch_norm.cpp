@@ -280,6 +280,7 @@ Tensor apply_of(const Tensor& x, const BatchNormFactors& f, const Tensor& residu
 
 BatchNormMasked apply_masked_of(const Tensor& x, const BatchNormFactors& f, const Tensor& residual) {
   check_float("batch_norm_apply_masked", x);
+  check(residual.defined(), "[batch_norm_apply_masked] a residual expected: without one the mask follows from x");
   Tensor mask = Tensor::empty({mask_bytes(x.numel())}, DType::u8, x.device());
   Tensor y = applied(x, f, residual, /*relu=*/true, &mask);
   return {std::move(y), std::move(mask)};

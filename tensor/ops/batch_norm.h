@@ -113,7 +113,7 @@ struct BatchNormMasked {
   Tensor y, mask;  // uint8 (mask_bytes)
   ELINVAR_FIELDS(y, mask)
 };
-// batch_norm_apply(x, factors, residual, relu = true), and the bits of y. x is not bfloat16.
+// batch_norm_apply(x, factors, residual, relu = true), and the bits of y. x is not bfloat16, and there is a residual.
 BatchNormMasked batch_norm_apply_masked(const Tensor& x, const BatchNormFactors& factors, const Tensor& residual);
 
 struct BatchNormSums {

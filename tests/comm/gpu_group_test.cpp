@@ -188,6 +188,20 @@ TEST(GpuGroup, NobodyHasCarriedATransferBeforeItsPeerHasBegunIt) {
   });
 }
 
+// A reduction makes many transfers before it waits for the device.
+TEST(GpuGroup, KeepsTensorsOnlyUntilTheirTransferIsQueued) {
+  in_group(2, [&](int m, const std::shared_ptr<GpuGroup>& group) {
+    const Tensor sent = Tensor::full({5}, m, DType::f32, kGpu), received = Tensor::empty({5}, DType::f32, kGpu);
+    group->transfer({{{sent, 1 - m}}}, {{{received, 1 - m}}});
+    EXPECT_FALSE(sent.unique() || received.unique());
+    std::string why;
+    while (group->poll(why) == GpuGroup::State::pending) std::this_thread::sleep_for(100us);
+    EXPECT_TRUE(sent.unique() && received.unique());
+    EXPECT_FALSE(group->whole()) << "nobody has seen it carried";
+    group->abort();
+  });
+}
+
 // Whatever else is still computed.
 TEST(GroupSum, ABucketIsAddedUpAsSoonAsAllHaveIt) {
   in_group(2, [](int m, const std::shared_ptr<GpuGroup>& group) {

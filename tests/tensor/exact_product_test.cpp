@@ -139,6 +139,7 @@ TEST_P(ExactProducts, MasksOfBatchNormsAreBits) {
     everywhere([&] {
       const Tensor f = sent(factor), at = sent(x);
       const BatchNormFactors factors{f, f, f, f};
+      EXPECT_THROW(batch_norm_apply_masked(at, factors, Tensor()), UsageError);
       const BatchNormMasked y = batch_norm_apply_masked(at, factors, sent(with_nan));
       EXPECT_TRUE(same_bits(y.y.to(Device{}), batch_norm_apply(at, factors, sent(with_nan), true).to(Device{})));
       const Tensor bits = y.mask.to(Device{}), value = y.y.to(Device{});
