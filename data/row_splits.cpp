@@ -18,7 +18,7 @@ struct RowFiles {
 };
 
 RowFiles row_files(const DataConfig& config, const std::function<bool(std::string_view)>& of_kind) {
-  if (!fs::is_directory(config.path)) return {.training = {config.path}};
+  if (!fs::is_directory(config.path)) return {.training = {config.path}, .validation = {}, .test = {}};
   RowFiles files;
   for (const fs::directory_entry& entry : fs::directory_iterator(config.path)) {
     const std::string name = entry.path().filename().string();

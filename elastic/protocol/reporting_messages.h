@@ -17,13 +17,14 @@ namespace elinvar {
 
 // The current work of a worker's loop (elastic/session/work_clock.h).
 struct Work {
-  std::string what = {};    // "": it is waiting
-  double lasts = 0;         // seconds so far
-  double usual = 0;         // the longest earlier time in seconds; 0: the work has not been finished twice
-  double idle = 0;          // seconds for which it has waited without receiving anything
-  std::string misses = {};  // what it lacks for a reduction, or ""
+  std::string what = {};        // "": it is waiting
+  double lasts = 0;             // seconds so far
+  double usual = 0;             // the longest earlier time in seconds; 0: the work has not been finished twice
+  double idle = 0;              // seconds for which it has waited without receiving anything
+  std::string misses = {};      // what it lacks for a reduction, or ""
+  int64_t part = 0, parts = 0;  // ActivityPart
 
-  ELINVAR_FIELDS(what, lasts, usual, idle, misses)
+  ELINVAR_FIELDS(what, lasts, usual, idle, misses, part, parts)
 };
 
 namespace messages {

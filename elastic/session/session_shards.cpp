@@ -233,14 +233,14 @@ void Session::Impl::transfer_values(Lock& lock) {
   const Tensor nothing = Tensor::empty({0}, DType::f32, plan.group->device());
   std::vector<GroupTensor> sends, receives;
   std::vector<std::pair<Tensor, Tensor>> places;  // what is received, and where it belongs
-  for (const auto& [to, owned] : plan.sends) {
-    if (owned.empty()) sends.push_back({nothing, to});
-    for (const int bucket : owned)
+  for (const auto& [to, all] : plan.sends) {
+    if (all.empty()) sends.push_back({nothing, to});
+    for (const int bucket : all)
       for (const Slice& slice : buckets.slices(bucket)) sends.push_back({state.shards->parameter(slice), to});
   }
-  for (const auto& [from, owned] : plan.receives) {
-    if (owned.empty()) receives.push_back({nothing, from});
-    for (const int bucket : owned)
+  for (const auto& [from, all] : plan.receives) {
+    if (all.empty()) receives.push_back({nothing, from});
+    for (const int bucket : all)
       for (const Slice& slice : buckets.slices(bucket)) {
         const Tensor place = state.shards->parameter(slice);
         places.emplace_back(Tensor::empty(place.shape(), place.dtype(), place.device()), place);

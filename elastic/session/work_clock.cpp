@@ -24,11 +24,11 @@ void WorkClock::at(const std::string& what, Seconds now) {
   woken_.reset();  // the loop now works on any news
 }
 
-void WorkClock::begins(const char* what, Time time) {
+void WorkClock::begins(const char* what, Time time, ActivityPart part) {
   const Guard lock(mutex_);
   const Seconds now = seconds(time);
   spells_.back().before += now - spells_.back().since;
-  spells_.push_back({.what = what, .since = now});
+  spells_.push_back({.what = what, .since = now, .part = part});
 }
 
 void WorkClock::ends(Time time) {
@@ -65,7 +65,11 @@ Work WorkClock::heartbeat(Seconds now) const {
   if (!spell.what.empty()) {
     const auto done = done_.find(spell.what);
     const bool known = done != done_.end() && spell.what != kCopying;
-    return {.what = spell.what, .lasts = spell.before + now - spell.since, .usual = known ? done->second.longest : 0.0};
+    return {.what = spell.what,
+            .lasts = spell.before + now - spell.since,
+            .usual = known ? done->second.longest : 0.0,
+            .part = spell.part.number,
+            .parts = spell.part.of};
   }
   // The loop should have noticed the news by now.
   if (woken_) return {.what = "waiting although there is news", .lasts = now - *woken_, .usual = kToWake};

@@ -23,7 +23,7 @@ class WorkClock final : public ActivityClock {
 
   void at(const std::string& what, Seconds now);  // the loop's work from now on; "": it waits
   // An activity begins, and later the innermost one ends. The surrounding activity's time stops meanwhile.
-  void begins(const char* what, Time now) override;
+  void begins(const char* what, Time now, ActivityPart part = {}) override;
   void ends(Time now) override;
   void looked();            // the loop has seen all news and waits for more
   void news(Seconds now);   // there is news for the loop
@@ -37,6 +37,7 @@ class WorkClock final : public ActivityClock {
   struct Spell {
     std::string what = {};
     Seconds before = 0, since = 0;  // the time until the last interruption, and when it resumed
+    ActivityPart part = {};
   };
   struct Done {
     int64_t times = 0;

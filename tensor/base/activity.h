@@ -12,6 +12,7 @@
 //   const TimedActivity activity("an evaluation");
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 
 namespace elinvar {
 
@@ -25,12 +26,18 @@ class ActivityWatcher {
   virtual void ends(const char* what, Time began, int vrank) = 0;
 };
 
+// Says that an activity is a part of longer work, for people: its number, from 1 on, and that of all parts. 0: it is
+// none.
+struct ActivityPart {
+  int64_t number = 0, of = 0;
+};
+
 class ActivityClock {
  public:
   using Time = ActivityWatcher::Time;
   virtual ~ActivityClock() = default;
   // Called by the thread whose clock it is, for nested activities in the order of a stack.
-  virtual void begins(const char* what, Time now) = 0;
+  virtual void begins(const char* what, Time now, ActivityPart part = {}) = 0;
   virtual void ends(Time now) = 0;
 };
 
@@ -70,8 +77,8 @@ class Activity {
 // An activity that the clock of its thread measures, if there is one.
 class TimedActivity {
  public:
-  explicit TimedActivity(const char* what) : activity_(what), clock_(activity::clock) {
-    if (clock_ != nullptr) clock_->begins(what, std::chrono::steady_clock::now());
+  explicit TimedActivity(const char* what, ActivityPart part = {}) : activity_(what), clock_(activity::clock) {
+    if (clock_ != nullptr) clock_->begins(what, std::chrono::steady_clock::now(), part);
   }
   ~TimedActivity() {
     if (clock_ != nullptr) clock_->ends(std::chrono::steady_clock::now());

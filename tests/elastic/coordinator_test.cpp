@@ -147,6 +147,15 @@ TEST(Coordinator, AnswersHeartbeatsThatAskForIt) {
   EXPECT_EQ(job.sent(1), Kinds{"heard"});
 }
 
+TEST(Coordinator, TellsHowFarAnEvaluationHasCome) {
+  Job job(1);
+  job.tell(1, messages::Alive{.work = {.what = "a batch of an evaluation", .part = 3, .parts = 7}}, 1);
+  const nlohmann::json at = {{"what", "a batch of an evaluation"}, {"part", 3}, {"parts", 7}};
+  EXPECT_EQ(job.coordinator.status(1).at("workers").at(0).at("at"), at);
+  job.tell(1, messages::Alive{.work = {.what = "a rank gradient"}}, 2);
+  EXPECT_FALSE(job.coordinator.status(2).at("workers").at(0).contains("at"));
+}
+
 // No worker waits for the confirmation. Unconfirmed facts are kept, and reported again after a death.
 TEST(Coordinator, ConfirmsSeveralFactsAtOnce) {
   Job job(1);

@@ -29,6 +29,16 @@ TEST(WorkClock, TellsWhatTheLoopIsAtAndHowLongThatUsuallyTakes) {
   EXPECT_EQ(clock.heartbeat(61).usual, 0.0);  // the copy may have to wait for a disk, so its time is not predicted
 }
 
+TEST(WorkClock, TellsThePartOfLongerWork) {
+  WorkClock clock;
+  clock.at("a rank gradient", 1);
+  clock.begins("a batch of an evaluation", WorkClock::Time(std::chrono::seconds(2)), {.number = 3, .of = 7});
+  EXPECT_EQ(clock.heartbeat(3).part, 3);
+  EXPECT_EQ(clock.heartbeat(3).parts, 7);
+  clock.ends(WorkClock::Time(std::chrono::seconds(4)));
+  EXPECT_EQ(clock.heartbeat(5).parts, 0);
+}
+
 // An update that waits for others, say: what it does before the wait and after it is one time.
 TEST(WorkClock, APauseIsNoWorkAndDoesNotDivideIt) {
   WorkClock clock;

@@ -23,9 +23,13 @@ kind = "mlp"
 )";
 
 struct TimedNames final : ActivityClock {
-  void begins(const char* what, Time) override { timed.push_back(what); }
+  void begins(const char* what, Time, ActivityPart part) override {
+    timed.push_back(what);
+    if (part.of > 0) parts.emplace_back(part.number, part.of);
+  }
   void ends(Time) override {}
   std::vector<std::string> timed;
+  std::vector<std::pair<int64_t, int64_t>> parts;
 };
 
 // A whole split may take longer than a worker is given before it is taken to hang.
@@ -37,6 +41,9 @@ TEST(Evaluation, EachBatchIsTimedByItself) {
   activity::clock = nullptr;
   EXPECT_GT(scores.size(), 1u);
   EXPECT_EQ(std::ranges::count(times.timed, "a batch of an evaluation"), std::ssize(scores));
+  ASSERT_EQ(times.parts.size(), scores.size());
+  for (int64_t i = 0; i < std::ssize(scores); ++i)
+    EXPECT_EQ(times.parts[static_cast<size_t>(i)], (std::pair{i + 1, std::ssize(scores)}));
 }
 
 }  // namespace

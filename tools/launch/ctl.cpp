@@ -77,6 +77,9 @@ std::string status_text(const Json& s) {
                         w.at("id").get<int>(), w.at("state").get<std::string>(), w.at("virtual_ranks").get<int>(),
                         w.at("step").get<int64_t>(), environment.value("threads", 0), environment.value("isa", "?"),
                         environment.value("host", "?"), memory_of(w), w.at("about").value("pid", 0));
+    if (w.contains("at"))
+      text += fmt::format("    at {}, {} of {}\n", w["at"].at("what").get<std::string>(),
+                          w["at"].at("part").get<int64_t>(), w["at"].at("parts").get<int64_t>());
     if (w.contains("replica"))
       text += fmt::format("    computes {}virtual shards {} to {} in {}model replica {}\n", segments_of(w),
                           w.at("virtual_shards").at(0).get<int>(), w.at("virtual_shards").at(1).get<int>() - 1,

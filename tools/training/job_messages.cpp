@@ -242,6 +242,7 @@ void JobProcess::take(const Message& m) {
   else if (const auto* look = m.as<messages::Shown>()) shown(m, *look);
   else if (const auto* fault = m.as<messages::FaultInjected>()) event(fault->event, *fault->about);
   else coordinator_->receive(m, now());
+  if (const auto* alive = m.as<messages::Alive>(); alive && report_) report_->works(m.sender, alive->work, now());
   flush();
 }
 

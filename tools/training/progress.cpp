@@ -39,6 +39,7 @@ Progress::~Progress() { clear(); }
 void Progress::step(int64_t step, double loss, double lr, int64_t items, double when) {
   const double seconds = std::max(0.0, when - std::exchange(last_, when));
   step_ = step;
+  evaluation_shown_ = Clock::now();
   // The mean of all steps at first, then an exponential average with weight 1/50 for each new step.
   const double weight = 1.0 / static_cast<double>(std::min<int64_t>(++measured_, 50));
   step_seconds_ += weight * (seconds - step_seconds_);
@@ -48,11 +49,24 @@ void Progress::step(int64_t step, double loss, double lr, int64_t items, double 
     const auto now = Clock::now();
     if (now - last_drawn_ < std::chrono::milliseconds(200) && step != steps_) return;
     last_drawn_ = now;
-    draw(step, loss, lr);
+    draw(fmt::format(" {}/{} loss {:.4f} lr {:.3g} {} left {}", step, steps_, loss, lr,
+                     rate_text(items_per_second(), unit_), duration_text(seconds_left())),
+         step, steps_);
   } else if (step % log_every_ == 0 || step == steps_) {
     say(stderr, "step {}/{} loss {:.4f} lr {:.3g} {} left {}\n", step, steps_, loss, lr,
         rate_text(items_per_second(), unit_), duration_text(seconds_left()));
   }
+}
+
+void Progress::evaluation(int64_t part, int64_t parts, double seconds_left) {
+  constexpr std::chrono::seconds kEvery{30};
+  const std::string text = fmt::format(" evaluation: batch {} of {}{}", part, parts,
+                                       seconds_left < 1e9 ? ", left " + duration_text(seconds_left) : "");
+  if (terminal_) return draw(text, part - 1, parts);
+  const auto now = Clock::now();
+  if (now - evaluation_shown_ < kEvery) return;
+  evaluation_shown_ = now;
+  say(stderr, "step {}/{}{}\n", step_, steps_, text);
 }
 
 double Progress::items_per_second() const { return step_seconds_ > 0 ? step_items_ / step_seconds_ : 0; }
@@ -64,13 +78,12 @@ void Progress::line(const std::string& text) {
   say(stdout, "{}\n", text);
 }
 
-void Progress::draw(int64_t step, double loss, double lr) {
+void Progress::draw(const std::string& what, int64_t done, int64_t all) {
   winsize size{};
   const int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-  std::string text = fmt::format(" {}/{} loss {:.4f} lr {:.3g} {} left {}", step, steps_, loss, lr,
-                                 rate_text(items_per_second(), unit_), duration_text(seconds_left()));
+  std::string text = what;
   const int width = std::clamp(columns - static_cast<int>(text.size()) - 3, 0, 40);
-  const int filled = steps_ > 0 ? static_cast<int>(width * step / steps_) : 0;
+  const int filled = all > 0 ? static_cast<int>(width * done / all) : 0;
   if (width >= 8) text = fmt::format("[{:#<{}}{:.<{}}]{}", "", filled, "", width - filled, text);
   say(stderr, "\r\033[K{}", text.substr(0, static_cast<size_t>(std::max(1, columns - 1))));
 }

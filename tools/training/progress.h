@@ -18,6 +18,8 @@ class Progress {
   // Reports a step that processed `items` and completed at `when`, in seconds of the monotonic clock. Prints a line, or
   // redraws the bar a few times a second.
   void step(int64_t step, double loss, double lr, int64_t items, double when);
+  // Shows that an evaluation is at one of its `parts`: at once on a terminal, else about every half minute.
+  void evaluation(int64_t part, int64_t parts, double seconds_left);
   double items_per_second() const;
   double seconds_left() const;
   const std::string& unit() const { return unit_; }
@@ -26,15 +28,15 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void draw(int64_t step, double loss, double lr);
+  void draw(const std::string& text, int64_t done, int64_t all);
   void clear();
 
   int64_t steps_, log_every_, step_;
   std::string unit_;
   bool terminal_;
   double last_;
-  Clock::time_point last_drawn_{};
-  double step_seconds_ = 0, step_items_ = 0;  // moving averages
+  Clock::time_point last_drawn_{}, evaluation_shown_ = Clock::now();  // the latter also of a step
+  double step_seconds_ = 0, step_items_ = 0;                          // moving averages
   int64_t measured_ = 0;
 };
 

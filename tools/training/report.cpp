@@ -115,6 +115,7 @@ void Report::step(const StepFacts& facts, Seconds now) {
     progress_->line(
         fmt::format("validation step={} loss={:.6g}{} samples={}", step, score.loss, metrics, score.samples));
   }
+  evaluations_.clear();
   if (!facts.update || step != reported_) return;
   const UpdateFacts& update = *facts.update;
   ++reported_;
@@ -201,6 +202,23 @@ void Report::tell_of_hold(const Json& hold) {
   else if (hold.contains("seconds"))
     progress_->line(fmt::format("holding: {}; without a word from them the run ends in {} (--hold)",
                                 hold.at("reason").get<std::string>(), seconds()));
+}
+
+// The one that ends last is shown.
+void Report::works(PeerId worker, const Work& work, Seconds now) {
+  if (work.parts == 0 || !progress_) return;
+  Evaluation& own = evaluations_.try_emplace(worker, Evaluation{.since = now, .first = work.part}).first->second;
+  own.seen = now;
+  own.part = work.part;
+  own.parts = work.parts;
+  const auto seconds_left = [](const Evaluation& e) {
+    const auto done = static_cast<double>(e.part - e.first), left = static_cast<double>(e.parts - e.part + 1);
+    return done > 0 ? (e.seen - e.since) / done * left : std::numeric_limits<double>::infinity();
+  };
+  const Evaluation* last = &own;
+  for (const auto& [peer, each] : evaluations_)
+    if (seconds_left(each) > seconds_left(*last)) last = &each;
+  progress_->evaluation(last->part, last->parts, seconds_left(*last));
 }
 
 void Report::event(const std::string& name, const Json& fields, Seconds now) {

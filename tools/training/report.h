@@ -40,6 +40,8 @@ class Report {
   void steps(const std::vector<StepFacts>& steps, Seconds now);
   // A worker's summary of a step's tensors for TensorBoard (tools/training/observer.h).
   void shown(int64_t step, std::string_view summary);
+  // A worker's heartbeat: shows how far an evaluation has come that takes long.
+  void works(PeerId worker, const Work& work, Seconds now);
   void event(const std::string& name, const nlohmann::json& fields, Seconds now = 0);
   nlohmann::json status(Seconds now) const;
   void tell(const std::string& text);         // prints one or more separate lines
@@ -76,7 +78,12 @@ class Report {
   int64_t shown_ = 0;        // the last step of which a worker has shown a summary
   std::set<int64_t> looks_;  // steps with a summary whose facts are not known yet
   std::optional<Progress> progress_;
-  int idle_ = 0;  // workers without a virtual rank in the newest generation
+  struct Evaluation {
+    Seconds since = 0, seen = 0;
+    int64_t first = 0, part = 0, parts = 0;  // the part at `since`, and now
+  };
+  std::map<PeerId, Evaluation> evaluations_;  // of workers, since the last step
+  int idle_ = 0;                              // workers without a virtual rank in the newest generation
 };
 
 }  // namespace elinvar

@@ -296,9 +296,10 @@ std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const 
                                    .device = setup.device});
   std::vector<BatchScore> scores;
   const int64_t batches = loader.steps_per_epoch();
-  for (int64_t i = batches * share / shares; i < batches * (share + 1) / shares; ++i) {
+  const int64_t first = batches * share / shares, end = batches * (share + 1) / shares;
+  for (int64_t i = first; i < end; ++i) {
     // Timed by itself: the whole may take longer than any limit of a hang.
-    const TimedActivity activity("a batch of an evaluation");
+    const TimedActivity activity("a batch of an evaluation", {.number = i - first + 1, .of = end - first});
     const Batch batch = loader.batch(i, 0);
     std::vector<Inputs> views = {inputs_of(batch, setup.device)};
     if (mirror) views.emplace_back(mirrored(batch.input).to(setup.device));
