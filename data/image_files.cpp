@@ -22,9 +22,8 @@ ImageTransform transform_of(const DataConfig& config, const SampleForm& form) {
   check(has_images(config) && form.shape.ndim() == 3, "[image files] data of kind '{}' are no images", config.kind);
   const int64_t channels = form.shape[2];
   check(channels == 1 || channels == 3, "the network sees images of {} channels; those of files have 1 or 3", channels);
-  const PixelStatistics usual = usual_pixels(config).value();
   return {with_size(config, form.shape),
-          ImageView{.height = form.shape[0], .width = form.shape[1], .channels = channels}, usual.mean, usual.std};
+          ImageView{.height = form.shape[0], .width = form.shape[1], .channels = channels}, usual_pixels(config).value()};
 }
 
 }  // namespace
