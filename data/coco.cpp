@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tensor/base/check.h"
@@ -102,7 +103,7 @@ class CocoReader {
     }
     if (names.empty()) fail("[coco] '{}' has no categories", where_);
     for (const auto& [id, name] : names) {
-      all_.class_of.emplace(id, static_cast<int64_t>(all_.class_names.size()));
+      class_of_id_.emplace(id, static_cast<int64_t>(all_.class_names.size()));
       all_.class_names.push_back(name);
     }
   }
@@ -120,8 +121,8 @@ class CocoReader {
     const int64_t of_image = entry.integer("image_id"), category = entry.integer("category_id");
     const auto place = place_of_.find(of_image);
     if (place == place_of_.end()) entry.refuse(fmt::format("is of image {}, which is not among \"images\"", of_image));
-    const auto label = all_.class_of.find(category);
-    if (label == all_.class_of.end())
+    const auto label = class_of_id_.find(category);
+    if (label == class_of_id_.end())
       entry.refuse(fmt::format("has category {}, which is not among \"categories\"", category));
     if (entry.crowd()) return;
     const Json& json = entry.at("bbox");
@@ -136,8 +137,8 @@ class CocoReader {
     const auto w = static_cast<double>(image.width), h = static_cast<double>(image.height);
     const std::string box = fmt::format("has the box [{}, {}, {}, {}], which", b[0], b[1], b[2], b[3]);
     if (!(b[0] >= -kBeyond && b[1] >= -kBeyond && b[0] + b[2] <= w + kBeyond && b[1] + b[3] <= h + kBeyond))
-      return leave_out(entry, fmt::format("{} is not within image {} of {} x {}", box, of_image, image.width,
-                                          image.height));
+      return leave_out(entry,
+                       fmt::format("{} is not within image {} of {} x {}", box, of_image, image.width, image.height));
     const ImageBox made{label->second, std::max(b[0], 0.0), std::max(b[1], 0.0), std::min(b[0] + b[2], w),
                         std::min(b[1] + b[3], h)};
     if (!(made.x2 > made.x1 && made.y2 > made.y1)) return leave_out(entry, box + " has no area");
@@ -153,7 +154,8 @@ class CocoReader {
   const std::function<void(const std::string&)>& broken_;
   Json json_;
   CocoAnnotations all_ = {};
-  std::map<int64_t, size_t> place_of_ = {};
+  std::map<int64_t, int64_t> class_of_id_ = {};
+  std::map<int64_t, size_t> place_of_ = {};  // in all_.images, by id
 };
 
 }  // namespace

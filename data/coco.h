@@ -7,7 +7,6 @@
 // up to kBeyond pixels beyond its image, as roundings make them, and is cut at its border.
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,8 +26,7 @@ struct CocoImage {
 
 struct CocoAnnotations {
   std::vector<std::string> class_names;
-  std::map<int64_t, int64_t> class_of;  // by the category's id
-  std::vector<CocoImage> images;        // in the order of their ids
+  std::vector<CocoImage> images;  // in the order of their ids
 };
 
 // Throws Failure, which names `where` and, where there is one, the id of the image or the annotation: for text that is

@@ -19,8 +19,8 @@ namespace {
 
 // Where a part of the set lies.
 struct CocoPart {
-  size_t entry;                          // of the annotations
-  std::vector<std::string> folders;      // that may have the images
+  size_t entry;                      // of the annotations
+  std::vector<std::string> folders;  // that may have the images
 };
 
 std::optional<std::pair<std::string, CocoPart>> part_at(const std::string& path, size_t entry) {

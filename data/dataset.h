@@ -73,7 +73,7 @@ struct DataConfig {
   std::string index_dir = {};               // webdataset: a folder for indices; empty: next to the shards
   std::string label_field = {};             // webdataset: the label's field in a .json; empty: the label is in a .cls
 
-  int64_t boxes = 100;                      // images with boxes: most boxes of an image; targets have as many rows
+  int64_t boxes = 100;  // images with boxes: most boxes of an image; targets have as many rows
 
   // Text
   std::string tokens = "byte";  // "byte": 256 symbols; "character": the code points that occur, sorted; "bpe"
@@ -155,7 +155,7 @@ class Dataset {
 
   virtual int64_t size() const = 0;         // samples, the same in every epoch
   virtual SampleFormat format() const = 0;  // of all samples
-  virtual int64_t classes() const = 0;  // labels, also of boxes, or symbols in the vocabulary; 0 for other numbers
+  virtual int64_t classes() const = 0;      // labels, also of boxes, or symbols in the vocabulary; 0 for other numbers
   virtual const Vocabulary* vocabulary() const { return nullptr; }  // of text
   virtual const std::vector<std::string>& class_names() const;      // of images; may be empty
 

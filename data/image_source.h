@@ -67,6 +67,9 @@ struct PixelStatistics {
 // Returns the statistics of config.kind; nullopt if it has no images or is a registered kind.
 std::optional<PixelStatistics> usual_pixels(const DataConfig& config);
 
+// Returns whether the files of config.kind are images with boxes instead of labels.
+inline bool has_boxes(const DataConfig& config) { return config.kind == "coco"; }
+
 // Returns whether the name ends in .jpg, .jpeg or .png: the formats that can be decoded.
 bool is_image_name(std::string_view path);
 

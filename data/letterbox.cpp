@@ -38,36 +38,52 @@ Letterbox::Letterbox(const DataConfig& config, const PixelStatistics& usual)
   refuse_augmentation_of_labels(config, /*flips_and_colours=*/true);
 }
 
+Letterbox::Placement Letterbox::placement(int64_t height, int64_t width) const {
+  const int64_t longer = std::max(height, width);
+  Placement p{.height = scaled_side(height, side_, longer), .width = scaled_side(width, side_, longer)};
+  p.top = (side_ - p.height) / 2;
+  p.left = (side_ - p.width) / 2;
+  p.across = static_cast<double>(p.width) / static_cast<double>(width);
+  p.down = static_cast<double>(p.height) / static_cast<double>(height);
+  return p;
+}
+
 void Letterbox::operator()(const ImageView& image, std::span<const ImageBox> boxes, int64_t index, const Draw& draw,
                            float* pixels, float* targets, int64_t rows) const {
   const auto words = [&](uint32_t block) {
     return philox(draw.seed ^ key_of("data.letterbox"), static_cast<uint32_t>(draw.epoch), static_cast<uint32_t>(index),
                   static_cast<uint32_t>(static_cast<uint64_t>(index) >> 32), block);
   };
-  const int64_t longer = std::max(image.height, image.width);
-  const int64_t height = scaled_side(image.height, side_, longer), width = scaled_side(image.width, side_, longer);
-  const int64_t top = (side_ - height) / 2, left = (side_ - width) / 2;
-  const Image scaled = resize(image, {0, 0, image.height, image.width}, height, width, {0, 0, height, width});
+  const Placement p = placement(image.height, image.width);
+  const Image scaled = resize(image, {0, 0, image.height, image.width}, p.height, p.width, {0, 0, p.height, p.width});
   Image square(side_, side_, 3);
   std::ranges::fill(square.pixels, kGrey);
-  for (int64_t y = 0; y < height; ++y)
-    std::copy_n(scaled.pixels.data() + y * width * 3, width * 3,
-                square.pixels.data() + ((top + y) * side_ + left) * 3);
+  for (int64_t y = 0; y < p.height; ++y)
+    std::copy_n(scaled.pixels.data() + y * p.width * 3, p.width * 3,
+                square.pixels.data() + ((p.top + y) * side_ + p.left) * 3);
   const bool mirrored = draw.augment && flip_ && (words(0).v[0] & 1) != 0;
   if (mirrored) mirror_rows(square);
   if (draw.augment && !jitter_.changes_nothing()) jitter_(square, words(1), words(2).v[0]);
   values_.write(square, pixels);
 
-  const double across = static_cast<double>(width) / static_cast<double>(image.width),
-               down = static_cast<double>(height) / static_cast<double>(image.height);
-  const auto x0 = static_cast<double>(left), y0 = static_cast<double>(top), side = static_cast<double>(side_);
+  const auto x0 = static_cast<double>(p.left), y0 = static_cast<double>(p.top), side = static_cast<double>(side_);
   std::vector<ImageBox> moved;
   for (const ImageBox& b : boxes) {
-    ImageBox to{b.label, x0 + b.x1 * across, y0 + b.y1 * down, x0 + b.x2 * across, y0 + b.y2 * down};
+    ImageBox to{b.label, x0 + b.x1 * p.across, y0 + b.y1 * p.down, x0 + b.x2 * p.across, y0 + b.y2 * p.down};
     if (mirrored) to = {b.label, side - to.x2, to.y1, side - to.x1, to.y2};
     moved.push_back(to);
   }
   write_box_targets(moved, side, targets, rows);
+}
+
+ImageBox Letterbox::in_image(const ImageBox& box, int64_t height, int64_t width) const {
+  const Placement p = placement(height, width);
+  const auto back = [&](double share, int64_t before, double scale, int64_t most) {
+    const double pixel = (share * static_cast<double>(side_) - static_cast<double>(before)) / scale;
+    return std::clamp(pixel, 0.0, static_cast<double>(most));
+  };
+  return {box.label, back(box.x1, p.left, p.across, width), back(box.y1, p.top, p.down, height),
+          back(box.x2, p.left, p.across, width), back(box.y2, p.top, p.down, height)};
 }
 
 void Letterbox::describe(Hasher& hasher) const {
@@ -103,8 +119,10 @@ void refuse_augmentation_of_labels(const DataConfig& config, bool flips_and_colo
   refuse(config.random_resized_crop, "data.random_resized_crop");
   if (flips_and_colours) return;
   refuse(config.flip, "data.flip");
-  for (const auto& [amount, key] : {std::pair(config.brightness, "data.brightness"), {config.contrast, "data.contrast"},
-                                    {config.saturation, "data.saturation"}, {config.hue, "data.hue"}})
+  for (const auto& [amount, key] : {std::pair(config.brightness, "data.brightness"),
+                                    {config.contrast, "data.contrast"},
+                                    {config.saturation, "data.saturation"},
+                                    {config.hue, "data.hue"}})
     refuse(amount != 0, key);
 }
 

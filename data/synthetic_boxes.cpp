@@ -74,8 +74,7 @@ class SyntheticBoxes final : public Dataset {
     for (const PlacedShape& shape : shapes) {
       for (int64_t at = 0; at < shape.h * shape.w; ++at)
         if (const int64_t i = at / shape.w, j = at % shape.w; shape.covers(i, j))
-          std::copy_n(colours_.begin() + 3 * shape.label, 3,
-                      image.begin() + 3 * ((shape.y + i) * side_ + shape.x + j));
+          std::copy_n(colours_.begin() + 3 * shape.label, 3, image.begin() + 3 * ((shape.y + i) * side_ + shape.x + j));
       const auto edge = [](int64_t pixel) { return static_cast<double>(pixel); };
       boxes.push_back({shape.label, edge(shape.x), edge(shape.y), edge(shape.x + shape.w), edge(shape.y + shape.h)});
     }

@@ -86,7 +86,8 @@ Layer build_upsample(Settings& s, const Scope&, Flow& flow) {
   const bool linear = s.choice("mode", "nearest", {"nearest", "bilinear"}) == "bilinear";
   const Extent2 out{flow.shape[0] * factor.h, flow.shape[1] * factor.w};
   flow.shape = {out.h, out.w, flow.shape[2]};
-  return [out, linear](const Var& x, Context&) { return linear ? upsample_bilinear(x, out) : upsample_nearest(x, out); };
+  return
+      [out, linear](const Var& x, Context&) { return linear ? upsample_bilinear(x, out) : upsample_nearest(x, out); };
 }
 
 }  // namespace

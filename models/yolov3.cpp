@@ -1,7 +1,7 @@
-// YOLOv3 (J. Redmon, A. Farhadi, "YOLOv3: An Incremental Improvement", 2018) and its small version, YOLOv3-tiny, for the
-// task "detection". A network finds boxes on scales of 32, 16 and (not the small one) 8 pixels: the features of the
-// coarsest scale are narrowed, enlarged twice by the nearest pixel, and joined with those of the next one. Its output is
-// (N, rows, numbers), scale after scale from the coarsest on, as nn/anchors.h describes.
+// YOLOv3 (J. Redmon, A. Farhadi, "YOLOv3: An Incremental Improvement", 2018) and its small version, YOLOv3-tiny, for
+// the task "detection". A network finds boxes on scales of 32, 16 and (not the small one) 8 pixels: the features of the
+// coarsest scale get fewer channels and twice the size, by the nearest pixel, and are joined with those of the next
+// one. The output is (N, rows, numbers), scale after scale from the coarsest on, as nn/anchors.h describes.
 //
 // Convolutions are followed by a batch norm and a leaky ReLU of slope 0.1, and named <layer>.conv and <layer>.norm:
 //   yolov3       stem, stages.<s>.down, stages.<s>.<b>.conv1 and .conv2: Darknet-53
@@ -58,7 +58,7 @@ Conv2d boxes_layer(const Scope& scope, int64_t in, int64_t numbers) {
 
 // The layers of one scale.
 struct BoxScale {
-  LeakyConvs narrow, convs, last;  // `narrow` leads here from the scale before
+  LeakyConvs narrow, convs, last;  // `narrow` reads the scale before, and `convs` that and the features of this one
   Conv2d boxes;
 
   // (N, H, W, kAnchorsOfScale * numbers) -> (N, rows, numbers)
@@ -73,8 +73,8 @@ class Yolo : public SegmentedNetwork {
   ShardedLogits head(Residual x, Context&) const override { return {.parts = {x}}; }
 
  protected:
-  // Returns the rows of all scales for their features, the finest first. Every scale needs those of the coarser ones, and
-  // of the finest features, so all of this is one segment together with the layers between features.
+  // Returns the rows of all scales for their features, the finest first. Every scale needs those of the coarser ones,
+  // and of the finest features, so all of this is one segment together with the layers between features.
   Var pyramid(std::vector<Var> features, Context& context) const {
     std::vector<Var> rows;
     Var x;
@@ -112,9 +112,8 @@ class YoloV3 final : public Yolo {
       const Scope stage = scope / "stages" / static_cast<int64_t>(s);
       stages_.emplace_back().down.add(stage / "down", {.in = width, .out = 2 * width, .kernel = 3, .stride = 2});
       if (s <= kFinest)
-        add_segment(fmt::format("stages.{}.down", s), [this, s](const Residual& x, Context& c) {
-          return stages_[s].down(x, c);
-        });
+        add_segment(fmt::format("stages.{}.down", s),
+                    [this, s](const Residual& x, Context& c) { return stages_[s].down(x, c); });
       for (int64_t b = 0; b < o.blocks[s]; ++b) {
         stages_[s].blocks.emplace_back(stage / b, 2 * width);
         if (s <= kFinest)
@@ -129,7 +128,9 @@ class YoloV3 final : public Yolo {
       if (s > 0) made.narrow.add(of_scale / "narrow", {.in = own, .out = own / 2});
       const int64_t joined = s > 0 ? own / 2 + own : own;
       for (int64_t i = 0; i < 5; ++i)
-        made.convs.add(of_scale / "convs" / i, {.in = i == 0 ? joined : i % 2 == 0 ? own : own / 2,
+        made.convs.add(of_scale / "convs" / i, {.in = i == 0       ? joined
+                                                      : i % 2 == 0 ? own
+                                                                   : own / 2,
                                                 .out = i % 2 == 0 ? own / 2 : own,
                                                 .kernel = i % 2 == 0 ? 1 : 3});
       made.last.add(of_scale / "last", {.in = own / 2, .out = own, .kernel = 3});
@@ -206,10 +207,11 @@ void require_detection(const Settings& settings, const InputInfo& input) {
   settings.require(input.sample[0] == input.sample[1] && input.sample[0] % 32 == 0, "kind",
                    "= '{}' takes square images whose side is a multiple of 32, got {} x {}", settings.kind(),
                    input.sample[0], input.sample[1]);
-  settings.require(input.classes > kBoxLogits, "kind",
-                   "= '{}' has {} numbers and at least one class for each box, but the task asks for {} outputs: use it "
-                   "with task.kind = 'detection'",
-                   settings.kind(), kBoxLogits, input.classes);
+  settings.require(
+      input.classes > kBoxLogits, "kind",
+      "= '{}' has {} numbers and at least one class for each box, but the task asks for {} outputs: use it "
+      "with task.kind = 'detection'",
+      settings.kind(), kBoxLogits, input.classes);
 }
 
 }  // namespace

@@ -67,9 +67,7 @@ Assignment Anchors::assign(const Tensor& targets, int64_t rows, int64_t classes)
   // Returns the first row of the cell in which the centre lies, for the scale with g cells along a side.
   const auto first_row = [&](float x, float y, int64_t scale) {
     const int64_t g = coarse << scale;
-    const auto cell = [g](float share) {
-      return std::min(static_cast<int64_t>(share * static_cast<float>(g)), g - 1);
-    };
+    const auto cell = [g](float share) { return std::min(static_cast<int64_t>(share * static_cast<float>(g)), g - 1); };
     int64_t row = 0;
     for (int64_t s = 0; s < scale; ++s) row += kAnchorsOfScale * (coarse << s) * (coarse << s);
     return row + kAnchorsOfScale * (cell(y) * g + cell(x));
@@ -83,8 +81,8 @@ Assignment Anchors::assign(const Tensor& targets, int64_t rows, int64_t classes)
     } else {
       const float x = target[1], y = target[2], w = target[3], h = target[4];
       const auto label = static_cast<int64_t>(target[0]);
-      check(label < classes && static_cast<float>(label) == target[0],
-            "[detection] labels are from 0 to {}, got {}", classes - 1, target[0]);
+      check(label < classes && static_cast<float>(label) == target[0], "[detection] labels are from 0 to {}, got {}",
+            classes - 1, target[0]);
       check(x >= 0 && x <= 1 && y >= 0 && y <= 1 && w > 0 && h > 0 && w <= 1 && h <= 1,
             "[detection] boxes have centres and sides within an image of sides 1, got centre ({}, {}), sides {} x {}",
             x, y, w, h);

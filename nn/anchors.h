@@ -26,7 +26,7 @@ inline constexpr int64_t kAnchorsOfScale = 3;
 inline constexpr int64_t kBoxLogits = 5;           // of a row, before those of the classes
 inline constexpr int64_t kTargetNumbers = 5;       // of a target: label, centre x and y, width and height
 inline constexpr double kLargestExponent = 4.135;  // about log(1000 / 16), torchvision's: sides stay finite
-inline constexpr int64_t kCellNumbers = 6;         // of a row: column, row of cells, g, g, the anchor's width and height
+inline constexpr int64_t kCellNumbers = 6;  // of a row: column, row of cells, g, g, the anchor's width and height
 
 // Where the boxes of some samples, at most M for each, belong. All is on the CPU.
 struct Assignment {

@@ -29,7 +29,8 @@ class PrecisionCurve {
   double average() const {
     std::vector<double> highest(points_.size() + 1, 0.0);  // precision at this point or a later one
     for (size_t i = points_.size(); i-- > 0;)
-      highest[i] = std::max(highest[i + 1], static_cast<double>(points_[i].right) / static_cast<double>(points_[i].all));
+      highest[i] =
+          std::max(highest[i + 1], static_cast<double>(points_[i].right) / static_cast<double>(points_[i].all));
     double sum = 0;
     size_t first = 0;
     for (int64_t percent = 0; percent <= 100; ++percent) {

@@ -6,8 +6,7 @@ namespace elinvar {
 
 float intersection_over_union(const Box& a, const Box& b) {
   const auto area = [](float width, float height) { return std::max(width, 0.0f) * std::max(height, 0.0f); };
-  const float both =
-      area(std::min(a.x2, b.x2) - std::max(a.x1, b.x1), std::min(a.y2, b.y2) - std::max(a.y1, b.y1));
+  const float both = area(std::min(a.x2, b.x2) - std::max(a.x1, b.x1), std::min(a.y2, b.y2) - std::max(a.y1, b.y1));
   const float either = (area(a.x2 - a.x1, a.y2 - a.y1) + area(b.x2 - b.x1, b.y2 - b.y1)) - both;
   return both > 0 ? both / either : 0;
 }

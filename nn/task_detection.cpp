@@ -78,8 +78,8 @@ class DetectionTask final : public Objective, public Detector {
   LossAndTop1 loss(const ShardedLogits& output, const Targets& targets) const override {
     const Var x = widened(joined(output));
     check_output(x.value());
-    check(targets.own.ndim() == 3 && targets.own.dim(0) == x.dim(0), "[detection] targets of {} images expected, got {}",
-          x.dim(0), to_string(targets.own.shape()));
+    check(targets.own.ndim() == 3 && targets.own.dim(0) == x.dim(0),
+          "[detection] targets of {} images expected, got {}", x.dim(0), to_string(targets.own.shape()));
     const int64_t rows = x.dim(1), numbers = x.dim(2);
     const auto assigned = [rows, anchors = anchors_, classes = o_.classes](std::span<const Tensor> from) {
       Assignment a = anchors.assign(from[0], rows, classes);
@@ -95,7 +95,8 @@ class DetectionTask final : public Objective, public Detector {
     const Var of_boxes = sum(box_loss(boxes_of(own, cell), boxes) * Var(present));
     const Var of_classes = sum(softplus(slice(own, -1, kBoxLogits, numbers) * Var(label_sign)) * Var(present));
     const Var objectness = reshape(slice(x, -1, kBoxLogits - 1, kBoxLogits), {x.dim(0), rows});
-    const Var of_rows = sum(softplus(objectness * Var(found_sign)) * Var(counted(x.value(), boxes, present, found_sign)));
+    const Var of_rows =
+        sum(softplus(objectness * Var(found_sign)) * Var(counted(x.value(), boxes, present, found_sign)));
     return {(of_boxes * o_.box_weight + of_classes * o_.class_weight) + of_rows * o_.objectness_weight, {}};
   }
 
@@ -127,8 +128,10 @@ class DetectionTask final : public Objective, public Detector {
     const int64_t rows = x.dim(1), numbers = x.dim(2), classes = o_.classes;
     const BoxSides sides = boxes_of(x, anchors_.cells(rows));
     const Tensor boxes = concat({sides.x1, sides.y1, sides.x2, sides.y2}, -1).value().to_contiguous();
-    const Tensor scores = (sigmoid(slice(x, -1, kBoxLogits - 1, kBoxLogits)) *
-                           sigmoid(slice(x, -1, kBoxLogits, numbers))).value().to_contiguous();
+    const Tensor scores =
+        (sigmoid(slice(x, -1, kBoxLogits - 1, kBoxLogits)) * sigmoid(slice(x, -1, kBoxLogits, numbers)))
+            .value()
+            .to_contiguous();
     std::vector<std::vector<Detection>> found;
     for (int64_t n = 0; n < x.dim(0); ++n) {
       std::vector<Detection> candidates;
@@ -141,8 +144,8 @@ class DetectionTask final : public Objective, public Detector {
       std::ranges::stable_sort(candidates, std::ranges::greater(), &Detection::score);
       candidates.resize(std::min(candidates.size(), kMostCandidates));
       std::vector<Detection>& kept = found.emplace_back();
-      for (const int64_t i : non_maximum_suppression(candidates, static_cast<float>(o_.most_overlap),
-                                                     o_.most_detections))
+      for (const int64_t i :
+           non_maximum_suppression(candidates, static_cast<float>(o_.most_overlap), o_.most_detections))
         kept.push_back(candidates[static_cast<size_t>(i)]);
     }
     return found;
@@ -188,17 +191,19 @@ class DetectionTask final : public Objective, public Detector {
 };
 
 // YOLOv3's for images of 416 x 416.
-const std::vector<double> kUsualAnchors = {10, 13, 16, 30, 33, 23, 30, 61, 62, 45, 59, 119, 116, 90, 156, 198, 373, 326};
+const std::vector<double> kUsualAnchors = {10, 13, 16,  30,  33, 23,  30,  61,  62,
+                                           45, 59, 119, 116, 90, 156, 198, 373, 326};
 
 }  // namespace
 
 MadeTask make_detection(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions&) {
-  settings.require(targets.dtype == DType::f32 && targets.sample.ndim() == 2 && targets.sample[1] == kTargetNumbers &&
-                       targets.classes > 0 && targets.classes <= kMostLabels,
-                   "kind",
-                   "= 'detection' needs boxes of up to {} classes, (boxes, {}) float32, but the data have {} of shape {} "
-                   "a sample and {} classes",
-                   kMostLabels, kTargetNumbers, name_of(targets.dtype), to_string(targets.sample), targets.classes);
+  settings.require(
+      targets.dtype == DType::f32 && targets.sample.ndim() == 2 && targets.sample[1] == kTargetNumbers &&
+          targets.classes > 0 && targets.classes <= kMostLabels,
+      "kind",
+      "= 'detection' needs boxes of up to {} classes, (boxes, {}) float32, but the data have {} of shape {} "
+      "a sample and {} classes",
+      kMostLabels, kTargetNumbers, name_of(targets.dtype), to_string(targets.sample), targets.classes);
   DetectionOptions o{.anchors = settings.reals("anchors", kUsualAnchors, 1e-3, 1 << 14)};
   settings.require(!o.anchors.empty() && o.anchors.size() % (2 * kAnchorsOfScale) == 0, "anchors",
                    "needs the widths and heights of {} anchors for each scale, got {} numbers", kAnchorsOfScale,

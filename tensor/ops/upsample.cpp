@@ -86,8 +86,8 @@ int64_t rows_of_upsample(int64_t elements) { return 8192 / (elements + 1) + 1; }
 // Checks images (N, H, W, C) of the given sides, and returns those of the other sides.
 Tensor upsample_result(const char* op, const Tensor& x, const UpsampleAxis& h, const UpsampleAxis& w, bool backward) {
   check_activation(op, x);
-  check(h.in > 0 && w.in > 0 && h.out > 0 && w.out > 0,
-        "[{}] extents must be positive, got {} x {} in and {} x {} out", op, h.in, w.in, h.out, w.out);
+  check(h.in > 0 && w.in > 0 && h.out > 0 && w.out > 0, "[{}] extents must be positive, got {} x {} in and {} x {} out",
+        op, h.in, w.in, h.out, w.out);
   const int64_t height = backward ? h.out : h.in, width = backward ? w.out : w.in;
   check(x.ndim() == 4 && x.dim(1) == height && x.dim(2) == width, "[{}] images (N, {}, {}, C) expected, shape is {}",
         op, height, width, to_string(x.shape()));
@@ -104,8 +104,9 @@ Tensor upsample_of(const Tensor& given, const UpsampleAxis& h, const UpsampleAxi
 Tensor upsample_backward_of(const Tensor& gradient, const UpsampleAxis& h, const UpsampleAxis& w) {
   Tensor dx = upsample_result("upsample_backward", gradient, h, w, /*backward=*/true);
   const Tensor dy = gradient.to_contiguous();
-  on(dy.device(),
-     [&](auto& stream) { upsample_backward(stream, UpsampleArgs{in(dy), out(dx), dy.dim(0), dy.dim(3), h, w}); });
+  on(dy.device(), [&](auto& stream) {
+    upsample_backward(stream, UpsampleArgs{in(dy), out(dx), dy.dim(0), dy.dim(3), h, w});
+  });
   return dx;
 }
 

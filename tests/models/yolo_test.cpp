@@ -30,8 +30,8 @@ Tensor hashed_boxes(int64_t images) {
 }
 
 MadeTask detection_of(std::vector<double> anchors, const char* box_loss) {
-  return make_task(elinvar::spec("detection", {{"anchors", std::move(anchors)}, {"box_loss", std::string(box_loss)}}), {},
-                   {.sample = {kMostBoxes, 5}, .dtype = DType::f32, .classes = kBoxClasses});
+  return make_task(elinvar::spec("detection", {{"anchors", std::move(anchors)}, {"box_loss", std::string(box_loss)}}),
+                   {}, {.sample = {kMostBoxes, 5}, .dtype = DType::f32, .classes = kBoxClasses});
 }
 
 void compare_detector(const char* name, const Spec& model, const MadeTask& made) {

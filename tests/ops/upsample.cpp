@@ -51,13 +51,21 @@ OpRow upsample_row(const char* name, bool linear, const Shape& shape, Extent2 ou
 }
 
 OpRow refusing(OpRow row) {
-  row.errors = {{[] { upsample_nearest(Tensor::zeros({4, 4, 2}), {8, 8}); },
+  row.errors = {{[] {
+                   upsample_nearest(Tensor::zeros({4, 4, 2}), {8, 8});
+                 },
                  "[upsample_nearest] images (N, H, W, C) expected, shape is (4, 4, 2)"},
-                {[] { upsample_bilinear(Tensor::zeros({1, 4, 4, 2}), {0, 8}); },
+                {[] {
+                   upsample_bilinear(Tensor::zeros({1, 4, 4, 2}), {0, 8});
+                 },
                  "[upsample] extents must be positive, got 4 x 4 in and 0 x 8 out"},
-                {[] { upsample_nearest(Tensor::zeros({1, 4, 4, 2}, DType::i32), {8, 8}); },
+                {[] {
+                   upsample_nearest(Tensor::zeros({1, 4, 4, 2}, DType::i32), {8, 8});
+                 },
                  "[upsample] float32 or float64"},
-                {[] { upsample_backward(Tensor::zeros({1, 4, 4, 2}), {2, 4, false}, {2, 5, false}); },
+                {[] {
+                   upsample_backward(Tensor::zeros({1, 4, 4, 2}), {2, 4, false}, {2, 5, false});
+                 },
                  "[upsample_backward] images (N, 4, 5, C) expected, shape is (1, 4, 4, 2)"}};
   return row;
 }
