@@ -1,5 +1,5 @@
 #pragma once
-// Convolution and pooling of images (N, H, W, C) with filters (O, KH, KW, C / groups).
+// Convolution, pooling and upsampling of images (N, H, W, C); filters are (O, KH, KW, C / groups).
 #include "autograd/var.h"
 
 namespace elinvar {
@@ -26,5 +26,9 @@ struct Pool2dOptions {
 Var max_pool2d(const Var& x, const Pool2dOptions& options);  // the lowest index wins at ties
 Var avg_pool2d(const Var& x, const Pool2dOptions& options);
 Var adaptive_avg_pool2d(const Var& x, Extent2 out);  // (N, H, W, C) -> (N, out.h, out.w, C)
+
+// (N, H, W, C) -> (N, out.h, out.w, C), as PyTorch's interpolate() with align_corners = false.
+Var upsample_nearest(const Var& x, Extent2 out);
+Var upsample_bilinear(const Var& x, Extent2 out);
 
 }  // namespace elinvar

@@ -3,8 +3,10 @@
 #include <filesystem>
 #include <new>
 
+#include "data/box_dataset.h"
 #include "data/image_dataset.h"
 #include "data/labelled_text.h"
+#include "data/synthetic_boxes.h"
 #include "data/synthetic_masks.h"
 #include "data/table.h"
 #include "data/text.h"
@@ -37,10 +39,13 @@ Kind built_in(const char* name, std::function<std::unique_ptr<Dataset>(const Dat
           pixels};
 }
 
-Kind images(const char* name, ImageParts (*open)(const DataConfig&), const Pixels& pixels, bool needs_path = true) {
+using OpenParts = std::unique_ptr<Dataset>(const DataConfig&, const ImageParts&, const PixelStatistics&, Split);
+
+Kind images(const char* name, ImageParts (*open)(const DataConfig&), const Pixels& pixels, bool needs_path = true,
+            OpenParts* open_parts = open_image_dataset) {
   const auto opened = [=](const DataConfig& config, Split split) {
     const ImageParts parts = open(config);
-    return open_image_dataset(config, parts, pixels(config), split);
+    return open_parts(config, parts, pixels(config), split);
   };
   return built_in(name, opened, needs_path, pixels);
 }
@@ -58,10 +63,12 @@ PixelStatistics synthetic_pixels(const DataConfig& config) {
 Registry<Kind>& registry() {
   static Registry<Kind> all({
       images("cifar10", open_cifar10, cifar10_pixels),
+      images("coco", open_coco, photo_pixels, /*needs_path=*/true, open_box_dataset),
       images("image_folder", open_image_folder, photo_pixels),
       images("mnist", open_mnist, mnist_pixels),
       images("synthetic", open_synthetic_images, synthetic_pixels, /*needs_path=*/false),
       built_in("labelled_text", open_labelled_text, true),
+      built_in("synthetic_boxes", open_synthetic_boxes, false),
       built_in("synthetic_masks", open_synthetic_masks, false),
       built_in("synthetic_pairs", open_synthetic_pairs, false),
       built_in("synthetic_table", open_synthetic_table, false),

@@ -21,6 +21,8 @@
 //   labelled_text   a .csv, .tsv or .jsonl file with a text and a label in each row, or a folder of such files
 //                   (data/labelled_text.cpp), divided into splits as tables are
 //   text_pairs      the same, of texts and the texts that belong to them (data/text_pairs.h)
+//   coco            a folder or .tar with COCO's annotations of boxes and their images (data/coco_images.cpp)
+//   synthetic_boxes no path: images of shapes, with a box for each
 //   synthetic_masks no path: images of rectangles and discs, with a class for each pixel
 //   synthetic_text  no path: lines of sums, "17+25=42"
 //   table           a .csv or .tsv file, or a folder of them, of numbers and categories (data/table.cpp); files with
@@ -70,6 +72,8 @@ struct DataConfig {
   std::string broken = "error";             // image files: a broken one is an error; "skip": the next one replaces it
   std::string index_dir = {};               // webdataset: a folder for indices; empty: next to the shards
   std::string label_field = {};             // webdataset: the label's field in a .json; empty: the label is in a .cls
+
+  int64_t boxes = 100;  // images with boxes: most boxes of an image; targets have as many rows
 
   // Text
   std::string tokens = "byte";  // "byte": 256 symbols; "character": the code points that occur, sorted; "bpe"
@@ -151,7 +155,7 @@ class Dataset {
 
   virtual int64_t size() const = 0;         // samples, the same in every epoch
   virtual SampleFormat format() const = 0;  // of all samples
-  virtual int64_t classes() const = 0;  // number of labels, or of symbols in the vocabulary; 0 without int64 targets
+  virtual int64_t classes() const = 0;      // labels, also of boxes, or symbols in the vocabulary; 0 for other numbers
   virtual const Vocabulary* vocabulary() const { return nullptr; }  // of text
   virtual const std::vector<std::string>& class_names() const;      // of images; may be empty
 

@@ -18,15 +18,6 @@ DataConfig with_size(DataConfig config, const Shape& shape) {
   return config;
 }
 
-ImageTransform transform_of(const DataConfig& config, const SampleForm& form) {
-  check(has_images(config) && form.shape.ndim() == 3, "[image files] data of kind '{}' are no images", config.kind);
-  const int64_t channels = form.shape[2];
-  check(channels == 1 || channels == 3, "the network sees images of {} channels; those of files have 1 or 3", channels);
-  const PixelStatistics usual = usual_pixels(config).value();
-  return {with_size(config, form.shape),
-          ImageView{.height = form.shape[0], .width = form.shape[1], .channels = channels}, usual.mean, usual.std};
-}
-
 }  // namespace
 
 SampleForm form_of(const Dataset& dataset) {
@@ -36,9 +27,19 @@ SampleForm form_of(const Dataset& dataset) {
 bool has_images(const DataConfig& config) { return usual_pixels(config).has_value(); }
 
 ImageFiles::ImageFiles(const DataConfig& config, SampleForm form, const std::vector<std::string>& paths)
-    : form_(std::move(form)),
-      transform_(transform_of(config, form_)),
-      as_stored_(config.image_size == 0 && form_.shape[0] != form_.shape[1]) {
+    : form_(std::move(form)), as_stored_(config.image_size == 0 && form_.shape[0] != form_.shape[1]) {
+  check(has_images(config) && form_.shape.ndim() == 3, "[image files] data of kind '{}' are no images", config.kind);
+  const int64_t channels = form_.shape[2];
+  check(channels == 1 || channels == 3, "the network sees images of {} channels; those of files have 1 or 3", channels);
+  const PixelStatistics usual = usual_pixels(config).value();
+  if (has_boxes(config)) {
+    target_ = {{config.boxes, kBoxTargetNumbers}, DType::f32};
+    letterbox_.emplace(config, usual);
+  } else {
+    target_ = {Shape{}, DType::i64};
+    const ImageView stored{.height = form_.shape[0], .width = form_.shape[1], .channels = channels};
+    transform_.emplace(with_size(config, form_.shape), stored, usual);
+  }
   for (const std::string& path : paths) {
     std::error_code error;
     check(fs::exists(path, error), "there is no {}", path);
@@ -65,15 +66,20 @@ std::string ImageFiles::name(int64_t index) const {
 void ImageFiles::read(int64_t index, const Draw&, const SampleBuffers& sample) const {
   const Item& item = items_[static_cast<size_t>(index)];
   auto* pixels = sample.input<float>();
-  *sample.target<int64_t>() = 0;
+  if (letterbox_) write_box_targets({}, 1, sample.target<float>(), target_.shape[0]);
+  else *sample.target<int64_t>() = 0;
   try {
     const std::string bytes = item.files ? item.files->read(item.path) : read_file(item.path);
     const Image image = decode_image(bytes, static_cast<int>(form_.shape[2]), name(index));
     if (as_stored_ && (image.height != form_.shape[0] || image.width != form_.shape[1]))
       fail("'{}' is {} x {}, and the network sees images of {} x {}", name(index), image.height, image.width,
            form_.shape[0], form_.shape[1]);
-    transform_(
-        image.view(), index, {}, [&] { return name(index); }, pixels);
+    if (!letterbox_)
+      return (*transform_)(
+          image.view(), index, {}, [&] { return name(index); }, pixels);
+    (*letterbox_)(image.view(), {}, index, {}, pixels, sample.target<float>(), target_.shape[0]);
+    const std::lock_guard lock(mutex_);
+    sides_[index] = {image.height, image.width};
   } catch (const Failure& failure) {
     std::fill_n(pixels, form_.shape.numel(), 0.0f);
     const std::lock_guard lock(mutex_);
@@ -82,8 +88,15 @@ void ImageFiles::read(int64_t index, const Draw&, const SampleBuffers& sample) c
 }
 
 void ImageFiles::describe(Hasher& hasher) const {
-  transform_.describe(hasher);
+  if (letterbox_) letterbox_->describe(hasher);
+  else transform_->describe(hasher);
   for (int64_t i = 0; i < size(); ++i) hasher.add(name(i));
+}
+
+ImageBox ImageFiles::in_image(int64_t index, const ImageBox& box) const {
+  const std::lock_guard lock(mutex_);
+  const Sides& sides = sides_.at(index);
+  return letterbox_->in_image(box, sides.height, sides.width);
 }
 
 std::string ImageFiles::failure(int64_t index) const {

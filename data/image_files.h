@@ -1,14 +1,16 @@
 #pragma once
-// Image files to classify. They are prepared as the images of a validation split are.
+// Image files to classify, or in which to find boxes. They are prepared as the images of a validation split are.
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/dataset.h"
 #include "data/files.h"
+#include "data/letterbox.h"
 #include "data/transform.h"
 
 namespace elinvar {
@@ -34,17 +36,19 @@ class ImageFiles final : public Dataset {
   ImageFiles(const DataConfig& config, SampleForm form, const std::vector<std::string>& paths);
 
   int64_t size() const override { return static_cast<int64_t>(items_.size()); }
-  SampleFormat format() const override {
-    return {.inputs = {{form_.shape, DType::f32}}, .target = {Shape{}, DType::i64}};
-  }
+  SampleFormat format() const override { return {.inputs = {{form_.shape, DType::f32}}, .target = target_}; }
   int64_t classes() const override { return form_.classes; }
   const std::vector<std::string>& class_names() const override { return form_.class_names; }
-  void read(int64_t index, const Draw& draw, const SampleBuffers& sample) const override;  // every label is 0
+  // Every label is 0, and there are no boxes.
+  void read(int64_t index, const Draw& draw, const SampleBuffers& sample) const override;
   void describe(Hasher& hasher) const override;
 
   std::string name(int64_t index) const;
   // Returns why an image could not be read; "" if it was read, or not yet.
   std::string failure(int64_t index) const;
+  // Returns a box that was found in the square of an image that has been read, in shares of its sides, as pixels of the
+  // image. The data must have boxes.
+  ImageBox in_image(int64_t index, const ImageBox& box) const;
 
  private:
   struct Item {
@@ -54,11 +58,17 @@ class ImageFiles final : public Dataset {
   void add_all_of(const std::string& path, bool folder);
 
   SampleForm form_;
-  ImageTransform transform_;
+  Field target_;
+  std::optional<ImageTransform> transform_;  // of data with labels
+  std::optional<Letterbox> letterbox_;       // of data with boxes
   bool as_stored_;
   std::vector<Item> items_;
   mutable std::mutex mutex_;
   mutable std::map<int64_t, std::string> failures_;
+  struct Sides {
+    int64_t height, width;
+  };
+  mutable std::map<int64_t, Sides> sides_;  // of data with boxes
 };
 
 }  // namespace elinvar

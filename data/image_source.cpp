@@ -16,6 +16,7 @@ class Subset final : public ImageSource {
       : source_(std::move(source)), indices_(std::move(indices)) {}
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
   int64_t label(int64_t i) const override { return source_->label(at(i)); }
+  std::span<const ImageBox> boxes(int64_t i) const override { return source_->boxes(at(i)); }
   ImageView image(int64_t i, Image& scratch) const override { return source_->image(at(i), scratch); }
   std::string where(int64_t i) const override { return source_->where(at(i)); }
   bool in_memory() const override { return source_->in_memory(); }
@@ -34,6 +35,7 @@ class Kept final : public ImageSource {
   Kept(ImageSourcePtr source, std::vector<Image> images) : source_(std::move(source)), images_(std::move(images)) {}
   int64_t size() const override { return source_->size(); }
   int64_t label(int64_t i) const override { return source_->label(i); }
+  std::span<const ImageBox> boxes(int64_t i) const override { return source_->boxes(i); }
   ImageView image(int64_t i, Image& scratch) const override {
     const Image& kept = images_[static_cast<size_t>(i)];
     return kept.pixels.empty() ? source_->image(i, scratch) : kept.view();  // image() throws for a broken image
@@ -63,6 +65,16 @@ WholeImage first_whole(const ImageSource& source, int64_t i, Image& scratch,
         fail("[data] {} images in a row are broken, the last: {}", tries, failure.what());
     }
   }
+}
+
+WholeImage WholeImages::image(int64_t index, Image& scratch) const {
+  if (!replace_) return {index, source_->image(index, scratch)};
+  return first_whole(*source_, index, scratch, [&](int64_t i, const BrokenImage& failure) {
+    const std::lock_guard lock(mutex_);
+    if (!broken_.insert(i).second) return;
+    notices_->add(
+        fmt::format("{}; the next image stands in for it ({} left out so far)", failure.what(), broken_.size()));
+  });
 }
 
 ImageSourcePtr subset(ImageSourcePtr source, std::vector<int64_t> indices) {

@@ -84,10 +84,14 @@ float cut_and_mix(double l, const Random4& words, const Sides& sides, const floa
 
 void check_mixing(const Mixing& mixing, const Dataset& dataset) {
   const bool images = dataset.input_dtype() == DType::f32 && dataset.input_shape().ndim() == 3;
+  const Field target = dataset.format().target;
+  const bool labels = target.dtype == DType::i64 && target.shape.ndim() == 0;
   const auto check_one = [&](const char* key, double a) {
     check_setting(a == 0 || (a >= kLeast && a <= kMost), key, "must be 0 or from {} to {}, got {}", kLeast, kMost, a);
     check_setting(a == 0 || images, key, "mixes images; the samples of these data are of shape {}",
                   to_string(dataset.input_shape()));
+    check_setting(a == 0 || labels, key, "mixes images with one label each; targets of these data are {} of shape {}",
+                  name_of(target.dtype), to_string(target.shape));
   };
   check_one("data.mixup", mixing.mixup);
   check_one("data.cutmix", mixing.cutmix);

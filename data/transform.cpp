@@ -25,8 +25,7 @@ int64_t reflected(int64_t at, int64_t n) { return at < 0 ? -at : at >= n ? 2 * n
 
 }  // namespace
 
-ImageTransform::ImageTransform(const DataConfig& config, const ImageView& stored, std::vector<double> usual_mean,
-                               std::vector<double> usual_std)
+ImageTransform::ImageTransform(const DataConfig& config, const ImageView& stored, const PixelStatistics& usual)
     : as_stored_(config.image_size == 0),
       random_part_(config.random_resized_crop),
       flip_(config.flip),
@@ -39,7 +38,8 @@ ImageTransform::ImageTransform(const DataConfig& config, const ImageView& stored
       padding_(config.crop_padding),
       cutout_(config.cutout),
       area_min_(config.crop_area_min),
-      jitter_(config.brightness, config.contrast, config.saturation, config.hue, channels_) {
+      jitter_(config.brightness, config.contrast, config.saturation, config.hue, channels_),
+      values_(config, usual, channels_) {
   check_setting(config.image_size >= 0 && config.image_size <= 1 << 14, "data.image_size",
                 "must be from 0 to 16384, got {}", config.image_size);
   check_setting(config.resize == 0 || config.resize >= config.image_size, "data.resize",
@@ -58,22 +58,6 @@ ImageTransform::ImageTransform(const DataConfig& config, const ImageView& stored
   check_setting(flip_ || !alternate_flip_, "data.alternate_flip", "needs flip = true");
   check_setting(cutout_ >= 0 && cutout_ <= 1 << 14, "data.cutout", "must be from 0 to 16384, got {}", cutout_);
   check_setting(area_min_ > 0 && area_min_ <= 1, "data.crop_area_min", "must be in (0, 1], got {}", area_min_);
-
-  const std::vector<double>& mean = config.mean.empty() ? usual_mean : config.mean;
-  const std::vector<double>& std = config.std.empty() ? usual_std : config.std;
-  const auto wanted = static_cast<size_t>(channels_);
-  const auto check_count = [&](const char* key, const std::vector<double>& values) {
-    check_setting(values.size() == wanted, key, "needs one value for each of {} channels, got {}", wanted,
-                  values.size());
-  };
-  check_count("data.mean", mean);
-  check_count("data.std", std);
-  for (size_t c = 0; c < wanted; ++c) {
-    const float m = static_cast<float>(mean[c]), s = static_cast<float>(std[c]);
-    check_setting(std::isfinite(m), "data.mean", "must be finite, got {}", m);
-    check_setting(std::isfinite(s) && s > 0, "data.std", "must be finite and positive, got {}", s);
-    for (int p = 0; p < 256; ++p) value_.push_back((static_cast<float>(p) / 255.0f - m) / s);
-  }
 }
 
 void ImageTransform::operator()(const ImageView& image, int64_t index, const Draw& draw,
@@ -161,9 +145,7 @@ Image ImageTransform::cut(const ImageView& image, int64_t top, int64_t left, boo
 void ImageTransform::finish(Image square, int64_t index, const Draw& draw, float* output) const {
   if (draw.augment && !jitter_.changes_nothing())
     jitter_(square, random_words(index, draw, 13), random_words(index, draw, 14).v[0]);
-  const uint8_t* p = square.pixels.data();
-  for (int64_t i = 0; i < size_h_ * size_w_; ++i)
-    for (int64_t c = 0; c < channels_; ++c) output[i * channels_ + c] = value_[static_cast<size_t>(c * 256 + *p++)];
+  values_.write(square, output);
   cut_out(index, draw, output);
 }
 
@@ -184,7 +166,7 @@ void ImageTransform::describe(Hasher& hasher) const {
     hasher.add_integer(v);
   hasher.add(&area_min_, sizeof area_min_);
   if (!jitter_.changes_nothing()) jitter_.describe(hasher);
-  hasher.add(value_.data(), value_.size() * sizeof(float));
+  values_.describe(hasher);
 }
 
 }  // namespace elinvar

@@ -11,7 +11,7 @@
 //               on CIFAR-10 in 3.29 seconds", 2024). Then colour jitter (data/color_jitter.h). Then cutout: a square of
 //               that side around a random pixel, as far as it lies in the image, gets the mean colour (T. DeVries, G.
 //               W. Taylor, 2017)
-//   both        (p / 255 - mean) / std, three float32 operations
+//   both        values of pixels (data/pixel_values.h)
 // With image_size = 0 images are not scaled, and must all have the same size.
 //
 // Random words are philox(seed ^ key_of("data.transform"), epoch, index low, index high, block). Block 0 has the
@@ -27,16 +27,16 @@
 #include "data/color_jitter.h"
 #include "data/dataset.h"
 #include "data/image.h"
+#include "data/pixel_values.h"
 #include "data/resize.h"
 
 namespace elinvar {
 
 class ImageTransform {
  public:
-  // `stored`, the first image, sets the number of channels, and the size if image_size is 0. `usual_mean` and
-  // `usual_std` replace an empty mean and std of the configuration. Throws SettingError for invalid settings.
-  ImageTransform(const DataConfig& config, const ImageView& stored, std::vector<double> usual_mean,
-                 std::vector<double> usual_std);
+  // `stored`, the first image, sets the number of channels, and the size if image_size is 0. Throws SettingError for
+  // invalid settings.
+  ImageTransform(const DataConfig& config, const ImageView& stored, const PixelStatistics& usual);
 
   Shape output_shape() const { return {size_h_, size_w_, channels_}; }
 
@@ -57,7 +57,7 @@ class ImageTransform {
   int64_t size_h_, size_w_, channels_, shorter_, padding_, cutout_;
   double area_min_;
   ColorJitter jitter_;
-  std::vector<float> value_;  // (channels, 256): the normalised value of each byte
+  PixelValues values_;
 };
 
 }  // namespace elinvar

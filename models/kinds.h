@@ -41,6 +41,7 @@ std::vector<ModelKind> recommendation_kinds();
 std::vector<ModelKind> bert_kinds();
 std::vector<ModelKind> unet_kinds();
 std::vector<ModelKind> t5_kinds();
+std::vector<ModelKind> yolov3_kinds();
 
 // Returns f(). A ParameterError (nn/parameters.h) becomes a UsageError that begins with the place of the kind.
 template <class F>

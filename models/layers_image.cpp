@@ -1,4 +1,5 @@
-// Layers on images (H, W, C): conv2d, conv_transpose2d, max_pool, avg_pool, adaptive_avg_pool, global_avg_pool.
+// Layers on images (H, W, C): conv2d, conv_transpose2d, max_pool, avg_pool, adaptive_avg_pool, global_avg_pool,
+// upsample.
 #include "models/layer.h"
 #include "models/weight_init.h"
 #include "nn/conv.h"
@@ -79,6 +80,16 @@ Layer build_global(Settings& s, const Scope&, Flow& flow) {
   return [](const Var& x, Context&) { return global_avg_pool(x); };
 }
 
+Layer build_upsample(Settings& s, const Scope&, Flow& flow) {
+  require_flow(s, flow, 3, "an image (H, W, C)");
+  const Extent2 factor = extent(s, "factor", {2, 2});
+  const bool linear = s.choice("mode", "nearest", {"nearest", "bilinear"}) == "bilinear";
+  const Extent2 out{flow.shape[0] * factor.h, flow.shape[1] * factor.w};
+  flow.shape = {out.h, out.w, flow.shape[2]};
+  return
+      [out, linear](const Var& x, Context&) { return linear ? upsample_bilinear(x, out) : upsample_nearest(x, out); };
+}
+
 }  // namespace
 
 std::vector<LayerKind> image_layers() {
@@ -87,7 +98,8 @@ std::vector<LayerKind> image_layers() {
           {"max_pool", [](Settings& s, const Scope&, Flow& flow) { return build_pool(s, flow, true); }},
           {"avg_pool", [](Settings& s, const Scope&, Flow& flow) { return build_pool(s, flow, false); }},
           {"adaptive_avg_pool", build_adaptive},
-          {"global_avg_pool", build_global}};
+          {"global_avg_pool", build_global},
+          {"upsample", build_upsample}};
 }
 
 }  // namespace elinvar

@@ -39,7 +39,8 @@ Registry<TaskKind>& registry_of_tasks() {
   static Registry<TaskKind> all({{"classification", {}},
                                  {"regression", make_regression},
                                  {"binary", make_binary},
-                                 {"segmentation", make_segmentation}});
+                                 {"segmentation", make_segmentation},
+                                 {"detection", make_detection}});
   return all;
 }
 

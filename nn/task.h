@@ -35,7 +35,7 @@ struct BatchScore {
 struct TargetInfo {
   Shape sample = {};         // () or (T); for numbers any
   DType dtype = DType::i64;  // int64: classes; float32: numbers
-  int64_t classes = 0;       // of int64 targets
+  int64_t classes = 0;       // of int64 targets, or of boxes
 };
 
 class Objective {
@@ -78,6 +78,7 @@ struct MadeTask {
 //   classification   int64 targets: classes, or the next tokens; the default. Its options are not settings of the spec.
 //   regression       float32 targets: `loss` ("mse", "mae" or "huber" with `delta`), of all numbers of a sample
 //   segmentation     int64 targets: a class for each pixel; classification with the metric `iou`
+//   detection        float32 targets: boxes, each a row of a label and four numbers (nn/task_detection.cpp)
 //   binary           targets from 0 to 1, the probability that each of a sample's labels applies: binary cross entropy
 //                    of logits, with `positive_weight` (1) and `focal_gamma` (0)
 // `resolved`, if not null, receives `spec` with all defaults. Throws UsageError, which names place and key, for unknown
@@ -99,6 +100,7 @@ std::vector<std::string> task_kinds();  // built in and registered
 MadeTask make_regression(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
 MadeTask make_binary(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
 MadeTask make_segmentation(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
+MadeTask make_detection(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
 
 // Returns how many of these are Top1::correct; the tensor must be on the CPU, or undefined.
 int64_t correct_of(const Tensor& top1);

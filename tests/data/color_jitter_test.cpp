@@ -133,8 +133,8 @@ TEST(ColorJitter, IsDrawnForASampleInAnEpochAndOnlyInTraining) {
   DataConfig config;
   config.brightness = config.contrast = config.saturation = 0.5;
   config.hue = 0.2;
-  const ImageTransform plain({}, image.view(), {0, 0, 0}, {1, 1, 1}),
-      jittered(config, image.view(), {0, 0, 0}, {1, 1, 1});
+  const ImageTransform plain({}, image.view(), {{0, 0, 0}, {1, 1, 1}}),
+      jittered(config, image.view(), {{0, 0, 0}, {1, 1, 1}});
   const auto apply = [&](const ImageTransform& transform, const Draw& draw, int64_t index) {
     std::vector<float> out(12 * 12 * 3);
     transform(

@@ -171,12 +171,12 @@ std::vector<int> bytes_of(const std::vector<float>& values) {
 
 ImageTransform transform_of(const DataConfig& config, const Image& image) {
   const auto c = static_cast<size_t>(image.channels);
-  return {config, image.view(), std::vector<double>(c, 0.0), std::vector<double>(c, 1.0)};
+  return {config, image.view(), {std::vector<double>(c, 0.0), std::vector<double>(c, 1.0)}};
 }
 
 TEST(Transform, NormalisesInThreeSteps) {
   const Image image = random_image(4, 4, 3);
-  const ImageTransform t({.mean = {0.4914, 0.4822, 0.4465}, .std = {0.247, 0.2435, 0.2616}}, image.view(), {}, {});
+  const ImageTransform t({.mean = {0.4914, 0.4822, 0.4465}, .std = {0.247, 0.2435, 0.2616}}, image.view(), {});
   const std::vector<float> out = apply(t, image);
   const float mean[] = {0.4914f, 0.4822f, 0.4465f}, std[] = {0.247f, 0.2435f, 0.2616f};
   for (size_t i = 0; i < out.size(); ++i) {

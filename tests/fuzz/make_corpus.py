@@ -66,6 +66,17 @@ def idx():
         write("idx", name, struct.pack("<H", len(a)) + a + b)
 
 
+def coco():
+    box = lambda i, image, category, numbers, **more: {"id": i, "image_id": image, "category_id": category, "bbox": numbers, **more}
+    text = json.dumps({
+        "images": [{"id": 5, "file_name": "b.png", "width": 8, "height": 4}, {"id": 2, "file_name": "a.png", "width": 4, "height": 8}],
+        "categories": [{"id": 7, "name": "cat"}, {"id": 3, "name": "ant"}],
+        "annotations": [box(1, 5, 7, [1, 1, 2.5, 2], segmentation=[[1, 2, 3]]), box(2, 5, 3, [0, 0, 8, 4], iscrowd=1),
+                        box(3, 2, 3, [-0.25, 7, 4.5, 1.5])]})
+    write("coco", "boxes", text)
+    write("coco", "left-out", text.replace("2.5", "0") + "\n")
+
+
 def table():
     rows = "x,c,y\n1,a,2\n,\"b, c\",3.5\n-4e3,,0"
     write("table", "numbers", rows.encode())
@@ -260,6 +271,7 @@ if __name__ == "__main__":
     images()
     archives()
     idx()
+    coco()
     table()
     tokenizers()
     token_files()

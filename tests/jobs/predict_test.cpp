@@ -41,6 +41,45 @@ class Predict : public TrainCommand {
   }
 };
 
+// Boxes lie within their image, the likeliest first, and are the same in every form.
+TEST_F(Predict, FindsBoxes) {
+  const Image image = random_image(20, 30, 3, 1);
+  for (const std::string part : {"train", "val"}) {
+    folder_.write("boxes/" + part + "/a.png", png(image));
+    folder_.write("boxes/" + part + "/_annotations.coco.json",
+                  R"({"images": [{"id": 1, "file_name": "a.png", "width": 30, "height": 20}],
+                      "categories": [{"id": 4, "name": "dark"}, {"id": 9, "name": "light, bright"}],
+                      "annotations": [{"id": 1, "image_id": 1, "category_id": 9, "bbox": [3, 4, 10, 12]}]})");
+  }
+  folder_.write("boxes.toml",
+                fmt::format("[run]\nsteps = 2\nbatch_size = 1\n[model]\nkind = \"yolov3_tiny\"\nchannels = "
+                            "1\n[task]\nkind = \"detection\"\nscore_threshold = 0.0\nanchors = [4, 4, 8, "
+                            "4, 4, 8, 16, 16, 24, 12, 12, 24]\n[data]\nkind = \"coco\"\npath = \"{}\"\n"
+                            "image_size = 32\nboxes = 2\n",
+                            (folder_ / "boxes").string()));
+  const Ended trained = run("boxes.toml", "run");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_NE(trained.out.find(" map50="), std::string::npos) << trained.out;
+  const std::string path = folder_ / "boxes/val/a.png";
+  const Ended json = predict("run", {path, "--json", "--top", "3"}), table = predict("run", {path, "--top", "3"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto boxes = nlohmann::json::parse(json.out)["boxes"];
+  ASSERT_EQ(boxes.size(), 3u);
+  double before = 1;
+  for (const auto& box : boxes) {
+    const std::vector<double> b = box["bbox"];
+    EXPECT_TRUE(b[0] >= 0 && b[1] >= 0 && b[0] + b[2] <= 30 && b[1] + b[3] <= 20) << box;
+    EXPECT_LE(box["score"].get<double>(), before);
+    before = box["score"].get<double>();
+  }
+  const std::vector<std::string> lines = lines_of(table.out);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_NE(lines[0].find("  " + boxes[0]["name"].get<std::string>()), std::string::npos) << lines[0];
+  const Ended csv = predict("run", {path, "--top", "1", "--csv", folder_ / "boxes.csv"});
+  ASSERT_EQ(csv.code, 0) << csv.err;
+  EXPECT_EQ(read_file(folder_ / "boxes.csv").find("image,rank,class,score,left,top,width,height\n"), 0u);
+}
+
 TEST_F(Predict, ClassifiesImagesWithoutTheDataSet) {
   const Ended trained = run("pictures.toml", "run");
   ASSERT_EQ(trained.code, 0) << trained.err;

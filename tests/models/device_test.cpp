@@ -124,6 +124,21 @@ TEST(Device, ASwinTransformerHasTheSameBits) {
                                          {"heads", List{2, 4}}}));
 }
 
+TEST(Device, AYoloThatFindsBoxesHasTheSameBits) {
+  const std::vector<float> boxes = {0, 0.3f, 0.3f,  0.2f, 0.4f, 2,  0.7f, 0.6f, 0.5f, 0.5f,  //
+                                    1, 0.5f, 0.75f, 0.6f, 0.3f, -1, 0,    0,    0,    0};
+  for (const char* box_loss : {"giou", "diou"}) {
+    const MadeTask made =
+        make_task(spec("detection", {{"anchors", std::vector<double>{4, 4, 8, 4, 4, 8, 16, 16, 24, 12, 12, 24}},
+                                     {"box_loss", std::string(box_loss)}}),
+                  {}, {.sample = {2, 5}, .dtype = DType::f32, .classes = 3});
+    expect_same_everywhere(spec("yolov3_tiny", {{"channels", int64_t{1}}}),
+                           {.sample = {32, 32, 3}, .classes = made.outputs}, normal({2, 32, 32, 3}, "images"),
+                           Tensor::from(boxes, {2, 2, 5}), {.kind = "adam", .lr = 3e-3}, made.task,
+                           {Precision::portable});
+  }
+}
+
 TEST(Device, AGptWithDropoutHasTheSameBits) {
   expect_same_everywhere(
       spec("gpt", {{"layers", int64_t{2}}, {"heads", int64_t{2}}, {"channels", int64_t{32}}, {"dropout", 0.1}}),

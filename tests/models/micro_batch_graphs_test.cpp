@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "autograd/precision.h"
 #include "models/build.h"
 #include "nn/optimizer.h"
@@ -36,8 +38,9 @@ struct GraphCase {
   Precision precision = Precision::portable;
 
   bool text() const { return kind == "gpt" || kind == "llama"; }
+  bool boxes() const { return kind == "yolov3_tiny"; }
   bool slow() const {  // to emulate: threads often switch in attention in bf16; launches are many
-    return precision == Precision::bf16 || kind == "swin_t" || kind == "efficientnet_b0";
+    return precision == Precision::bf16 || kind == "swin_t" || kind == "efficientnet_b0" || boxes();
   }
   int64_t steps() const { return slow() ? 4 : 7; }
 };
@@ -75,10 +78,18 @@ std::vector<GraphCase> cases() {
                         {"window", int64_t{2}},
                         {"blocks", List{2}},
                         {"heads", List{2}}}},
-          {.name = "EfficientNet", .kind = "efficientnet_b0", .settings = {{"width", 0.1}, {"depth", 0.1}}}};
+          {.name = "EfficientNet", .kind = "efficientnet_b0", .settings = {{"width", 0.1}, {"depth", 0.1}}},
+          {.name = "Yolo", .kind = "yolov3_tiny", .settings = {{"channels", int64_t{1}}}}};
 }
 
-constexpr int64_t kClasses = 10, kContext = 12, kSide = 8;
+constexpr int64_t kClasses = 10, kContext = 12, kSide = 8, kSideOfBoxes = 32;
+
+MadeTask task_of(const GraphCase& c) {
+  if (!c.boxes()) return {c.loss, kClasses};
+  Spec spec{.kind = "detection"};
+  spec.settings["anchors"] = {std::vector<double>{4, 4, 8, 4, 4, 8, 16, 16, 24, 12, 12, 24}};
+  return make_task(spec, {}, {.sample = {2, 5}, .dtype = DType::f32, .classes = 3});
+}
 
 struct Inputs {
   Tensor input;
@@ -93,6 +104,14 @@ Inputs batch_of(const GraphCase& c, int64_t step, int vrank, Device device) {
     return make_inputs({{shape, Input::Kind::index, kClasses}}, of + name)[0];
   };
   if (c.text()) return {labels({n, kContext}, "tokens").to(DType::i32), labels({n, kContext}, "next")};
+  if (c.boxes()) {
+    Tensor boxes = labels({n, 2, 5}, "boxes").to(DType::f32);
+    for (int64_t i = 0; i < boxes.numel(); ++i) {
+      float& number = boxes.data<float>()[i];
+      number = i % 5 == 0 ? std::fmod(number, 3.0f) - static_cast<float>(i % 2) : (number + 1) / 12;
+    }
+    return {normal({n, kSideOfBoxes, kSideOfBoxes, 3}, name).to(device), boxes};
+  }
   const Tensor images = normal({n, kSide, kSide, 3}, name).to(device), own = labels({n}, "own");
   if (!c.mixed) return {images, own};
   std::vector<float> shares;
@@ -108,9 +127,12 @@ class Trial {
   Trial(const GraphCase& c, Device device)
       : case_(c),
         device_(device),
+        task_(task_of(c)),
         network_(build(spec(),
-                       {.sample = c.text() ? Shape{kContext} : Shape{kSide, kSide, 3},
-                        .classes = kClasses,
+                       {.sample = c.text()    ? Shape{kContext}
+                                  : c.boxes() ? Shape{kSideOfBoxes, kSideOfBoxes, 3}
+                                              : Shape{kSide, kSide, 3},
+                        .classes = task_.outputs,
                         .dtype = c.text() ? DType::i32 : DType::f32},
                        1)) {
     network_->parameters.move_to(device);
@@ -136,7 +158,7 @@ class Trial {
       }
       MicroBatchResult result = [&] {
         const PrecisionScope products(case_.precision);
-        return compute(*network_, batch.input, batch.targets, case_.loss, rng, case_.recompute, progress);
+        return compute(*network_, batch.input, batch.targets, task_.task, rng, case_.recompute, progress);
       }();
       if (leaving == Leaving::one_by_one) {
         result.gradients.resize(sent.size());
@@ -175,6 +197,7 @@ class Trial {
 
   const GraphCase& case_;
   Device device_;
+  MadeTask task_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Optimizer> optimizer_;
   int64_t step_ = 0;

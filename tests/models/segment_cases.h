@@ -77,7 +77,9 @@ inline std::vector<CutCase> cut_cases() {
           {"efficientnet", "efficientnet_b0", scaled, false, 13},
           {"shufflenet", "shufflenet_v2_x0_5", {}, false, 19},
           {"vit_sharded", "vit_tiny", vit, false, 4},
-          {"swin_sharded", "swin_t", swin, false, 7}};
+          {"swin_sharded", "swin_t", swin, false, 7},
+          {"yolov3", "yolov3", {{"channels", n(2)}, {"blocks", std::vector<int64_t>{1, 0, 1, 1, 1}}}, false, 8},
+          {"yolov3_tiny", "yolov3_tiny", {{"channels", n(1)}}, false, 7}};
 }
 
 struct CutNetwork {
@@ -94,12 +96,15 @@ struct CutNetwork {
       target = next_of_pairs();
       return;
     }
+    const bool boxes = std::string(c.kind).starts_with("yolov3");
+    if (boxes) info.classes = 8;
     if (std::string(c.kind) == "dlrm") info.symbols.assign(12, 53);  // columns of categories
     const Spec layers = c.tokens ? layers_of_text() : layers_of_images();
     network = build(std::string(c.kind) == "layers" ? layers : elinvar::spec(c.kind, c.settings), info, 1);
     input = c.tokens ? integers<int32_t>("input", {3, 12}, 53) : elinvar::images(3, 32);
     target = c.tokens && info.symbols.empty() ? integers<int64_t>("target", {3, 12}, 53)
                                               : integers<int64_t>("target", {3}, 5);
+    if (boxes) target = integers<int64_t>("target", {3, c.kind == std::string("yolov3") ? 63 : 15}, 8);
   }
   SegmentedNetwork& segmented() const { return dynamic_cast<SegmentedNetwork&>(*network); }
 };

@@ -15,6 +15,7 @@
 #include "tensor/ops/pool.h"
 #include "tensor/ops/reduce.h"
 #include "tensor/ops/rotary.h"
+#include "tensor/ops/upsample.h"
 #include "tests/ops/op_inputs.h"
 #include "tests/support/bits.h"
 #include "tests/support/other_devices.h"
@@ -315,6 +316,16 @@ TEST_P(Bfloat16, Pools) {
                  [&](const Tensors& t) {
                    return Tensors{avg_pool(t[0], all, all, true), avg_pool_backward(t[1], all, all, true)};
                  });
+}
+
+TEST_P(Bfloat16, Upsampling) {
+  const Tensor x = normal({2, 3, 5, 6}, "x"), dy = normal({2, 6, 11, 6}, "dy");
+  for (const bool linear : {false, true}) {
+    const UpsampleAxis h{3, 6, linear}, w{5, 11, linear};
+    expect_rounded(linear ? "bilinear" : "nearest", {x, dy}, {0, 1}, {kNarrow, kNarrow}, [&](const Tensors& t) {
+      return Tensors{upsample(t[0], h, w), upsample_backward(t[1], h, w)};
+    });
+  }
 }
 
 TEST(Bfloat16OnTheCpu, IsForStorage) {

@@ -306,13 +306,16 @@ TEST(Config, TheDocumentNamesEveryKey) {
   }
   Config c = parse_config(kSmall, "small.toml", {"run.scaling=adaptive", "run.batch_max=8", "run.numerics=fast"});
   std::string all = to_toml(c) + "[run]\nepochs = 1\n";
-  for (const char* kind :
-       {"data.kind=labelled_text", "data.kind=text_pairs", "data.kind=table", "data.kind=synthetic_table"})
+  for (const char* kind : {"data.kind=labelled_text", "data.kind=text_pairs", "data.kind=table",
+                           "data.kind=synthetic_table", "data.kind=coco"})
     all += to_toml(parse_config(kSmall, "small.toml", {kind}));
-  for (const Spec& task :
-       {Spec{.kind = "binary"}, Spec{.kind = "regression", .settings = {{"loss", {std::string("huber")}}}}}) {
+  const TargetInfo number{.sample = {}, .dtype = DType::f32}, boxes{{4, 5}, DType::f32, 3};
+  for (const auto& [task, targets] :
+       {std::pair(Spec{.kind = "binary"}, number),
+        {Spec{.kind = "regression", .settings = {{"loss", {std::string("huber")}}}}, number},
+        {Spec{.kind = "detection"}, boxes}}) {
     c.task = {};
-    (void)make_task(task, {}, {.sample = {}, .dtype = DType::f32}, &c.task);
+    (void)make_task(task, {}, targets, &c.task);
     all += to_toml(c);
   }
   for (size_t begin = 0; begin < all.size();) {

@@ -75,12 +75,15 @@ std::vector<Line> settings_in(const std::string& text) {
   return lines;
 }
 
-void expect_refused_or_working(const std::string& base, const std::vector<std::string>& overrides) {
+// Tries all settings, or those of one table.
+void expect_refused_or_working(const std::string& base, const std::vector<std::string>& overrides,
+                               const std::string& only = "") {
   const std::string text = to_toml(parse_config(base, "extreme.toml", overrides));
   const std::vector<Line> lines = settings_in(text);
   EXPECT_GT(lines.size(), 70u);
   for (const Line& line : lines)
     for (const std::string& value : kExtremes) {
+      if (!only.empty() && line.table != only) continue;
       const std::string what = line.table + "." + line.key + " = " + value.substr(0, 40);
       std::string changed = text;
       changed.replace(line.begin, line.end - line.begin, line.key + " = " + value);
@@ -108,6 +111,14 @@ TEST(ExtremeSettings, OfAdaptiveScalingAndOfTheRest) {
       kTrainImages, {"run.scaling=adaptive", "run.batch_max=24", "run.steps=0", "run.epochs=2", "data.threads=0",
                      "data.random_resized_crop=true", "data.crop_padding=0", "optimizer.kind=lamb", "data.mixup=1.0",
                      "schedule.kind=step", "schedule.milestones=[5]", "schedule.warmup_steps=0"});
+}
+
+TEST(ExtremeSettings, OfBoxes) {
+  const std::string base =
+      "[run]\nsteps = 1\nbatch_size = 2\n[model]\nkind = \"yolov3_tiny\"\nchannels = 1\n[task]\nkind = "
+      "\"detection\"\nanchors = [4, 4, 8, 4, 4, 8, 16, 16, 24, 12, 12, 24]\n[data]\nkind = "
+      "\"synthetic_boxes\"\nsize = 20\nimage_size = 32\nboxes = 4\n";
+  expect_refused_or_working(base, {"data.threads=0"}, "task");
 }
 
 // Extreme values of settings of networks and layers; their outlines show the effect.
@@ -183,8 +194,9 @@ TEST(ExtremeSettings, OfLayers) {
   };
   const auto first = [](Spec& spec) -> Spec& { return spec.lists.at("layer").front(); };
   const std::string end = ", {kind = 'flatten'}, {kind = 'linear'}";
-  for (const char* kind : {"conv2d", "max_pool", "avg_pool", "adaptive_avg_pool", "batch_norm", "layer_norm",
-                           "rms_norm", "group_norm", "linear", "dropout", "relu", "residual", "parallel", "repeat"}) {
+  for (const char* kind :
+       {"conv2d", "max_pool", "avg_pool", "adaptive_avg_pool", "upsample", "batch_norm", "layer_norm", "rms_norm",
+        "group_norm", "linear", "dropout", "relu", "residual", "parallel", "repeat"}) {
     const std::string name = kind;
     const std::string needed = name == "conv2d" || name == "linear" ? ", out = 6"
                                : name == "group_norm"               ? ", groups = 3"

@@ -39,7 +39,9 @@ InputInfo stand_in(const DataConfig& data) {
   }
   if (data.kind == "mnist") return {.sample = {28, 28, 1}, .classes = 10};
   if (data.kind == "cifar10") return {.sample = {32, 32, 3}, .classes = 10};
-  return {.sample = {data.image_size, data.image_size, 3}, .classes = 1000};
+  if (data.kind == "synthetic_boxes")
+    return {.sample = {data.image_size, data.image_size, 3}, .classes = 5 + data.classes};
+  return {.sample = {data.image_size, data.image_size, 3}, .classes = data.kind == "coco" ? 5 + 80 : 1000};
 }
 
 TEST(ModelConfigs, ReadAndBuild) {

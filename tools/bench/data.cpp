@@ -58,7 +58,7 @@ class ImageFiles final : public Dataset {
     check(!images_.empty(), "bench data: '{}' holds no .jpg, .jpeg or .png", path);
     const Image first = decode(0);
     if (of.transforms)
-      transform_.emplace(of.config, first.view(), std::vector{0.485, 0.456, 0.406}, std::vector{0.229, 0.224, 0.225});
+      transform_.emplace(of.config, first.view(), PixelStatistics{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}});
   }
 
   int64_t size() const override { return static_cast<int64_t>(images_.size()); }

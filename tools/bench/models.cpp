@@ -20,6 +20,12 @@ ModelCase image_case(const std::string& name, Spec spec, int64_t side, int64_t c
           .forward_gflop = forward_gflop};
 }
 
+ModelCase box_case(const std::string& name, int64_t batch, double forward_gflop) {
+  ModelCase made = image_case(name, spec_of(name), 416, 80, batch, forward_gflop);
+  made.boxes = 10;
+  return made;
+}
+
 const std::vector<ModelCase>& model_cases() {
   static const std::vector<ModelCase> all{
       image_case("resnet20", spec_of("resnet20"), 32, 10, 128, 2 * 0.0408),
@@ -31,6 +37,7 @@ const std::vector<ModelCase>& model_cases() {
       image_case("shufflenetv2", spec_of("shufflenet_v2_x1_0"), 224, 1000, 16, 2 * 0.1446),
       image_case("vittiny", spec_of("vit_tiny"), 224, 1000, 16, 2 * 1.258),
       image_case("swint", spec_of("swin_t"), 224, 1000, 16, 2 * 4.491),
+      box_case("yolov3", 4, 2 * 32.8),
       gpt_case("chargpt", 6, 6, 384, 256, 256, 16),
       gpt_case("gpt2", 12, 12, 768, 256, 50257, 4)};
   return all;

@@ -20,11 +20,35 @@ Tensor random_input(const ModelCase& c, int64_t batch) {
   return x;
 }
 
+// Boxes of half to all of the image's middle.
+Tensor random_boxes(const ModelCase& c, int64_t batch) {
+  Tensor y = Tensor::empty({batch, c.boxes, 5});
+  for (int64_t i = 0; i < batch * c.boxes; ++i) {
+    const Random4 words = philox(2, static_cast<uint32_t>(i), 0, 0, 0);
+    float* const box = y.data<float>() + 5 * i;
+    box[0] = static_cast<float>(words.v[0] % static_cast<uint32_t>(c.classes));
+    for (int k = 1; k <= 2; ++k) box[k] = 0.25f + 0.5f * uniform01(words.v[k]);
+    for (int k = 3; k <= 4; ++k) box[k] = 0.05f + 0.4f * uniform01(words.v[3] >> (8 * (k - 3)));
+  }
+  return y;
+}
+
 Tensor random_target(const ModelCase& c, int64_t batch) {
+  if (c.boxes > 0) return random_boxes(c, batch);
   Tensor y = Tensor::empty(c.is_text() ? Shape{batch, c.sample[0]} : Shape{batch}, DType::i64);
   for (int64_t i = 0; i < y.numel(); ++i)
     y.data<int64_t>()[i] = philox(2, static_cast<uint32_t>(i), 0, 0, 0).v[0] % static_cast<uint32_t>(c.classes);
   return y;
+}
+
+MadeTask task_of(const ModelCase& c) {
+  if (c.boxes == 0) return {{}, c.classes};
+  return make_task({.kind = "detection"}, {}, {.sample = {c.boxes, 5}, .dtype = DType::f32, .classes = c.classes});
+}
+
+OptimizerConfig optimizer_of(const ModelCase& c) {
+  if (c.is_text()) return {.kind = "adamw", .lr = 3e-4, .weight_decay = 0.01};
+  return {.kind = "sgd", .lr = c.boxes > 0 ? 1e-4 : 0.1, .momentum = 0.9, .weight_decay = 1e-4};
 }
 
 Spec in_shards(Spec spec, int shards) {
@@ -58,11 +82,11 @@ Trainer::Trainer(const ModelCase& model, int64_t batch, const TrainerOptions& op
     : model_(model),
       batch_(batch),
       options_(options),
-      config_(model.is_text() ? OptimizerConfig{.kind = "adamw", .lr = 3e-4, .weight_decay = 0.01}
-                              : OptimizerConfig{.kind = "sgd", .lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4}),
+      config_(optimizer_of(model)),
+      task_(task_of(model)),
       network_(on_device(
           build(in_shards(model.spec, options.shards),
-                {.sample = model.sample, .classes = model.classes, .dtype = model.is_text() ? DType::i32 : DType::f32},
+                {.sample = model.sample, .classes = task_.outputs, .dtype = model.is_text() ? DType::i32 : DType::f32},
                 0),
           options.device)),
       optimizer_(make_optimizer(config_, network_->parameters)),
@@ -80,8 +104,9 @@ void Trainer::set_batch(const Tensor& input, const Tensor& target) {
 MicroBatchResult Trainer::gradients() {
   const PrecisionScope products(options_.precision);
   const Rng rng{.step = static_cast<uint32_t>(step_)};
-  if (options_.graphs) return graphs_.micro_batch_gradient(*network_, input_, target_, {}, rng, options_.recompute);
-  return micro_batch_gradient(*network_, input_, target_, {}, rng, options_.recompute);
+  if (options_.graphs)
+    return graphs_.micro_batch_gradient(*network_, input_, target_, task_.task, rng, options_.recompute);
+  return micro_batch_gradient(*network_, input_, target_, task_.task, rng, options_.recompute);
 }
 
 void Trainer::update(const MicroBatchResult& result) {

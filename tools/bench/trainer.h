@@ -6,6 +6,7 @@
 
 #include "nn/micro_batch_graphs.h"
 #include "nn/optimizer.h"
+#include "nn/task.h"
 #include "tensor/base/spec.h"
 #include "tensor/precision.h"
 
@@ -18,6 +19,7 @@ struct ModelCase {
   int64_t classes, batch;
   double forward_gflop = 0;  // per sample, a multiply-add counts two; 0: from the transformer's sizes below
   int64_t layers = 0, channels = 0;
+  int64_t boxes = 0;  // of a sample; above 0 the task is detection
 
   bool is_text() const { return layers > 0; }
 };
@@ -56,6 +58,7 @@ class Trainer {
   int64_t batch_;
   TrainerOptions options_;
   OptimizerConfig config_;
+  MadeTask task_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Optimizer> optimizer_;
   Tensor input_, target_;

@@ -74,6 +74,7 @@ void visit(V& v, DataConfig& c) {
   v("context", c.context);
   v("include", c.include);
   v("exclude", c.exclude);
+  if (c.kind == "coco" || c.kind == "synthetic_boxes") v("boxes", c.boxes);
   const bool rows_of_texts = c.kind == "labelled_text" || c.kind == "text_pairs";
   if (rows_of_texts) v("text", c.text);
   if (rows_of_texts || c.kind == "table") v("target", c.target);

@@ -67,6 +67,8 @@ int eval(const EvalOptions& command) {
   const bool text = setup.data->vocabulary() != nullptr, images = setup.data->input_shape().ndim() == 3;
   const bool classifies = setup.config.classifies();
   check(!command.mirror || images, "--mirror: the data of this run are no images");
+  check(!command.mirror || setup.data->target_shape().ndim() < 2,
+        "--mirror: the targets of this run have places in the image, which are elsewhere in its mirror image");
   check(command.confusion.empty() || (classifies && !text), "--confusion: this run has no classes of samples");
   const int64_t step = setup.load_network(directory);
   std::optional<Ranking> ranking;

@@ -4,7 +4,7 @@ random data.
 
     tools/peers/torch_steps.py NETWORK [--mode MODE] [--batch 32] [--repeat 10] [--device cuda] [--threads 2]
 
-NETWORK is resnet50, gpt2, or one that needs torchvision: mobilenetv2, efficientnetb0, shufflenetv2, vittiny, swint.
+NETWORK is resnet50, gpt2, yolov3 (with ten boxes in each image of 416 x 416), or one that needs torchvision: mobilenetv2, efficientnetb0, shufflenetv2, vittiny, swint.
 
 Modes: float32 (TF32 off), bf16 (autocast), and either with ` compiled` (torch.compile). Prints a line of JSON with the
 median rate, `per_second`, of images or tokens."""
@@ -43,6 +43,104 @@ def resnet50():
             layers.append(Bottleneck(cin, width, stride if block == 0 else 1))
             cin = 4 * width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(cin, 1000))
+
+
+class Leaky(nn.Sequential):
+    """Units with a leaky ReLU each, given as (in, out, size) or (in, out, size, stride)."""
+
+    def __init__(self, *shapes):
+        super().__init__(*(part for shape in shapes for part in (Unit(*shape), nn.LeakyReLU(0.1))))
+
+
+class Darknet(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.convs = Leaky((channels, channels // 2, 1), (channels // 2, channels, 3))
+
+    def forward(self, x):
+        return x + self.convs(x)
+
+
+class YoloV3(nn.Module):
+    """Gives rows of 5 + classes numbers, of the coarsest scale first."""
+
+    def __init__(self, classes=80):
+        super().__init__()
+        self.stem, self.numbers = Leaky((3, 32, 3)), 5 + classes
+        self.stages = nn.ModuleList(nn.Sequential(Leaky((32 << s, 64 << s, 3, 2)), *(Darknet(64 << s) for _ in range(n)))
+                                    for s, n in enumerate((1, 2, 8, 8, 4)))
+        self.narrow, self.convs, self.last = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
+        for c in (1024, 512, 256):
+            h, joined = c // 2, c if c == 1024 else c + c // 2
+            self.narrow.append(nn.Identity() if c == 1024 else Leaky((c, h, 1)))
+            self.convs.append(Leaky((joined, h, 1), (h, c, 3), (c, h, 1), (h, c, 3), (c, h, 1)))
+            self.last.append(nn.Sequential(Leaky((h, c, 3)), nn.Conv2d(c, 3 * self.numbers, 1)))
+
+    def forward(self, x):
+        features, rows, x = [], [], self.stem(x)
+        for stage in self.stages:
+            x = stage(x)
+            features.append(x)
+        for s, (narrow, convs, last) in enumerate(zip(self.narrow, self.convs, self.last)):
+            if s > 0:
+                x = torch.cat([F.interpolate(narrow(x), scale_factor=2), features[4 - s]], 1)
+            x = convs(x)
+            rows.append(last(x).permute(0, 2, 3, 1).reshape(len(x), -1, self.numbers))
+        return torch.cat(rows, 1)
+
+
+class BoxLoss:
+    """YOLOv3's loss with generalised IoU, as nn/task_detection.cpp has it, summed over images."""
+    ANCHORS = ((116, 90, 156, 198, 373, 326), (30, 61, 62, 45, 59, 119), (10, 13, 16, 30, 33, 23))
+
+    def __init__(self, boxes, classes, device, side=416):
+        """Targets: boxes (N, M, 5) of a label, centre, width and height in shares of the image."""
+        cells = []
+        for s, anchors in enumerate(self.ANCHORS):
+            g = side // 32 << s
+            y, x = torch.meshgrid(torch.arange(g), torch.arange(g), indexing="ij")
+            place = torch.stack([x, y], -1).reshape(-1, 1, 2).expand(-1, 3, 2)
+            sides = (torch.tensor(anchors) / side).reshape(1, 3, 2).expand(g * g, 3, 2)
+            cells.append(torch.cat([place.float(), torch.full_like(sides, g), sides], -1).reshape(-1, 6))
+        self.cells = torch.cat(cells).to(device)
+        self.truth, n = self.corners(boxes[..., 1:3], boxes[..., 3:5]).to(device), len(boxes)
+        shapes = torch.cat([self.corners(torch.zeros(9, 2), torch.tensor(self.ANCHORS).reshape(9, 2) / side)])
+        best = self.iou(self.corners(torch.zeros_like(boxes[..., 3:5]), boxes[..., 3:5])[..., None, :], shapes)[0].argmax(-1)
+        g = torch.tensor(side // 32) << best // 3
+        before = 3 * (side // 32) ** 2 * torch.tensor([0, 1, 5])[best // 3]
+        cell = (boxes[..., 1:3] * g[..., None]).long()
+        row = before + 3 * (cell[..., 1] * g + cell[..., 0]) + best % 3
+        self.row = row.to(device)
+        self.sought = torch.zeros(n, len(self.cells)).scatter(1, row, 1.0).to(device)
+        self.labels = F.one_hot(boxes[..., 0].long(), classes).float().to(device)
+
+    @staticmethod
+    def corners(centre, sides):
+        return torch.cat([centre - sides / 2, centre + sides / 2], -1)
+
+    @staticmethod
+    def iou(a, b):
+        """Intersections over unions, and the share of the hull that the union leaves."""
+        area = lambda low, high: (high - low).clamp(min=0).prod(-1)
+        both = area(torch.maximum(a[..., :2], b[..., :2]), torch.minimum(a[..., 2:], b[..., 2:]))
+        either = area(a[..., :2], a[..., 2:]) + area(b[..., :2], b[..., 2:]) - both
+        hull = area(torch.minimum(a[..., :2], b[..., :2]), torch.maximum(a[..., 2:], b[..., 2:]))
+        return both / either, (hull - either) / hull
+
+    def boxes(self, rows, cells):
+        centre = (rows[..., :2].sigmoid() + cells[..., :2]) / cells[..., 2:4]
+        return self.corners(centre, rows[..., 2:4].clamp(max=4.135).exp() * cells[..., 4:])
+
+    def __call__(self, rows):
+        rows = rows.float()
+        with torch.no_grad():
+            near = self.iou(self.boxes(rows, self.cells)[:, None], self.truth[:, :, None])[0].amax(1) > 0.5
+        counted = (self.sought > 0) | ~near
+        own = rows.gather(1, self.row[..., None].expand(-1, -1, rows.shape[2]))
+        iou, free = self.iou(self.boxes(own, self.cells[self.row]), self.truth)
+        objectness = F.binary_cross_entropy_with_logits(rows[..., 4], self.sought, reduction="none")
+        classes = F.binary_cross_entropy_with_logits(own[..., 5:], self.labels, reduction="sum")
+        return 2 * (1 - iou + free).sum() + classes + (objectness * counted).sum()
 
 
 class Decoder(nn.Module):
@@ -93,7 +191,7 @@ CLASSIFIERS = {"resnet50": resnet50, "mobilenetv2": of_torchvision("mobilenet_v2
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("network", choices=(*CLASSIFIERS, "gpt2"))
+    parser.add_argument("network", choices=(*CLASSIFIERS, "yolov3", "gpt2"))
     parser.add_argument("--mode", default="float32", choices=("float32", "float32 compiled", "bf16", "bf16 compiled"))
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--repeat", type=int, default=10)
@@ -111,6 +209,12 @@ def main():
         x = torch.randn(batch, 3, 224, 224, device=device).to(memory_format=torch.channels_last)
         y, items = torch.randint(1000, (batch,), device=device), batch
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    elif options.network == "yolov3":
+        model = YoloV3().to(device, memory_format=torch.channels_last)
+        x, items = torch.randn(batch, 3, 416, 416, device=device).to(memory_format=torch.channels_last), batch
+        place, sides = 0.25 + 0.5 * torch.rand(batch, 10, 2), 0.05 + 0.4 * torch.rand(batch, 10, 2)
+        box_loss = BoxLoss(torch.cat([torch.randint(80, (batch, 10, 1)).float(), place, sides], -1), 80, device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-4)
     else:
         model = Gpt2().to(device)
         x, y = (torch.randint(50257, (batch, 256), device=device) for _ in range(2))
@@ -121,7 +225,10 @@ def main():
     def step():
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.type, torch.bfloat16, enabled=options.mode.startswith("bf16")):
-            loss = F.cross_entropy(network(x).flatten(0, -2), y.flatten())
+            if options.network == "yolov3":
+                loss = box_loss(network(x)) / batch
+            else:
+                loss = F.cross_entropy(network(x).flatten(0, -2), y.flatten())
         loss.backward()
         optimizer.step()
 

@@ -172,10 +172,12 @@ int check_run(const CheckOptions& command) {
   const int64_t samples = setup.data->size(), per_epoch = training.loader.steps_per_epoch();
   fmt::print("model        {}: {} parameters\n", setup.config.model.kind, setup.network->parameters.count());
   const Field target = setup.data->format().target;
+  const int64_t classes = setup.data->classes();
+  const std::string wanted = target.dtype != DType::f32 ? fmt::format("{} classes", classes)
+                             : classes > 0 ? fmt::format("up to {} boxes of {} classes", target.shape[0], classes)
+                                           : fmt::format("{} numbers to predict", target.shape.numel());
   fmt::print("data         {}: {} training samples of shape {}, {}\n", setup.config.data.kind, samples,
-             to_string(setup.data->input_shape()),
-             target.dtype == DType::f32 ? fmt::format("{} numbers to predict", target.shape.numel())
-                                        : fmt::format("{} classes", setup.data->classes()));
+             to_string(setup.data->input_shape()), wanted);
   print_notices(*setup.data);
   const auto validation = open_split(config, Split::validation);
   fmt::print("validation   {} samples{}\n", validation->size(),

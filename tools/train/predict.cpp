@@ -1,4 +1,4 @@
-// `train predict`: classes of images, or the tokens that may follow a text.
+// `train predict`: classes of images, boxes in them, or the tokens that may follow a text.
 #include "tools/train/predict.h"
 
 #include <CLI/CLI.hpp>
@@ -21,15 +21,16 @@ int predict(const PredictOptions& options) {
 
 Command add_predict(CLI::App& program) {
   const auto options = std::make_shared<PredictOptions>();
-  CLI::App* app = program.add_subcommand("predict", "classes of images, by a run's newest checkpoint");
+  CLI::App* app =
+      program.add_subcommand("predict", "classes of images, or boxes in them, by a run's newest checkpoint");
   app->add_option("run_dir", options->run_dir, "a run directory")->required();
   app->add_option("images", options->images, "images (.jpg, .jpeg, .png), and folders or .tar archives of them");
   app->add_option("--text", options->text,
                   "of a language model: a file of text, or - for stdin; its loss and the likeliest tokens after it");
-  app->add_option("--top", options->top, "how many classes of an image, or tokens after a text")
+  app->add_option("--top", options->top, "how many classes of an image, boxes in it, or tokens after a text")
       ->check(CLI::Range(1, 1000000).description(""))
       ->capture_default_str();
-  app->add_option("--csv", options->csv, "also a .csv file to write, with each class of each image");
+  app->add_option("--csv", options->csv, "also a .csv file to write, with each class of each image, or each box");
   app->add_flag("--json", options->json, "a line of JSON for each image, or for the text");
   options->device.add_to(*app);
   return {app, [options] {

@@ -12,9 +12,9 @@ struct PredictOptions {
   std::string run_dir;
   std::vector<std::string> images;  // files, folders and .tar archives
   std::string text;                 // a file, or "-" for standard input; empty: images
-  int64_t top = 5;                  // classes of an image, or tokens after a text
+  int64_t top = 5;                  // classes of an image, boxes in it, or tokens after a text
   bool json = false;                // a line of JSON for each image, or for the text
-  std::string csv;                  // a .csv file to write, with a line for each class of each image; empty: none
+  std::string csv;  // a .csv file to write, with a line for each class, or box, of each image; empty: none
   DeviceOptions device;
 };
 

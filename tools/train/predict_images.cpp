@@ -1,11 +1,12 @@
-// Classifies image files. They are prepared as the images of the run's validation split are; the data set itself may be
-// absent.
+// Classifies image files, or finds boxes in them. They are prepared as the images of the run's validation split are;
+// the data set itself may be absent.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "data/image_files.h"
 #include "data/loader.h"
+#include "nn/detection.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/cli/csv.h"
@@ -29,10 +30,13 @@ std::string padded(const std::string& text, size_t columns) {
   return text + std::string(columns > own ? columns - own : 0, ' ');
 }
 
-// Prints the classes of each image, and collects the lines of the .csv file.
+// Prints the classes of each image, or its boxes, and collects the lines of the .csv file.
 class Listing {
  public:
-  Listing(const PredictOptions& options, const ImageFiles& images) : options_(options), images_(images) {
+  Listing(const PredictOptions& options, const ImageFiles& images, bool boxes)
+      : options_(options),
+        images_(images),
+        csv_(boxes ? "image,rank,class,score,left,top,width,height\n" : "image,rank,class,probability\n") {
     for (int64_t i = 0; i < images.size(); ++i) name_columns_ = std::max(name_columns_, columns_of(images.name(i)));
     for (const std::string& name : images.class_names()) class_columns_ = std::max(class_columns_, columns_of(name));
     if (images.class_names().empty()) class_columns_ = std::to_string(images.classes() - 1).size();
@@ -43,18 +47,41 @@ class Listing {
     if (options_.json) {
       nlohmann::ordered_json classes = nlohmann::ordered_json::array();
       for (const Likely& one : likely)
-        classes.push_back({{"class", one.index}, {"name", class_name(one)}, {"probability", one.probability}});
+        classes.push_back({{"class", one.index}, {"name", class_name(one.index)}, {"probability", one.probability}});
       const nlohmann::ordered_json line = {{"image", name}, {"classes", classes}};
       fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     } else {
       std::string line = padded(name, name_columns_);
       for (const Likely& one : likely)
-        line += fmt::format("  {} {:.4f}", padded(class_name(one), class_columns_), one.probability);
+        line += fmt::format("  {} {:.4f}", padded(class_name(one.index), class_columns_), one.probability);
       fmt::print("{}\n", line);
     }
     for (size_t rank = 0; rank < likely.size() && !options_.csv.empty(); ++rank)
-      csv_ += fmt::format("{},{},{},{}\n", csv_field(name), rank + 1, csv_field(class_name(likely[rank])),
+      csv_ += fmt::format("{},{},{},{}\n", csv_field(name), rank + 1, csv_field(class_name(likely[rank].index)),
                           likely[rank].probability);
+  }
+
+  // Boxes are written as in COCO's files: left, top, width and height in pixels.
+  void add(int64_t image, const std::vector<Detection>& found) {
+    const std::string name = images_.name(image);
+    nlohmann::ordered_json boxes = nlohmann::ordered_json::array();
+    for (size_t rank = 0; rank < std::min(found.size(), static_cast<size_t>(options_.top)); ++rank) {
+      const Detection& one = found[rank];
+      const ImageBox b = images_.in_image(image, {one.label, one.box.x1, one.box.y1, one.box.x2, one.box.y2});
+      const double width = b.x2 - b.x1, height = b.y2 - b.y1;
+      const std::string label = class_name(one.label);
+      if (options_.json)
+        boxes.push_back(
+            {{"class", one.label}, {"name", label}, {"score", one.score}, {"bbox", {b.x1, b.y1, width, height}}});
+      else
+        fmt::print("{}  {} {:.4f}  {:.1f} {:.1f} {:.1f} {:.1f}\n", padded(name, name_columns_),
+                   padded(label, class_columns_), one.score, b.x1, b.y1, width, height);
+      if (!options_.csv.empty())
+        csv_ += fmt::format("{},{},{},{},{},{},{},{}\n", csv_field(name), rank + 1, csv_field(label), one.score, b.x1,
+                            b.y1, width, height);
+    }
+    const nlohmann::ordered_json line = {{"image", name}, {"boxes", boxes}};
+    if (options_.json) fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }
 
   void write() const {
@@ -62,15 +89,15 @@ class Listing {
   }
 
  private:
-  std::string class_name(const Likely& one) const {
-    const auto i = static_cast<size_t>(one.index);
-    return i < images_.class_names().size() ? images_.class_names()[i] : std::to_string(one.index);
+  std::string class_name(int64_t index) const {
+    const auto i = static_cast<size_t>(index);
+    return i < images_.class_names().size() ? images_.class_names()[i] : std::to_string(index);
   }
 
   const PredictOptions& options_;
   const ImageFiles& images_;
   size_t name_columns_ = 0, class_columns_ = 0;
-  std::string csv_ = "image,rank,class,probability\n";
+  std::string csv_;
 };
 
 }  // namespace
@@ -84,7 +111,8 @@ int predict_images(const PredictOptions& options) {
   TrainingSetup setup(config, images, parse_device(options.device.device));
   setup.load_network(directory);
 
-  Listing listing(options, *images);
+  const auto* const detector = dynamic_cast<const Detector*>(setup.task.operator->());
+  Listing listing(options, *images, detector != nullptr);
   Loader loader(images, {.global_batch = setup.rank_samples(),
                          .shuffle = false,
                          .augment = false,
@@ -95,14 +123,18 @@ int predict_images(const PredictOptions& options) {
   for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
     const Batch batch = loader.batch(step, 0);
     const Inputs input = batch.input_on(setup.device);
-    const auto classes = likeliest(output_of(setup, std::span(&input, 1)).to(Device{}), options.top);
-    for (const std::vector<Likely>& likely : classes) {
-      const std::string failure = images->failure(image);
-      if (failure.empty()) listing.add(image, likely);
-      else say(stderr, "{}\n", failure);
-      unreadable += !failure.empty();
-      ++image;
-    }
+    const auto list = [&](const auto& of_each) {
+      for (const auto& found : of_each) {
+        const std::string failure = images->failure(image);
+        if (failure.empty()) listing.add(image, found);
+        else say(stderr, "{}\n", failure);
+        unreadable += !failure.empty();
+        ++image;
+      }
+    };
+    const Tensor output = output_of(setup, std::span(&input, 1)).to(Device{});
+    if (detector != nullptr) list(detector->detect(output));
+    else list(likeliest(output, options.top));
   }
   listing.write();
   if (unreadable > 0) fail("{} of {} images could not be read", unreadable, images->size());
