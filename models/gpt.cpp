@@ -3,15 +3,21 @@
 // Parameters are named as in Hugging Face's GPT2Model: wte, wpe, h.<i>.ln_1, h.<i>.attn.c_attn, h.<i>.attn.c_proj,
 // h.<i>.ln_2, h.<i>.mlp.c_fc, h.<i>.mlp.c_proj, ln_f; weights are (out, in), where theirs are (in, out). Virtual shards
 // cut heads, hidden channels of the perceptron, and rows of the vocabulary.
+//
+// With `experts`, perceptrons are those of a mixture (nn/mixture.h): h.<i>.mlp.gate.weight (experts, channels), and
+// h.<i>.mlp.experts.c_fc.weight and c_proj.weight, (experts, in, out). Virtual shards cut the experts. They have no
+// biases, as in Switch and Mixtral.
 #include <cmath>
 #include <memory>
 
 #include "autograd/pointwise.h"
 #include "models/kinds.h"
+#include "models/mixture_settings.h"
 #include "nn/attention.h"
 #include "nn/attention_cache.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
+#include "nn/mixture.h"
 #include "nn/norm.h"
 #include "nn/recompute.h"
 #include "nn/segments.h"
@@ -27,7 +33,8 @@ struct GptOptions {
   double dropout = 0.0;   // after the embeddings and at the end of each residual branch
   bool tied_head = true;  // otherwise a parameter lm_head.weight
   bool bias = true;       // of linear layers and layer norms
-  int shards = 1;         // virtual shards, at most `heads`
+  BlockMixtures mixtures = {};
+  int shards = 1;  // virtual shards, at most `heads` and the experts
 };
 
 constexpr double kDeviation = 0.02;
@@ -40,6 +47,8 @@ struct GptBlock {
   LayerNorm ln_1, ln_2;
   std::vector<Linear> c_attn, c_fc;  // one per shard
   RowParallelLinear attn_proj, mlp_proj;
+  Mixture mixture;  // with expert_fc and expert_proj in place of c_fc and mlp_proj
+  ExpertLinear expert_fc, expert_proj;
   Cut heads;
   int64_t layer;
   Dropout dropout;
@@ -53,6 +62,13 @@ struct GptBlock {
     c_attn = column_parallel_linear(s / "attn" / "c_attn", o.channels, 3 * o.channels, projection(o, kDeviation), qkv);
     attn_proj = RowParallelLinear(s / "attn" / "c_proj", o.channels, o.channels, projection(o, last), heads);
     ln_2 = LayerNorm(s / "ln_2", o.channels, 1e-5, o.bias);
+    if (o.mixtures.in_block(place)) {
+      const Scope experts = s / "mlp" / "experts";
+      mixture = Mixture(s / "mlp", o.channels, o.mixtures.options, init::normal(kDeviation), o.shards);
+      expert_fc = ExpertLinear(experts / "c_fc", o.channels, 4 * o.channels, init::normal(kDeviation), mixture.cut());
+      expert_proj = ExpertLinear(experts / "c_proj", 4 * o.channels, o.channels, init::normal(last), mixture.cut());
+      return;
+    }
     c_fc = column_parallel_linear(s / "mlp" / "c_fc", o.channels, 4 * o.channels, projection(o, kDeviation), hidden);
     mlp_proj = RowParallelLinear(s / "mlp" / "c_proj", 4 * o.channels, o.channels, projection(o, last), hidden);
   }
@@ -64,11 +80,16 @@ struct GptBlock {
     return context.cache->attend(layer * heads.shards + static_cast<int64_t>(s), qkv, count);
   }
 
+  Var perceptron(const Var& x, Context& context) const {
+    if (c_fc.empty())
+      return mixture(x, context, [&](const Var& y, size_t s) { return expert_proj(gelu_tanh(expert_fc(y, s)), s); });
+    return mlp_proj(x, context, [&](const Var& y, size_t s) { return gelu_tanh(c_fc[s](y)); });
+  }
+
   Residual operator()(Residual x, Context& context) const {
     const auto attention = [&](const Var& y, size_t s) { return attend(y, s, context); };
-    const auto perceptron = [&](const Var& y, size_t s) { return gelu_tanh(c_fc[s](y)); };
     x += dropout(attn_proj(ln_1(x), context, attention), context);
-    x += dropout(mlp_proj(ln_2(x), context, perceptron), context);
+    x += dropout(perceptron(ln_2(x), context), context);
     return x;
   }
 };
@@ -89,7 +110,7 @@ class Gpt : public SegmentedNetwork {
       const auto run = [this, i](const Residual& x, Context& c) {
         return run_block(blocks_[static_cast<size_t>(i)], x, c);
       };
-      add_segment("h." + std::to_string(i), run, {}, "block");
+      add_segment("h." + std::to_string(i), run, {}, o.mixtures.in_block(i) ? "expert block" : "block");
     }
     ln_f_ = LayerNorm(scope / "ln_f", o.channels, 1e-5, o.bias);
     head_ = o.tied_head ? wte_
@@ -116,30 +137,37 @@ class Gpt : public SegmentedNetwork {
   LayerNorm ln_f_;
 };
 
+// Reads the setting, which cuts heads, the vocabulary and experts.
+int shards_of(Settings& s, const GptOptions& o, int64_t vocabulary) {
+  std::vector<std::pair<std::string, int64_t>> cut = {{"heads", o.heads}, {"the vocabulary", vocabulary}};
+  if (const int64_t experts = o.mixtures.options.experts) cut.emplace_back("experts", experts);
+  return virtual_shards(s, cut);
+}
+
 }  // namespace
 
 std::vector<ModelKind> gpt_kinds() {
   std::vector<ModelKind> kinds;
   // Sizes are settings too, so that a configuration can start from a known network and change it.
   const auto add = [&](const std::string& name, int64_t layers, int64_t heads, int64_t channels, int64_t context) {
-    kinds.push_back(
-        {name, [=](Settings& s, const InputInfo& input, uint64_t seed) {
-           require_tokens(s, input);
-           const int64_t length = input.sample[0];
-           GptOptions options{.layers = s.integer("layers", layers, 1, kMostBlocks),
-                              .heads = s.integer("heads", heads),
-                              .channels = s.integer("channels", channels),
-                              .context = s.integer("context", context ? context : length),
-                              .dropout = s.real("dropout", 0.0, 0.0, 0.99),
-                              .tied_head = s.boolean("tied_head", true),
-                              .bias = s.boolean("bias", true)};
-           s.require(options.channels % options.heads == 0, "heads", "= {} must divide channels = {}", options.heads,
-                     options.channels);
-           s.require(options.context >= length, "context", "= {} is less than the data's {} tokens", options.context,
-                     length);
-           options.shards = virtual_shards(s, {{"heads", options.heads}, {"the vocabulary", input.classes}});
-           return std::make_unique<Gpt>(options, input, seed);
-         }});
+    kinds.push_back({name, [=](Settings& s, const InputInfo& input, uint64_t seed) {
+                       require_tokens(s, input);
+                       const int64_t length = input.sample[0];
+                       GptOptions options{.layers = s.integer("layers", layers, 1, kMostBlocks),
+                                          .heads = s.integer("heads", heads),
+                                          .channels = s.integer("channels", channels),
+                                          .context = s.integer("context", context ? context : length),
+                                          .dropout = s.real("dropout", 0.0, 0.0, 0.99),
+                                          .tied_head = s.boolean("tied_head", true),
+                                          .bias = s.boolean("bias", true)};
+                       s.require(options.channels % options.heads == 0, "heads", "= {} must divide channels = {}",
+                                 options.heads, options.channels);
+                       s.require(options.context >= length, "context", "= {} is less than the data's {} tokens",
+                                 options.context, length);
+                       options.mixtures = block_mixtures(s, options.layers);
+                       options.shards = shards_of(s, options, input.classes);
+                       return std::make_unique<Gpt>(options, input, seed);
+                     }});
   };
   add("gpt", 4, 4, 128, 0);
   add("gpt2", 12, 12, 768, 1024);

@@ -1,6 +1,10 @@
-// Layers on the last dimension and along sequences: linear, embedding, position, attention.
+// Layers on the last dimension and along sequences: linear, embedding, position, attention, experts.
+#include <cmath>
+
 #include "autograd/pointwise.h"
+#include "models/activation.h"
 #include "models/layer.h"
+#include "models/mixture_settings.h"
 #include "models/weight_init.h"
 #include "nn/attention.h"
 #include "nn/embedding.h"
@@ -71,13 +75,29 @@ Layer build_attention(Settings& s, const Scope& scope, Flow& flow) {
   return [=](const Var& x, Context& context) { return out(x, context, attend); };
 }
 
+// A mixture of perceptrons for each element of a sequence or an image.
+Layer build_experts(Settings& s, const Scope& scope, Flow& flow) {
+  require_flow(s, flow, 0, "numbers");
+  const int64_t channels = flow.shape.back(), hidden = s.integer("hidden", 4 * channels);
+  const MixtureOptions options = mixture_options(s);
+  require_things(s, flow, "experts", options.experts);
+  const Activation act = activation(s.choice("activation", "gelu", activation_names()));
+  const auto bound = [](int64_t in) { return init::uniform(1.0 / std::sqrt(static_cast<double>(in))); };
+  const Mixture mixture(scope, channels, options, init::fan_in_uniform(), flow.shards);
+  const ExpertLinear up(scope / "experts" / "up", channels, hidden, bound(channels), mixture.cut()),
+      down(scope / "experts" / "down", hidden, channels, bound(hidden), mixture.cut());
+  const auto expert = [=](const Var& rows, size_t shard) { return down(act(up(rows, shard)), shard); };
+  return [=](const Var& x, Context& context) { return mixture(x, context, expert); };
+}
+
 }  // namespace
 
 std::vector<LayerKind> linear_layers() {
   return {{"linear", build_linear},
           {"embedding", build_embedding},
           {"position", build_position},
-          {"attention", build_attention}};
+          {"attention", build_attention},
+          {"experts", build_experts}};
 }
 
 }  // namespace elinvar

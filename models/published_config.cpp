@@ -31,6 +31,9 @@ void add_labels(OrderedJson& config, int64_t classes, const std::vector<std::str
 }
 
 OrderedJson config_of_gpt(const Spec& model, const StateDict& network) {
+  check(!model.settings.contains("experts"),
+        "Hugging Face's transformers have no GPT-2 with experts; a path such as model.safetensors writes its weights "
+        "alone");
   const double dropout = setting_of<double>(model, "dropout");
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},

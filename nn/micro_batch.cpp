@@ -17,7 +17,8 @@ MicroBatchResult micro_batch_gradient(Network& network, const Inputs& input, con
   return delivery.finish();
 }
 
-Tensor predict(const Network& network, std::span<const Inputs> views, ShardGroup& group, Residence* residence) {
+Tensor predict(const Network& network, std::span<const Inputs> views, ShardGroup& group, Residence* residence,
+               std::vector<ExpertLoad>* loads) {
   check(!views.empty(), "[predict] at least one view of the samples expected");
   const NoGrad constant;
   Context context;
@@ -25,7 +26,10 @@ Tensor predict(const Network& network, std::span<const Inputs> views, ShardGroup
   context.residence = residence;
   const auto output = [&](const Inputs& view) {
     context.inputs = view.further;
-    return network.forward(view.first, context).value();
+    const Tensor result = network.forward(view.first, context).value();
+    if (loads) add_loads(*loads, context.loads);
+    context.loads.clear();
+    return result;
   };
   Tensor sum = output(views[0]);
   for (const Inputs& view : views.subspan(1)) sum = add(sum, output(view));

@@ -49,9 +49,9 @@ MicroBatchResult micro_batch_gradient(Network& network, const Inputs& input, con
 // Returns the output, mostly logits, without gradients and dropout, with running statistics in batch norms. Given
 // several views of the same samples, for example an image and its mirror image, returns the mean of their outputs,
 // added from left to right and then divided by their number. The processes of a `group` compute them together.
-// `residence` is as above.
+// `residence` is as above. Adds what routers of experts do to `loads`, which may be null.
 Tensor predict(const Network& network, std::span<const Inputs> views, ShardGroup& group = local_shards(),
-               Residence* residence = nullptr);
+               Residence* residence = nullptr, std::vector<ExpertLoad>* loads = nullptr);
 
 // Scores outputs without gradients.
 BatchScore evaluate(const Tensor& output, const Targets& targets, const Task& task = {});

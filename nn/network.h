@@ -8,6 +8,7 @@
 #include "autograd/norm.h"
 #include "autograd/shards.h"
 #include "autograd/var.h"
+#include "nn/expert_load.h"
 #include "nn/parameters.h"
 #include "tensor/philox.h"
 
@@ -55,6 +56,7 @@ struct Context {
   Rng rng = {};                            // rng.next() for each random operation
   std::vector<Statistic> statistics = {};  // in the order in which batch norms ran
   std::vector<SegmentRun> segments = {};   // of a network that is a list of segments
+  std::vector<ExpertLoad> loads = {};      // of mixtures of experts, in the order in which they ran; not in training
   Recompute recompute = {};
   AttentionCache* cache = nullptr;      // for the tokens before the input (nn/attention_cache.h); may be null
   ShardGroup* group = &local_shards();  // computes the virtual shards of its own, and combines all

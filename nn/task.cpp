@@ -54,6 +54,7 @@ void BatchScore::add(const BatchScore& next) {
   sums.resize(std::max(sums.size(), next.sums.size()));
   for (size_t i = 0; i < next.sums.size(); ++i) sums[i] += next.sums[i];
   for (const auto& [index, number] : next.tallies) tallies[index] += number;
+  add_loads(loads, next.loads);
 }
 
 void Objective::judge(const Tensor&, const Targets&, BatchScore&) const {}

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "autograd/loss.h"
+#include "nn/expert_load.h"
 #include "tensor/base/spec.h"
 
 namespace elinvar {
@@ -27,6 +28,7 @@ struct BatchScore {
   int64_t samples = 0;
   std::vector<double> sums = {};            // of an objective's own
   std::map<int64_t, int64_t> tallies = {};  // numbers of things that an objective counts, by its own index
+  std::vector<ExpertLoad> loads = {};       // of mixtures of experts
 
   void add(const BatchScore& next);
 };

@@ -55,6 +55,15 @@ inline Tensor operand(const char* op, const char* name, const Tensor& t, const S
   return t.to_contiguous();
 }
 
+// The same for indices that another op has made, which are int64. Kernels pass over those that are out of range.
+inline Tensor index_operand(const char* op, const char* name, const Tensor& t, const Shape& shape, const Tensor& x) {
+  check(t.defined() && t.dtype() == DType::i64 && t.shape() == shape, "[{}] {} must be int64 of shape {}, got {}", op,
+        name, to_string(shape),
+        t.defined() ? fmt::format("{} of shape {}", name_of(t.dtype()), to_string(t.shape())) : "none");
+  check_same_device(op, x, t);
+  return t.to_contiguous();
+}
+
 inline void check_same_shape(const char* op, const Tensor& a, const Tensor& b) {
   if (a.shape() == b.shape()) return;
   check(false, "[{}] shapes {} and {} must be equal", op, to_string(a.shape()), to_string(b.shape()));

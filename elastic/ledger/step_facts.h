@@ -15,7 +15,7 @@ namespace elinvar {
 // A score of the validation split.
 struct ValidationScore {
   double loss = 0;                             // the mean over targets that count
-  std::map<std::string, double> metrics = {};  // of the task, by name: "accuracy", ...
+  std::map<std::string, double> metrics = {};  // by name: "accuracy", ...
   int64_t samples = 0;
 
   ELINVAR_FIELDS(loss, metrics, samples)

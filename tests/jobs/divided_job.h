@@ -87,6 +87,16 @@ channels = 16
 dropout = 0.1
 virtual_shards = 4
 )";
+inline constexpr const char* kDividedExperts = R"([model]
+kind = "gpt"
+layers = 2
+heads = 4
+channels = 16
+experts = 5
+expert_every = 2
+capacity_factor = 1.0
+virtual_shards = 4
+)";
 inline constexpr const char* kDividedLlama = R"([model]
 kind = "llama"
 layers = 2
@@ -154,7 +164,7 @@ struct DividedNetwork {
 };
 inline constexpr DividedNetwork kDividedNetworks[] = {
     {0, "gpt", 4, 3, kDividedText, kDividedAdamW, kDividedGpt},
-    {1, "gpt_lamb", 4, 3, kDividedText, kDividedLamb, kDividedGpt},
+    {1, "experts_lamb", 4, 3, kDividedText, kDividedLamb, kDividedExperts},
     {2, "llama", 3, 4, kDividedText, kDividedAdamW, kDividedLlama},
     {3, "sequences", 4, 7, kDividedText, kDividedLars, kDividedSequences},
     {4, "filters", 4, 8, kDividedImages, kDividedSgd, kDividedFilters},

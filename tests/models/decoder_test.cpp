@@ -30,6 +30,11 @@ std::unique_ptr<Network> network_of(const std::string& kind, std::map<std::strin
 std::unique_ptr<Network> gpt(int64_t context) {
   return network_of("gpt", {{"layers", int64_t{2}}, {"heads", int64_t{3}}, {"channels", int64_t{48}}}, context);
 }
+std::unique_ptr<Network> gpt_of_experts(int64_t context) {
+  return network_of("gpt",
+                    {{"layers", int64_t{2}}, {"heads", int64_t{3}}, {"channels", int64_t{48}}, {"experts", int64_t{4}}},
+                    context);
+}
 std::unique_ptr<Network> llama(int64_t context) {
   return network_of(
       "llama", {{"layers", int64_t{2}}, {"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"channels", int64_t{64}}},
@@ -121,7 +126,8 @@ TEST_P(Decoding, SeveralTextsAtOnceHaveTheBitsOfEach) {
   EXPECT_TRUE(same_bits(logits.select(0, 0).select(0, 0), logits_of_all(*network, tokens).select(0, 7)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, Decoding, testing::Values(gpt, llama, gpt_in_shards, llama_in_shards));
+INSTANTIATE_TEST_SUITE_P(Networks, Decoding,
+                         testing::Values(gpt, gpt_of_experts, llama, gpt_in_shards, llama_in_shards));
 
 TEST(Decoder, ANetworkWithoutACacheIsComputedWhole) {
   Spec spec{.kind = "layers"};

@@ -146,6 +146,17 @@ TEST(Device, AGptWithDropoutHasTheSameBits) {
       {.kind = "adamw", .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1});
 }
 
+TEST(Device, AGptWithExpertsHasTheSameBits) {
+  expect_same_everywhere(spec("gpt", {{"layers", int64_t{1}},
+                                      {"heads", int64_t{2}},
+                                      {"channels", int64_t{32}},
+                                      {"experts", int64_t{4}},
+                                      {"capacity_factor", 1.0},
+                                      {"virtual_shards", int64_t{2}}}),
+                         kDeviceTokens, labels({2, 12}, 40).to(DType::i32), labels({2, 12}, 40),
+                         {.kind = "adamw", .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1});
+}
+
 TEST(Device, ALlamaHasTheSameBits) {
   expect_same_everywhere(spec("llama", {{"layers", int64_t{2}},
                                         {"heads", int64_t{4}},

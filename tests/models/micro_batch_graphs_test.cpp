@@ -57,6 +57,8 @@ std::vector<GraphCase> cases() {
   llama["hidden"] = int64_t{48};
   std::map<std::string, Value> in_shards = gpt;
   in_shards["virtual_shards"] = int64_t{2};
+  std::map<std::string, Value> experts = gpt_of_one;
+  experts["experts"] = int64_t{4};
   const std::map<std::string, Value> resnet{{"blocks", List{1, 1}}, {"widths", List{8, 16}}};
   return {{.name = "ResNet", .kind = "resnet", .settings = resnet},
           {.name = "ResNetMixed",
@@ -69,6 +71,7 @@ std::vector<GraphCase> cases() {
           {.name = "GptRecomputed", .kind = "gpt", .settings = gpt, .recompute = true, .loss = {.ignore_index = 3}},
           {.name = "Llama", .kind = "llama", .settings = llama},
           {.name = "GptInShards", .kind = "gpt", .settings = in_shards, .loss = {.label_smoothing = 0.1}},
+          {.name = "GptOfExperts", .kind = "gpt", .settings = experts, .recompute = true},
           {.name = "GptBf16", .kind = "gpt", .settings = gpt_of_one, .precision = Precision::bf16},
           {.name = "ResNetTf32", .kind = "resnet", .settings = resnet, .precision = Precision::tf32},
           {.name = "Swin",

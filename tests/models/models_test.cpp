@@ -115,6 +115,15 @@ TEST(Models, ErrorsNamePlaceKeyAndNearestSpelling) {
   EXPECT_EQ(
       error_of(spec("llama", {{"kv_heads", at(6, int64_t{2})}, {"virtual_shards", at(7, int64_t{3})}}), kFewTokens),
       "m.toml:7: model.virtual_shards = 3 is more than kv_heads = 2");
+  EXPECT_EQ(error_of(spec("gpt", {{"experts", at(4, int64_t{2})}, {"virtual_shards", at(7, int64_t{3})}}), kFewTokens),
+            "m.toml:7: model.virtual_shards = 3 is more than experts = 2");
+  EXPECT_EQ(error_of(spec("gpt", {{"capacity_factor", at(4, 1.0)}}), kFewTokens),
+            "m.toml:4: model.capacity_factor needs experts to be set");
+  EXPECT_EQ(
+      error_of(spec("gpt", {{"experts", at(4, int64_t{2})}, {"experts_per_token", at(5, int64_t{3})}}), kFewTokens),
+      "m.toml:5: model.experts_per_token = 3 is more than experts = 2");
+  EXPECT_EQ(error_of(spec("gpt", {{"experts", at(4, int64_t{2})}, {"expert_every", at(5, int64_t{9})}}), kFewTokens),
+            "m.toml:5: model.expert_every = 9 is more than layers = 4: no block has experts");
   EXPECT_EQ(error_of(spec("gpt", {{"virtual_shards", at(7, int64_t{0})}}), kFewTokens),
             "m.toml:7: model.virtual_shards must lie between 1 and 64, got 0");
   EXPECT_EQ(error_of(spec("resnet18", {{"virtual_shards", at(7, int64_t{2})}}), kCifar),
@@ -174,11 +183,14 @@ Spec declared_transformer() {
                             spec("", {}, {{"layer", {spec("linear", {{"out", integer(48)}})}}})}}});
   const Spec perceptron = spec(
       "residual", {}, {{"layer", {spec("rms_norm"), gate, spec("linear", {{"out", integer(32)}}), spec("dropout")}}});
+  const Spec mixture =
+      spec("residual", {},
+           {{"layer", {spec("rms_norm"), spec("experts", {{"experts", integer(4)}, {"hidden", integer(48)}})}}});
   return spec("layers", {},
               {{"layer",
                 {spec("embedding", {{"channels", integer(32)}}), spec("position"),
-                 spec("repeat", {{"times", integer(2)}}, {{"layer", {attend, perceptron}}}), spec("layer_norm"),
-                 spec("linear", {{"name", at(0, std::string("head"))}, {"bias", at(0, false)}})}}});
+                 spec("repeat", {{"times", integer(2)}}, {{"layer", {attend, perceptron, mixture}}}),
+                 spec("layer_norm"), spec("linear", {{"name", at(0, std::string("head"))}, {"bias", at(0, false)}})}}});
 }
 
 Spec declared_transformer_in_shards() {
@@ -195,10 +207,12 @@ TEST(LayeredNetwork, BuildsWithNamesByPlace) {
   EXPECT_EQ(state.at("6.weight").shape(), Shape({10, 16}));
   const StateDict transformer = build(declared_transformer(), kFewTokens, 1)->parameters.state();
   EXPECT_EQ(transformer.at("2.1.0.layer.1.k.weight").shape(), Shape({16, 32}));
+  EXPECT_EQ(transformer.at("2.1.2.layer.1.gate.weight").shape(), Shape({4, 32}));
+  EXPECT_EQ(transformer.at("2.1.2.layer.1.experts.down.weight").shape(), Shape({4, 48, 32}));
   EXPECT_EQ(transformer.at("head.weight").shape(), Shape({50, 32}));
 }
 
-TEST(LayeredNetwork, ShardsCutLinearAttentionAndEmbedding) {
+TEST(LayeredNetwork, ShardsCutLinearAttentionEmbeddingAndExperts) {
   Spec sharded = declared_transformer_in_shards();
   const auto whole = build(declared_transformer(), kFewTokens, 1), cut = build(sharded, kFewTokens, 1);
   EXPECT_EQ(digest(cut->parameters.whole_state()), digest(whole->parameters.state()));
@@ -207,6 +221,7 @@ TEST(LayeredNetwork, ShardsCutLinearAttentionAndEmbedding) {
   EXPECT_EQ(state.at("2.1.0.layer.1.k.weight@0").shape(), Shape({8, 32}));
   EXPECT_EQ(state.at("2.1.0.layer.1.out.weight@1").shape(), Shape({32, 16}));
   EXPECT_EQ(state.at("2.1.0.layer.1.out.bias").shape(), Shape({32}));
+  EXPECT_EQ(state.at("2.1.2.layer.1.experts.up.weight@1").shape(), Shape({2, 32, 48}));
   EXPECT_EQ(state.at("head.weight@0").shape(), Shape({25, 32}));
   const Tensor input = Tensor::from(std::vector<int32_t>{3, 1, 4, 1, 5, 9}, {1, 6});
   const NoGrad constant;
@@ -312,6 +327,7 @@ std::vector<MicroBatchCase> micro_batch_cases() {
       {spec("shufflenet_v2_x0_5"), small},
       {spec("vit_tiny", {{"layers", integer(2)}, {"channels", integer(48)}, {"dropout", at(0, 0.1)}}), small},
       {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"dropout", at(0, 0.1)}}), kFewTokens},
+      {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"experts", integer(4)}}), kFewTokens},
       {spec("llama", {{"layers", integer(2)}, {"channels", integer(32)}, {"kv_heads", integer(2)}}), kFewTokens},
       {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"virtual_shards", integer(3)}}), kFewTokens},
       {declared_resnet(), small},

@@ -186,6 +186,8 @@ TEST(ExtremeSettings, OfNetworks) {
                                                                   : kImages;
     try_settings({.kind = kind, .place = "extreme.toml:5"}, input, [](Spec& spec) -> Spec& { return spec; });
   }
+  try_settings({.kind = "gpt", .settings = {{"experts", {int64_t{4}}}}, .place = "extreme.toml:5"}, kTokens,
+               [](Spec& spec) -> Spec& { return spec; });
 }
 
 TEST(ExtremeSettings, OfLayers) {
@@ -207,7 +209,8 @@ TEST(ExtremeSettings, OfLayers) {
     try_settings(layer("{kind = '" + name + "'" + needed + "}" + end), kImages, first);
   }
   const auto second = [](Spec& spec) -> Spec& { return spec.lists.at("layer")[1]; };
-  for (const char* more : {"{kind = 'attention', heads = 2, rotary = true}", "{kind = 'position'}"})
+  for (const char* more :
+       {"{kind = 'attention', heads = 2, rotary = true}", "{kind = 'position'}", "{kind = 'experts', experts = 4}"})
     try_settings(layer(std::string("{kind = 'embedding', channels = 8}, ") + more + ", {kind = 'linear'}"), kTokens,
                  second);
   try_settings(layer("{kind = 'embedding', channels = 8}, {kind = 'linear'}"), kTokens, first);

@@ -39,6 +39,7 @@ const std::vector<ModelCase>& model_cases() {
       image_case("swint", spec_of("swin_t"), 224, 1000, 16, 2 * 4.491),
       box_case("yolov3", 4, 2 * 32.8),
       gpt_case("chargpt", 6, 6, 384, 256, 256, 16),
+      mixture_case(gpt_case("chargpt", 6, 6, 384, 256, 256, 16)),
       gpt_case("gpt2", 12, 12, 768, 256, 50257, 4)};
   return all;
 }

@@ -78,6 +78,13 @@ ModelCase gpt_case(const std::string& name, int64_t layers, int64_t heads, int64
           .channels = channels};
 }
 
+ModelCase mixture_case(ModelCase gpt) {
+  gpt.name += "experts";
+  gpt.spec.settings["experts"] = {int64_t{8}};
+  gpt.experts_per_token = 2;
+  return gpt;
+}
+
 Trainer::Trainer(const ModelCase& model, int64_t batch, const TrainerOptions& options)
     : model_(model),
       batch_(batch),
@@ -127,7 +134,8 @@ double Trainer::gflop() const {
   if (!model_.is_text()) return 3.0 * model_.forward_gflop * static_cast<double>(batch_);
   const auto l = static_cast<double>(model_.layers), w = static_cast<double>(model_.channels),
              t = static_cast<double>(model_.sample[0]);
-  return (6.0 * (12.0 * l * w * w + static_cast<double>(model_.classes) * w) + 6.0 * l * w * t) * items() / 1e9;
+  const double squares = 4.0 + 8.0 * static_cast<double>(model_.experts_per_token);
+  return (6.0 * (squares * l * w * w + static_cast<double>(model_.classes) * w) + 6.0 * l * w * t) * items() / 1e9;
 }
 
 double Trainer::items() const { return static_cast<double>(model_.is_text() ? batch_ * model_.sample[0] : batch_); }

@@ -20,6 +20,7 @@ struct ModelCase {
   double forward_gflop = 0;  // per sample, a multiply-add counts two; 0: from the transformer's sizes below
   int64_t layers = 0, channels = 0;
   int64_t boxes = 0;  // of a sample; above 0 the task is detection
+  int64_t experts_per_token = 1;  // perceptrons of a block that a token meets
 
   bool is_text() const { return layers > 0; }
 };
@@ -28,6 +29,8 @@ Spec spec_of(const std::string& kind, std::map<std::string, Setting> settings = 
 // A GPT for sequences of `length` tokens.
 ModelCase gpt_case(const std::string& name, int64_t layers, int64_t heads, int64_t channels, int64_t length,
                    int64_t classes, int64_t batch);
+// The same with a mixture of eight experts in each block, of which a token meets two.
+ModelCase mixture_case(ModelCase gpt);
 
 struct TrainerOptions {
   bool recompute = false;

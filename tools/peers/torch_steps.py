@@ -4,12 +4,14 @@ random data.
 
     tools/peers/torch_steps.py NETWORK [--mode MODE] [--batch 32] [--repeat 10] [--device cuda] [--threads 2]
 
-NETWORK is resnet50, gpt2, yolov3 (with ten boxes in each image of 416 x 416), or one that needs torchvision: mobilenetv2, efficientnetb0, shufflenetv2, vittiny, swint.
+NETWORK is resnet50, gpt2, chargptexperts, yolov3 (with ten boxes in each image of 416 x 416), or one that needs
+torchvision: mobilenetv2, efficientnetb0, shufflenetv2, vittiny, swint.
 
 Modes: float32 (TF32 off), bf16 (autocast), and either with ` compiled` (torch.compile). Prints a line of JSON with the
 median rate, `per_second`, of images or tokens."""
 import argparse
 import json
+import math
 import statistics
 import time
 
@@ -143,33 +145,72 @@ class BoxLoss:
         return 2 * (1 - iou + free).sum() + classes + (objectness * counted).sum()
 
 
+class Mixture(nn.Module):
+    """Experts in place of a perceptron: choices, capacity, order of service and loss are those of the setting `experts`
+    of a `gpt`. `loss` is that of the last forward pass."""
+
+    def __init__(self, channels, experts=8, chosen=2, factor=1.25, weight=0.01):
+        super().__init__()
+        self.gate = nn.Linear(channels, experts, bias=False)
+        self.up = nn.Parameter(0.02 * torch.randn(experts, channels, 4 * channels))
+        self.down = nn.Parameter(0.02 * torch.randn(experts, 4 * channels, channels))
+        self.experts, self.chosen, self.factor, self.weight, self.loss = experts, chosen, factor, weight, None
+
+    def forward(self, x):
+        tokens = x.flatten(0, 1)
+        n, channels = tokens.shape
+        logits = self.gate(tokens).float()
+        best, chosen = logits.topk(self.chosen)
+        weights, expert = best.softmax(-1).T.flatten(), chosen.T.flatten()  # first choices first
+        of_expert = F.one_hot(expert, self.experts)
+        position = (of_expert.cumsum(0) * of_expert).sum(1) - 1
+        capacity = math.ceil(self.factor * self.chosen * n / self.experts)
+        kept = (position < capacity).nonzero()[:, 0]
+        row, token = (expert * capacity + position)[kept], kept % n
+        rows = tokens.new_zeros(self.experts * capacity, channels).index_copy(0, row, tokens[token])
+        hidden = F.gelu(torch.bmm(rows.view(self.experts, capacity, channels), self.up), approximate="tanh")
+        made = torch.bmm(hidden, self.down).flatten(0, 1)
+        y = torch.zeros_like(tokens).index_add(0, token, (made[row] * weights[kept, None]).to(tokens.dtype))
+        self.loss = self.weight * self.experts * (of_expert.float().mean(0) * logits.softmax(-1).mean(0)).sum()
+        return y.view_as(x)
+
+
 class Decoder(nn.Module):
     """A pre-norm block of GPT-2."""
 
-    def __init__(self, channels, heads):
+    def __init__(self, channels, heads, experts=False):
         super().__init__()
         self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
         self.qkv, self.out = nn.Linear(channels, 3 * channels), nn.Linear(channels, channels)
-        self.up, self.down = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
+        if experts:
+            self.mixture = Mixture(channels)
+        else:
+            self.mixture = None
+            self.up, self.down = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
 
     def forward(self, x):
         q, k, v = self.qkv(self.norm1(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        if self.mixture is not None:
+            return x + self.mixture(self.norm2(x))
         return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
 
 class Gpt2(nn.Module):
-    def __init__(self, layers=12, heads=12, channels=768, vocabulary=50257, context=256):
+    def __init__(self, layers=12, heads=12, channels=768, vocabulary=50257, context=256, experts=False):
         super().__init__()
         self.tokens, self.positions = nn.Embedding(vocabulary, channels), nn.Embedding(context, channels)
-        self.blocks = nn.Sequential(*(Decoder(channels, heads) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(Decoder(channels, heads, experts) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(channels), nn.Linear(channels, vocabulary, bias=False)
         self.head.weight = self.tokens.weight
 
     def forward(self, tokens):
         x = self.tokens(tokens) + self.positions.weight[:tokens.shape[1]]
         return self.head(self.norm(self.blocks(x)))
+
+    def router_loss(self):
+        return sum(block.mixture.loss for block in self.blocks if block.mixture is not None)
 
 
 def vit_tiny():
@@ -191,7 +232,7 @@ CLASSIFIERS = {"resnet50": resnet50, "mobilenetv2": of_torchvision("mobilenet_v2
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("network", choices=(*CLASSIFIERS, "yolov3", "gpt2"))
+    parser.add_argument("network", choices=(*CLASSIFIERS, "yolov3", "gpt2", "chargptexperts"))
     parser.add_argument("--mode", default="float32", choices=("float32", "float32 compiled", "bf16", "bf16 compiled"))
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--repeat", type=int, default=10)
@@ -216,8 +257,9 @@ def main():
         box_loss = BoxLoss(torch.cat([torch.randint(80, (batch, 10, 1)).float(), place, sides], -1), 80, device)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-4)
     else:
-        model = Gpt2().to(device)
-        x, y = (torch.randint(50257, (batch, 256), device=device) for _ in range(2))
+        experts = options.network == "chargptexperts"
+        model = (Gpt2(6, 6, 384, 256, experts=True) if experts else Gpt2()).to(device)
+        x, y = (torch.randint(256 if experts else 50257, (batch, 256), device=device) for _ in range(2))
         items = x.numel()
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01, fused=device.type == "cuda")
     network = torch.compile(model) if options.mode.endswith("compiled") else model
@@ -229,6 +271,8 @@ def main():
                 loss = box_loss(network(x)) / batch
             else:
                 loss = F.cross_entropy(network(x).flatten(0, -2), y.flatten())
+        if options.network == "chargptexperts":
+            loss = loss + model.router_loss()
         loss.backward()
         optimizer.step()
 

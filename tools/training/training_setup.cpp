@@ -277,12 +277,13 @@ void check_offload(const Config& config, const Offload& offload) {
         "--offload ..,inputs: only with run.recompute = true are inputs of blocks what is kept between the passes");
 }
 
-Tensor output_of(const TrainingSetup& setup, std::span<const Inputs> views, ShardGroup& group) {
+Tensor output_of(const TrainingSetup& setup, std::span<const Inputs> views, ShardGroup& group,
+                 std::vector<ExpertLoad>* loads) {
   const PrecisionScope products(setup.precision);
   std::optional<Residence> residence;
   if (setup.source != nullptr)
     residence.emplace(dynamic_cast<const SegmentedNetwork&>(*setup.network), *setup.source, group);
-  return predict(setup.best(), views, group, residence ? &*residence : nullptr).to(DType::f32);
+  return predict(setup.best(), views, group, residence ? &*residence : nullptr, loads).to(DType::f32);
 }
 
 std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const Dataset> split, int share, int shares,
@@ -303,9 +304,11 @@ std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const 
     const Batch batch = loader.batch(i, 0);
     std::vector<Inputs> views = {inputs_of(batch, setup.device)};
     if (mirror) views.emplace_back(mirrored(batch.input).to(setup.device));
-    const Tensor output = output_of(setup, views, group);
+    std::vector<ExpertLoad> loads;
+    const Tensor output = output_of(setup, views, group, &loads);
     scores.push_back(evaluate(output, batch.target, setup.task));
     scores.back().samples = batch.samples;
+    scores.back().loads = std::move(loads);
     if (each) each(output, batch.target);
   }
   return scores;
@@ -315,9 +318,11 @@ ValidationScore sum(const std::vector<BatchScore>& batches, const Task& task) {
   BatchScore total;
   for (const BatchScore& batch : batches) total.add(batch);
   if (total.count == 0) fail("no target of the split counts");
-  return {.loss = total.loss_sum / static_cast<double>(total.count),
-          .metrics = task->metrics(total),
-          .samples = total.samples};
+  ValidationScore score{.loss = total.loss_sum / static_cast<double>(total.count),
+                        .metrics = task->metrics(total),
+                        .samples = total.samples};
+  score.metrics.merge(metrics_of(total.loads));
+  return score;
 }
 
 }  // namespace elinvar

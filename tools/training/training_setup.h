@@ -86,8 +86,9 @@ struct TrainingSetup {
 Config read_run_config(const std::filesystem::path& run_directory);
 
 // Returns the float32 output of best() for samples on the job's device, mostly logits; for several views of the same
-// samples, the mean of their outputs. Uses no dropout.
-Tensor output_of(const TrainingSetup& setup, std::span<const Inputs> views, ShardGroup& group = local_shards());
+// samples, the mean of their outputs. Uses no dropout. `loads` is as in predict().
+Tensor output_of(const TrainingSetup& setup, std::span<const Inputs> views, ShardGroup& group = local_shards(),
+                 std::vector<ExpertLoad>* loads = nullptr);
 
 // Throws UsageError unless the network has the virtual shards that the arrangement deals to workers.
 void check_arrangement(const Config& config, const Arrangement& arrangement);

@@ -17,19 +17,23 @@ bool Validation::due(const StepView& step) const {
          (step.last || elinvar::due(step.number, training_.config().run.eval_every));
 }
 
-// Tallies are exact in any order, so those of the whole share are with its first batch.
+// Tallies and loads are exact in any order, so those of the whole share are with its first batch.
 Json Validation::share(int vrank, ShardGroup& group) const {
   const TimedActivity activity("an evaluation");
   std::vector<BatchScore> scores = elinvar::score(training_.setup, split_, vrank, training_.config().run.virtual_ranks,
                                                   /*mirror=*/false, /*each=*/{}, group);
-  for (size_t i = 1; i < scores.size(); ++i)
+  for (size_t i = 1; i < scores.size(); ++i) {
     for (const auto& [index, number] : std::exchange(scores[i].tallies, {})) scores[0].tallies[index] += number;
+    add_loads(scores[0].loads, std::exchange(scores[i].loads, {}));
+  }
   Json json = Json::array();
   for (const BatchScore& s : scores) {
     std::vector<uint64_t> sums;
     for (const double sum : s.sums) sums.push_back(std::bit_cast<uint64_t>(sum));
+    std::vector<std::pair<std::vector<int64_t>, int64_t>> loads;
+    for (const auto& [choices, dropped] : s.loads) loads.emplace_back(choices, dropped);
     json.push_back({std::bit_cast<uint64_t>(s.loss_sum), s.count, s.correct, s.samples, sums,
-                    std::vector(s.tallies.begin(), s.tallies.end())});
+                    std::vector(s.tallies.begin(), s.tallies.end()), loads});
   }
   return json;
 }
@@ -45,6 +49,8 @@ ValidationScore Validation::score(const std::vector<RankFacts>& facts) const {
       for (const Json& sum : s.at(4)) score.sums.push_back(std::bit_cast<double>(sum.get<uint64_t>()));
       for (const auto& [index, number] : s.at(5).get<std::vector<std::pair<int64_t, int64_t>>>())
         score.tallies[index] = number;
+      for (const auto& [choices, dropped] : s.at(6).get<std::vector<std::pair<std::vector<int64_t>, int64_t>>>())
+        score.loads.push_back({choices, dropped});
     }
   return sum(scores, training_.setup.task);
 }
