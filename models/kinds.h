@@ -36,6 +36,7 @@ std::vector<ModelKind> vit_kinds();
 std::vector<ModelKind> swin_kinds();
 std::vector<ModelKind> gpt_kinds();
 std::vector<ModelKind> llama_kinds();
+std::vector<ModelKind> lstm_kinds();
 std::vector<ModelKind> layered_kinds();
 std::vector<ModelKind> recommendation_kinds();
 std::vector<ModelKind> bert_kinds();

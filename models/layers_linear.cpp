@@ -1,9 +1,11 @@
-// Layers on the last dimension and along sequences: linear, embedding, position, attention.
+// Layers on the last dimension and along sequences: linear, embedding, position, attention, lstm.
 #include "autograd/pointwise.h"
+#include "models/kinds.h"
 #include "models/layer.h"
 #include "models/weight_init.h"
 #include "nn/attention.h"
 #include "nn/embedding.h"
+#include "nn/lstm.h"
 #include "nn/sharded_linear.h"
 
 namespace elinvar {
@@ -71,13 +73,22 @@ Layer build_attention(Settings& s, const Scope& scope, Flow& flow) {
   return [=](const Var& x, Context& context) { return out(x, context, attend); };
 }
 
+Layer build_lstm(Settings& s, const Scope& scope, Flow& flow) {
+  require_flow(s, flow, 2, "a sequence (T, channels)");
+  const int64_t hidden = s.integer("hidden", flow.shape[1]), layers = s.integer("layers", 1, 1, kMostBlocks);
+  const Lstm lstm(scope, layers, flow.shape[1], hidden, s.real("dropout", 0.0, 0.0, 0.99));
+  flow.shape[1] = hidden;
+  return [lstm](const Var& x, Context& context) { return lstm(x, context); };
+}
+
 }  // namespace
 
 std::vector<LayerKind> linear_layers() {
   return {{"linear", build_linear},
           {"embedding", build_embedding},
           {"position", build_position},
-          {"attention", build_attention}};
+          {"attention", build_attention},
+          {"lstm", build_lstm}};
 }
 
 }  // namespace elinvar

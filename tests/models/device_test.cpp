@@ -141,6 +141,12 @@ TEST(Device, ALlamaHasTheSameBits) {
                          {.kind = "lamb", .lr = 3e-3, .weight_decay = 0.1});
 }
 
+TEST(Device, AnLstmHasTheSameBits) {
+  expect_same_everywhere(spec("lstm", {{"channels", int64_t{16}}, {"hidden", int64_t{20}}, {"dropout", 0.1}}),
+                         kDeviceTokens, labels({2, 12}, 40).to(DType::i32), labels({2, 12}, 40),
+                         {.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1});
+}
+
 TEST(Device, NetworksInVirtualShardsHaveTheSameBits) {
   const Tensor input = labels({2, 12}, 40).to(DType::i32), target = labels({2, 12}, 40);
   expect_same_everywhere(spec("gpt", {{"layers", int64_t{2}},

@@ -167,7 +167,7 @@ void try_settings(const Spec& network, const InputInfo& input, const std::functi
 TEST(ExtremeSettings, OfNetworks) {
   for (const std::string& kind : model_kinds()) {
     if (kind == "layers") continue;
-    const bool tokens = kind.starts_with("gpt") || kind.starts_with("bert") || kind == "llama";
+    const bool tokens = kind.starts_with("gpt") || kind.starts_with("bert") || kind == "llama" || kind == "lstm";
     const InputInfo& input = kind == "neumf"                      ? kPairs
                              : kind == "dlrm" || kind == "deepfm" ? kRows
                              : kind.starts_with("t5")             ? kPairsOfTexts
@@ -195,7 +195,7 @@ TEST(ExtremeSettings, OfLayers) {
     try_settings(layer("{kind = '" + name + "'" + needed + "}" + end), kImages, first);
   }
   const auto second = [](Spec& spec) -> Spec& { return spec.lists.at("layer")[1]; };
-  for (const char* more : {"{kind = 'attention', heads = 2, rotary = true}", "{kind = 'position'}"})
+  for (const char* more : {"{kind = 'attention', heads = 2, rotary = true}", "{kind = 'position'}", "{kind = 'lstm'}"})
     try_settings(layer(std::string("{kind = 'embedding', channels = 8}, ") + more + ", {kind = 'linear'}"), kTokens,
                  second);
   try_settings(layer("{kind = 'embedding', channels = 8}, {kind = 'linear'}"), kTokens, first);

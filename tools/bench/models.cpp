@@ -20,6 +20,18 @@ ModelCase image_case(const std::string& name, Spec spec, int64_t side, int64_t c
           .forward_gflop = forward_gflop};
 }
 
+// A language model of layers as wide as its embeddings, for sequences of 128 bytes.
+ModelCase lstm_case(const std::string& name, int64_t layers, int64_t width, int64_t batch) {
+  constexpr int64_t kLength = 128, kSymbols = 256;
+  const int64_t products = layers * 8 * width * width + width * kSymbols;  // multiply-adds for a token
+  return {.name = name,
+          .spec = spec_of("lstm", {{"layers", {layers}}, {"channels", {width}}}),
+          .sample = {kLength},
+          .classes = kSymbols,
+          .batch = batch,
+          .forward_gflop = 2e-9 * static_cast<double>(products * kLength)};
+}
+
 const std::vector<ModelCase>& model_cases() {
   static const std::vector<ModelCase> all{
       image_case("resnet20", spec_of("resnet20"), 32, 10, 128, 2 * 0.0408),
@@ -32,7 +44,8 @@ const std::vector<ModelCase>& model_cases() {
       image_case("vittiny", spec_of("vit_tiny"), 224, 1000, 16, 2 * 1.258),
       image_case("swint", spec_of("swin_t"), 224, 1000, 16, 2 * 4.491),
       gpt_case("chargpt", 6, 6, 384, 256, 256, 16),
-      gpt_case("gpt2", 12, 12, 768, 256, 50257, 4)};
+      gpt_case("gpt2", 12, 12, 768, 256, 50257, 4),
+      lstm_case("lstm", 2, 512, 32)};
   return all;
 }
 
@@ -47,7 +60,7 @@ std::vector<std::string> model_names() {
 std::vector<std::string> shardable_model_names() {
   std::vector<std::string> names;
   for (const ModelCase& c : model_cases())
-    if (c.is_text()) names.push_back(c.name);
+    if (c.is_transformer()) names.push_back(c.name);
   return names;
 }
 

@@ -99,7 +99,7 @@ StateDict Trainer::state() const {
 // Three times the forward pass. In a transformer each token meets all weights of the matrices and, in attention, half
 // of the sequence on average.
 double Trainer::gflop() const {
-  if (!model_.is_text()) return 3.0 * model_.forward_gflop * static_cast<double>(batch_);
+  if (!model_.is_transformer()) return 3.0 * model_.forward_gflop * static_cast<double>(batch_);
   const auto l = static_cast<double>(model_.layers), w = static_cast<double>(model_.channels),
              t = static_cast<double>(model_.sample[0]);
   return (6.0 * (12.0 * l * w * w + static_cast<double>(model_.classes) * w) + 6.0 * l * w * t) * items() / 1e9;

@@ -19,7 +19,8 @@ struct ModelCase {
   double forward_gflop = 0;  // per sample, a multiply-add counts two; 0: from the transformer's sizes below
   int64_t layers = 0, channels = 0;
 
-  bool is_text() const { return layers > 0; }
+  bool is_text() const { return sample.ndim() == 1; }
+  bool is_transformer() const { return layers > 0; }
 };
 
 Spec spec_of(const std::string& kind, std::map<std::string, Setting> settings = {});

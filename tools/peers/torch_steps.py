@@ -4,7 +4,7 @@ random data.
 
     tools/peers/torch_steps.py NETWORK [--mode MODE] [--batch 32] [--repeat 10] [--device cuda] [--threads 2]
 
-NETWORK is resnet50, gpt2, or one that needs torchvision: mobilenetv2, efficientnetb0, shufflenetv2, vittiny, swint.
+NETWORK is resnet50, gpt2, lstm, or one that needs torchvision: mobilenetv2, efficientnetb0, shufflenetv2, vittiny, swint.
 
 Modes: float32 (TF32 off), bf16 (autocast), and either with ` compiled` (torch.compile). Prints a line of JSON with the
 median rate, `per_second`, of images or tokens."""
@@ -74,6 +74,16 @@ class Gpt2(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
+class Lstm(nn.Module):
+    def __init__(self, layers=2, width=512, vocabulary=256):
+        super().__init__()
+        self.encoder, self.decoder = nn.Embedding(vocabulary, width), nn.Linear(width, vocabulary)
+        self.rnn = nn.LSTM(width, width, layers, batch_first=True)
+
+    def forward(self, tokens):
+        return self.decoder(self.rnn(self.encoder(tokens))[0])
+
+
 def vit_tiny():
     from torchvision.models import VisionTransformer
     return VisionTransformer(224, 16, 12, 3, 192, 768)
@@ -89,11 +99,12 @@ def of_torchvision(name):
 CLASSIFIERS = {"resnet50": resnet50, "mobilenetv2": of_torchvision("mobilenet_v2"), "vittiny": vit_tiny,
                "efficientnetb0": of_torchvision("efficientnet_b0"), "swint": of_torchvision("swin_t"),
                "shufflenetv2": of_torchvision("shufflenet_v2_x1_0")}
+TEXT = {"gpt2": (Gpt2, 50257, 256), "lstm": (Lstm, 256, 128)}  # network, vocabulary, length
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("network", choices=(*CLASSIFIERS, "gpt2"))
+    parser.add_argument("network", choices=(*CLASSIFIERS, *TEXT))
     parser.add_argument("--mode", default="float32", choices=("float32", "float32 compiled", "bf16", "bf16 compiled"))
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--repeat", type=int, default=10)
@@ -112,8 +123,9 @@ def main():
         y, items = torch.randint(1000, (batch,), device=device), batch
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     else:
-        model = Gpt2().to(device)
-        x, y = (torch.randint(50257, (batch, 256), device=device) for _ in range(2))
+        make, vocabulary, length = TEXT[options.network]
+        model = make().to(device)
+        x, y = (torch.randint(vocabulary, (batch, length), device=device) for _ in range(2))
         items = x.numel()
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01, fused=device.type == "cuda")
     network = torch.compile(model) if options.mode.endswith("compiled") else model
