@@ -285,8 +285,8 @@ TEST(Config, FastNumericsHaveAPrecision) {
 // Digests of recorded runs: a new key must not change them, or they could not be resumed.
 TEST(Config, DigestsStayWhatTheyWere) {
   EXPECT_EQ(digest(parse_config(kSmall, "small.toml")).hex(), "19345e761ee83713962f4d5ba99dfeb7");
-  for (const char* key :
-       {"data.augment_epochs=1", "data.special_tokens=true", "data.masking=0.15", "optimizer.ema_decay=0.5"})
+  for (const char* key : {"data.augment_epochs=1", "data.special_tokens=true", "data.masking=0.15",
+                          "optimizer.ema_decay=0.5"})
     EXPECT_NE(digest(parse_config(kSmall, "small.toml", {key})).hex(), "19345e761ee83713962f4d5ba99dfeb7") << key;
 }
 
@@ -306,13 +306,23 @@ TEST(Config, TheDocumentNamesEveryKey) {
   }
   Config c = parse_config(kSmall, "small.toml", {"run.scaling=adaptive", "run.batch_max=8", "run.numerics=fast"});
   std::string all = to_toml(c) + "[run]\nepochs = 1\n";
-  for (const char* kind :
-       {"data.kind=labelled_text", "data.kind=text_pairs", "data.kind=table", "data.kind=synthetic_table"})
+  for (const char* kind : {"data.kind=labelled_text", "data.kind=text_pairs", "data.kind=table", "data.kind=ratings",
+                           "data.kind=synthetic_table"})
     all += to_toml(parse_config(kSmall, "small.toml", {kind}));
   for (const Spec& task :
        {Spec{.kind = "binary"}, Spec{.kind = "regression", .settings = {{"loss", {std::string("huber")}}}}}) {
     c.task = {};
     (void)make_task(task, {}, {.sample = {}, .dtype = DType::f32}, &c.task);
+    all += to_toml(c);
+  }
+  for (const auto& [task, targets] :
+       {std::pair(Spec{.kind = "ranking"}, TargetInfo{.sample = {2}, .dtype = DType::f32}),
+        std::pair(Spec{.kind = "heads",
+        .lists = {{"head", {{.kind = "binary"}, {.kind = "binary", .settings = {{"name", {std::string("other")}}}}}}}},
+                  TargetInfo{.sample = {2}, .dtype = DType::f32}),
+        std::pair(Spec{.kind = "classification", .settings = {{"top_k", {int64_t{1}}}}}, TargetInfo{.classes = 2})}) {
+    c.task = {};
+    (void)make_task(task, {}, targets, &c.task);
     all += to_toml(c);
   }
   for (size_t begin = 0; begin < all.size();) {

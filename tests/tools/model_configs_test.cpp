@@ -37,6 +37,8 @@ InputInfo stand_in(const DataConfig& data) {
             .symbols = symbols,
             .further = {{{data.context}, DType::i32, symbols}, {{1}, DType::i32, {data.context + 1}}}};
   }
+  if (data.kind == "ratings")
+    return {.sample = {1 + data.negatives, 2}, .classes = 1, .dtype = DType::i32, .symbols = {943, 1682}};
   if (data.kind == "mnist") return {.sample = {28, 28, 1}, .classes = 10};
   if (data.kind == "cifar10") return {.sample = {32, 32, 3}, .classes = 10};
   return {.sample = {data.image_size, data.image_size, 3}, .classes = 1000};

@@ -85,6 +85,11 @@ void visit(V& v, DataConfig& c) {
     v("scale", c.scale);
     v("buckets", c.buckets);
   }
+  if (c.kind == "ratings") {
+    v("rating_min", c.rating_min);
+    v("negatives", c.negatives);
+    v("candidates", c.candidates);
+  }
   v("size", c.size);
   v("classes", c.classes);
   v("channels", c.channels);
@@ -211,7 +216,7 @@ KeyHomes homes_of_keys() {
       if (key != "kind") homes.emplace(key, table);
   };
   add("run", RunConfig());
-  for (const char* kind : {"text", "labelled_text", "text_pairs", "table", "synthetic_table"})
+  for (const char* kind : {"text", "labelled_text", "text_pairs", "table", "ratings", "synthetic_table"})
     add("data", DataConfig{.kind = kind}, ReaderConfig());
   add("loss", CrossEntropyOptions());
   add("optimizer", OptimizerConfig{.kind = "sgd"});
