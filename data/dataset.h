@@ -77,6 +77,7 @@ struct DataConfig {
   std::string tokenizer =
       {};              // bpe, and of kind tokens: its file (data/bpe.h); tokens: else tokenizer.json next to them
   double masking = 0;  // share of tokens that are masked, to be restored (data/masked_tokens.h); 0: none
+  bool targets_as_input = false;  // with masking: the targets are a further input, int32
   bool special_tokens = false;    // bpe: encodes names of special tokens in the text as these tokens
   int64_t context = 256;          // T, tokens in a sample
   std::vector<std::string> include =

@@ -19,7 +19,7 @@ Registry<ModelKind>& registry() {
     for (const auto& kinds :
          {mlp_kinds(), resnet_kinds(), wide_resnet_kinds(), vgg_kinds(), inverted_residual_kinds(), shufflenet_kinds(),
           vit_kinds(), swin_kinds(), unet_kinds(), gpt_kinds(), llama_kinds(), lstm_kinds(), bert_kinds(),
-          t5_kinds(), recommendation_kinds(), layered_kinds()})
+          electra_kinds(), t5_kinds(), recommendation_kinds(), layered_kinds()})
       built_in.insert(built_in.end(), kinds.begin(), kinds.end());
     return Registry<ModelKind>(std::move(built_in));
   }();

@@ -40,6 +40,7 @@ std::vector<ModelKind> lstm_kinds();
 std::vector<ModelKind> layered_kinds();
 std::vector<ModelKind> recommendation_kinds();
 std::vector<ModelKind> bert_kinds();
+std::vector<ModelKind> electra_kinds();
 std::vector<ModelKind> unet_kinds();
 std::vector<ModelKind> t5_kinds();
 

@@ -70,7 +70,8 @@ Registry<TaskKind>& registry_of_tasks() {
                                  {"binary", make_binary},
                                  {"segmentation", make_segmentation},
                                  {"ranking", make_ranking},
-                                 {"heads", make_heads}});
+                                 {"heads", make_heads},
+                                 {"replaced_tokens", make_replaced_tokens}});
   return all;
 }
 

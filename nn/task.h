@@ -83,6 +83,7 @@ struct MadeTask {
 //                    of logits, with `positive_weight` (1) and `focal_gamma` (0)
 //   ranking          float32 targets (C): 1 for one of a sample's C candidates, 0 for the others; the loss and settings
 //                    of binary, with the metrics `hit_rate` and `ndcg` among the first `at` (10)
+//   replaced_tokens  int64 targets: of the network electra (nn/task_replaced_tokens.cpp)
 //   heads            float32 targets: several tasks, each for some of the numbers (nn/task_heads.cpp)
 // `resolved`, if not null, receives `spec` with all defaults. Throws UsageError, which names place and key, for unknown
 // kinds and settings, and if the targets do not suit the task.
@@ -108,6 +109,7 @@ MadeTask make_binary(Settings& settings, const TargetInfo& targets, const CrossE
 MadeTask make_segmentation(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
 MadeTask make_ranking(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
 MadeTask make_heads(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
+MadeTask make_replaced_tokens(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
 
 // Returns how many of these are Top1::correct; the tensor must be on the CPU, or undefined.
 int64_t correct_of(const Tensor& top1);

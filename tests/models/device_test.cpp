@@ -195,6 +195,16 @@ TEST(Device, ABertOfTextsOfDifferentLengthsHasTheSameBits) {
       {.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1});
 }
 
+TEST(Device, AnElectraHasTheSameBits) {
+  const InputInfo info{
+      .sample = {12}, .classes = 40, .dtype = DType::i32, .further = {{.sample = {12}, .dtype = DType::i32}}};
+  const Tensor target = labels({2, 12}, 40);
+  expect_same_everywhere(spec("electra", {{"layers", int64_t{1}}, {"heads", int64_t{4}}, {"channels", int64_t{32}}}),
+                         info, {labels({2, 12}, 40).to(DType::i32), {target.to(DType::i32)}}, target,
+                         {.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1},
+                         make_task({.kind = "replaced_tokens"}, {}, {.sample = {12}, .classes = 40}).task);
+}
+
 TEST(Device, AT5OfPairsOfTextsHasTheSameBits) {
   expect_same_everywhere(spec("t5", {{"layers", int64_t{1}},
                                      {"heads", int64_t{2}},

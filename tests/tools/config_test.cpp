@@ -302,7 +302,7 @@ TEST(Config, ABatchThatGrowsHasAnEnd) {
 TEST(Config, DigestsStayWhatTheyWere) {
   EXPECT_EQ(digest(parse_config(kSmall, "small.toml")).hex(), "19345e761ee83713962f4d5ba99dfeb7");
   for (const char* key : {"data.augment_epochs=1", "data.special_tokens=true", "data.masking=0.15",
-                          "optimizer.ema_decay=0.5"})
+                          "data.targets_as_input=true", "optimizer.ema_decay=0.5"})
     EXPECT_NE(digest(parse_config(kSmall, "small.toml", {key})).hex(), "19345e761ee83713962f4d5ba99dfeb7") << key;
 }
 
@@ -337,6 +337,7 @@ TEST(Config, TheDocumentNamesEveryKey) {
         std::pair(Spec{.kind = "heads",
         .lists = {{"head", {{.kind = "binary"}, {.kind = "binary", .settings = {{"name", {std::string("other")}}}}}}}},
                   TargetInfo{.sample = {2}, .dtype = DType::f32}),
+        std::pair(Spec{.kind = "replaced_tokens"}, TargetInfo{.sample = {2}, .classes = 2}),
         std::pair(Spec{.kind = "classification", .settings = {{"top_k", {int64_t{1}}}}}, TargetInfo{.classes = 2})}) {
     c.task = {};
     (void)make_task(task, {}, targets, &c.task);

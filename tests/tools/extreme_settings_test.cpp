@@ -135,6 +135,8 @@ const InputInfo kTokens{.sample = {16}, .classes = 256, .dtype = DType::i32};
 const InputInfo kRows{
     .sample = {4}, .classes = 1, .further = {{.sample = {2}, .dtype = DType::i32, .symbols = {9, 7}}}};
 const InputInfo kPairs{.sample = {2}, .classes = 1, .dtype = DType::i32, .symbols = {9, 7}};
+const InputInfo kMaskedTokens{
+    .sample = {16}, .classes = 256, .dtype = DType::i32, .further = {{.sample = {16}, .dtype = DType::i32}}};
 const InputInfo kPairsOfTexts{.sample = {8},
                               .classes = 40,
                               .dtype = DType::i32,
@@ -171,6 +173,7 @@ TEST(ExtremeSettings, OfNetworks) {
     const InputInfo& input = kind == "neumf"                      ? kPairs
                              : kind == "dlrm" || kind == "deepfm" ? kRows
                              : kind.starts_with("t5")             ? kPairsOfTexts
+                             : kind.starts_with("electra")        ? kMaskedTokens
                              : tokens                             ? kTokens
                                                                   : kImages;
     try_settings({.kind = kind, .place = "extreme.toml:5"}, input, [](Spec& spec) -> Spec& { return spec; });

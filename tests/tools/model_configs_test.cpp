@@ -13,6 +13,11 @@ namespace {
 
 // Returns the description of its data without the data.
 InputInfo stand_in(const DataConfig& data) {
+  if (data.targets_as_input)
+    return {.sample = {data.context},
+            .classes = 257,
+            .dtype = DType::i32,
+            .further = {{.sample = {data.context}, .dtype = DType::i32}}};
   if (data.kind == "text") return {.sample = {data.context}, .classes = 256, .dtype = DType::i32};
   if (data.kind == "labelled_text")
     return {.sample = {data.context},

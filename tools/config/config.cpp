@@ -73,6 +73,7 @@ void visit(V& v, DataConfig& c) {
   v("tokenizer", c.tokenizer);
   v("special_tokens", c.special_tokens);
   v("masking", c.masking);
+  v("targets_as_input", c.targets_as_input);
   v("context", c.context);
   v("include", c.include);
   v("exclude", c.exclude);
@@ -201,6 +202,7 @@ const std::vector<std::string> kIndifferent = {"run.state_digest_every", "run.ch
 const std::vector<std::pair<std::string, std::string>> kLater = {{"data.augment_epochs", "0"},
                                                                  {"data.special_tokens", "false"},
                                                                  {"data.masking", "0.0"},
+                                                                 {"data.targets_as_input", "false"},
                                                                  {"optimizer.ema_decay", "0.0"}};
 
 template <class... Parts>
