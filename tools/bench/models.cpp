@@ -32,6 +32,22 @@ ModelCase lstm_case(const std::string& name, int64_t layers, int64_t width, int6
           .forward_gflop = 2e-9 * static_cast<double>(products * kLength)};
 }
 
+// ELECTRA's small networks, for sequences of 128 tokens.
+ModelCase electra_case(const std::string& name, int64_t batch) {
+  constexpr int64_t kLength = 128, kSymbols = 30522, kLayers = 12, kWidth = 256, kGenerator = 64, kEmbedding = 128;
+  const auto layer = [](int64_t width) { return 12 * width * width + 2 * kLength * width; };
+  const int64_t products = kLayers * (layer(kWidth) + layer(kGenerator)) + 2 * kEmbedding * (kWidth + kGenerator) +
+                           kEmbedding * kSymbols + kWidth * kWidth;  // multiply-adds for a token
+  return {.name = name,
+          .spec = spec_of("electra-small"),
+          .sample = {kLength},
+          .classes = kSymbols,
+          .batch = batch,
+          .forward_gflop = 2e-9 * static_cast<double>(products * kLength),
+          .masked = 0.15,
+          .task = {.kind = "replaced_tokens"}};
+}
+
 const std::vector<ModelCase>& model_cases() {
   static const std::vector<ModelCase> all{
       image_case("resnet20", spec_of("resnet20"), 32, 10, 128, 2 * 0.0408),
@@ -45,7 +61,8 @@ const std::vector<ModelCase>& model_cases() {
       image_case("swint", spec_of("swin_t"), 224, 1000, 16, 2 * 4.491),
       gpt_case("chargpt", 6, 6, 384, 256, 256, 16),
       gpt_case("gpt2", 12, 12, 768, 256, 50257, 4),
-      lstm_case("lstm", 2, 512, 32)};
+      lstm_case("lstm", 2, 512, 32),
+      electra_case("electra", 8)};
   return all;
 }
 

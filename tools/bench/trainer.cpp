@@ -22,9 +22,18 @@ Tensor random_input(const ModelCase& c, int64_t batch) {
 
 Tensor random_target(const ModelCase& c, int64_t batch) {
   Tensor y = Tensor::empty(c.is_text() ? Shape{batch, c.sample[0]} : Shape{batch}, DType::i64);
-  for (int64_t i = 0; i < y.numel(); ++i)
-    y.data<int64_t>()[i] = philox(2, static_cast<uint32_t>(i), 0, 0, 0).v[0] % static_cast<uint32_t>(c.classes);
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    const Random4 words = philox(2, static_cast<uint32_t>(i), 0, 0, 0);
+    const bool ignored = c.masked > 0 && uniform01(words.v[1]) >= static_cast<float>(c.masked);
+    y.data<int64_t>()[i] = ignored ? CrossEntropyOptions().ignore_index : words.v[0] % static_cast<uint32_t>(c.classes);
+  }
   return y;
+}
+
+InputInfo info_of(const ModelCase& c) {
+  InputInfo info{.sample = c.sample, .classes = c.classes, .dtype = c.is_text() ? DType::i32 : DType::f32};
+  if (c.masked > 0) info.further.push_back({.sample = c.sample, .dtype = DType::i32});
+  return info;
 }
 
 Spec in_shards(Spec spec, int shards) {
@@ -60,12 +69,10 @@ Trainer::Trainer(const ModelCase& model, int64_t batch, const TrainerOptions& op
       options_(options),
       config_(model.is_text() ? OptimizerConfig{.kind = "adamw", .lr = 3e-4, .weight_decay = 0.01}
                               : OptimizerConfig{.kind = "sgd", .lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4}),
-      network_(on_device(
-          build(in_shards(model.spec, options.shards),
-                {.sample = model.sample, .classes = model.classes, .dtype = model.is_text() ? DType::i32 : DType::f32},
-                0),
-          options.device)),
+      network_(on_device(build(in_shards(model.spec, options.shards), info_of(model), 0), options.device)),
       optimizer_(make_optimizer(config_, network_->parameters)),
+      task_(make_task(model.task, {}, {.sample = model.is_text() ? model.sample : Shape{}, .classes = model.classes})
+                .task),
       input_(random_input(model, batch)),
       target_(random_target(model, batch)),
       graphs_([](const std::string& notice) { fail("[bench] {}", notice); }) {
@@ -77,11 +84,17 @@ void Trainer::set_batch(const Tensor& input, const Tensor& target) {
   target_ = target;
 }
 
+Inputs Trainer::inputs() const {
+  if (model_.masked == 0) return input_;
+  return {input_, {target_.to(DType::i32)}};
+}
+
 MicroBatchResult Trainer::gradients() {
   const PrecisionScope products(options_.precision);
   const Rng rng{.step = static_cast<uint32_t>(step_)};
-  if (options_.graphs) return graphs_.micro_batch_gradient(*network_, input_, target_, {}, rng, options_.recompute);
-  return micro_batch_gradient(*network_, input_, target_, {}, rng, options_.recompute);
+  if (options_.graphs)
+    return graphs_.micro_batch_gradient(*network_, inputs(), target_, task_, rng, options_.recompute);
+  return micro_batch_gradient(*network_, inputs(), target_, task_, rng, options_.recompute);
 }
 
 void Trainer::update(const MicroBatchResult& result) {

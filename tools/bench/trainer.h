@@ -18,6 +18,8 @@ struct ModelCase {
   int64_t classes, batch;
   double forward_gflop = 0;  // per sample, a multiply-add counts two; 0: from the transformer's sizes below
   int64_t layers = 0, channels = 0;
+  double masked = 0;  // the share of tokens that are to be predicted, whose targets are also an input; 0: all, without
+  Spec task = {};
 
   bool is_text() const { return sample.ndim() == 1; }
   bool is_transformer() const { return layers > 0; }
@@ -53,12 +55,15 @@ class Trainer {
   const char* unit() const { return model_.is_text() ? "tokens" : "samples"; }
 
  private:
+  Inputs inputs() const;
+
   ModelCase model_;
   int64_t batch_;
   TrainerOptions options_;
   OptimizerConfig config_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Optimizer> optimizer_;
+  Task task_;
   Tensor input_, target_;
   MicroBatchGraphs graphs_;
   int64_t step_ = 0;
