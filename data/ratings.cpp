@@ -7,9 +7,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -278,6 +283,7 @@ class Ratings final : public Dataset {
 }  // namespace
 
 std::unique_ptr<Dataset> open_ratings(const DataConfig& config, Split split) {
+  check_setting(std::isfinite(config.rating_min), "data.rating_min", "must be a number, got {}", config.rating_min);
   for (const auto& [key, value] :
        {std::pair("data.negatives", config.negatives), std::pair("data.candidates", config.candidates)})
     check_setting(value >= 1 && value <= 65536, key, "must be from 1 to 65536, got {}", value);
