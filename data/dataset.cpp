@@ -6,6 +6,7 @@
 #include "data/box_dataset.h"
 #include "data/image_dataset.h"
 #include "data/labelled_text.h"
+#include "data/ratings.h"
 #include "data/synthetic_boxes.h"
 #include "data/synthetic_masks.h"
 #include "data/table.h"
@@ -68,6 +69,7 @@ Registry<Kind>& registry() {
       images("mnist", open_mnist, mnist_pixels),
       images("synthetic", open_synthetic_images, synthetic_pixels, /*needs_path=*/false),
       built_in("labelled_text", open_labelled_text, true),
+      built_in("ratings", open_ratings, true),
       built_in("synthetic_boxes", open_synthetic_boxes, false),
       built_in("synthetic_masks", open_synthetic_masks, false),
       built_in("synthetic_pairs", open_synthetic_pairs, false),

@@ -27,6 +27,7 @@
 //   synthetic_text  no path: lines of sums, "17+25=42"
 //   table           a .csv or .tsv file, or a folder of them, of numbers and categories (data/table.cpp); files with
 //                   "val" or "test" in their names, if any, are for validation or test
+//   ratings         a file of MovieLens, or the folder with it: which items users chose (data/ratings.h)
 //   synthetic_pairs no path: letters in a random order, and sorted
 //   synthetic_table no path: rows whose best possible loss is known (data/table.h)
 //
@@ -80,8 +81,9 @@ struct DataConfig {
   std::string tokenizer =
       {};              // bpe, and of kind tokens: its file (data/bpe.h); tokens: else tokenizer.json next to them
   double masking = 0;  // share of tokens that are masked, to be restored (data/masked_tokens.h); 0: none
-  bool special_tokens = false;  // bpe: encodes names of special tokens in the text as these tokens
-  int64_t context = 256;        // T, tokens in a sample
+  bool targets_as_input = false;  // with masking: the targets are a further input, int32
+  bool special_tokens = false;    // bpe: encodes names of special tokens in the text as these tokens
+  int64_t context = 256;          // T, tokens in a sample
   std::vector<std::string> include =
       {};  // which files of a folder, as "*.cpp" or "tensor/*.h" (* also matches /); empty: all
   std::vector<std::string> exclude = {};  // which files or folders not; names that begin with a dot are never read
@@ -94,6 +96,11 @@ struct DataConfig {
   std::vector<std::string> numbers = {}, categories = {};  // columns that are inputs
   std::string scale = "standard";                          // of numbers: "standard", "log" or "none" (data/table.cpp)
   int64_t buckets = 0;                                     // numbers of categories by hashing; 0: by a list
+
+  // Ratings
+  double rating_min = 0;    // the lowest rating of an item that a user chose
+  int64_t negatives = 4;    // training: items that the user never chose, for each choice
+  int64_t candidates = 99;  // validation and test: the same
 
   // Synthetic
   int64_t size = 10000;  // training samples, or lines of text; validation samples are drawn separately
@@ -122,8 +129,8 @@ struct Draw {
 struct Field {
   Shape shape;  // of one sample: an image (H, W, C), tokens (T), a label (), ...
   DType dtype = DType::f32;
-  // The number of symbols at each position of int32 inputs (n) that are indices, or one number for all of them; empty:
-  // classes().
+  // The number of symbols at each position of int32 inputs (.., n) that are indices, or one number for all of them;
+  // empty: classes().
   std::vector<int64_t> symbols = {};
 };
 

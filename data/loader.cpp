@@ -121,6 +121,7 @@ struct Loader::Readers {
     if (++next_vrank >= first + count) {
       next_vrank = first;
       next.samples += loader.samples(next);
+      if (loader.options_.growth.every > 0) next.batch = loader.batch_of_epoch(next.samples / loader.dataset_->size());
     }
   }
 
@@ -218,6 +219,10 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
   check(options_.virtual_ranks >= 1 && options_.virtual_ranks <= options_.global_batch,
         "[loader] virtual_ranks must be from 1 to batch_size = {}, got {}", options_.global_batch,
         options_.virtual_ranks);
+  const BatchGrowth& growth = options_.growth;
+  check(growth.every == 0 || (growth.every > 0 && growth.factor > 1 && growth.most >= options_.global_batch),
+        "[loader] a batch that grows after each {} epochs needs a factor above 1 and an end from {} on, got {} and {}",
+        growth.every, options_.global_batch, growth.factor, growth.most);
   check(options_.threads >= 0 && options_.threads <= 1024, "[loader] reader threads must be from 0 to 1024, got {}",
         options_.threads);
   check(options_.prefetch >= 0 && options_.prefetch <= 4096, "[loader] prefetch must be from 0 to 4096 batches, got {}",
@@ -233,10 +238,52 @@ int64_t Loader::steps_per_epoch() const {
   return (dataset_->size() + options_.global_batch - 1) / options_.global_batch;
 }
 
+// Calls f(batch, steps of an epoch, number of epochs) for each stage in which the batch stays the same, until f returns
+// true; the last stage has kEndless epochs.
+template <class F>
+void Loader::each_stage(F f) const {
+  constexpr int64_t kEndless = int64_t{1} << 40;
+  const auto [every, factor, most] = options_.growth;
+  for (int64_t batch = options_.global_batch;;) {
+    const bool last = every == 0 || batch >= most;
+    if (f(batch, (dataset_->size() + batch - 1) / batch, last ? kEndless : every) || last) return;
+    batch = batch > most / factor ? most : batch * factor;
+  }
+}
+
+int64_t Loader::batch_of_epoch(int64_t epoch) const {
+  int64_t found = 0;
+  each_stage([&](int64_t batch, int64_t, int64_t epochs) {
+    found = batch;
+    return (epoch -= epochs) < 0;
+  });
+  return found;
+}
+
 Cursor Loader::cursor(int64_t step) const {
   check(step >= 0, "[loader] step must not be negative, got {}", step);
-  const int64_t epoch = step / steps_per_epoch(), batch = step % steps_per_epoch();
-  return {.samples = epoch * dataset_->size() + batch * options_.global_batch, .batch = options_.global_batch};
+  int64_t epochs_before = 0;
+  Cursor at;
+  each_stage([&](int64_t batch, int64_t steps, int64_t epochs) {
+    if (step / steps >= epochs) {
+      epochs_before += epochs;
+      step -= epochs * steps;
+      return false;
+    }
+    at = {.samples = (epochs_before + step / steps) * dataset_->size() + step % steps * batch, .batch = batch};
+    return true;
+  });
+  return at;
+}
+
+double Loader::steps_in(double epochs) const {
+  double all = 0;
+  each_stage([&](int64_t, int64_t steps, int64_t stage) {
+    const double here = std::min(epochs, static_cast<double>(stage));
+    all += here * static_cast<double>(steps);
+    return (epochs -= here) <= 0;
+  });
+  return all;
 }
 
 int64_t Loader::step_at(int64_t samples) const {

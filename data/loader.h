@@ -8,7 +8,8 @@
 // at most. In a short batch a share can be empty: samples == 0.
 //
 // If the batch size changes during a run, a step is identified by its cursor instead: the number of samples before it,
-// and its size. Whatever the sizes, each epoch has every sample once.
+// and its size. Whatever the sizes, each epoch has every sample once. A batch that grows by a rule (BatchGrowth) is
+// still a function of the step.
 //
 // Reader threads prepare the batches that are likely to be requested next. They decide when a batch is made, never what
 // it holds.
@@ -45,9 +46,17 @@ struct Cursor {
   bool operator==(const Cursor&) const = default;
 };
 
+// Multiplies the batch by `factor` after each `every` epochs, as long as it is below `most`.
+struct BatchGrowth {
+  int64_t every = 0;  // 0: never
+  int64_t factor = 2;
+  int64_t most = 0;
+};
+
 struct LoaderOptions {
   uint64_t seed = 0;
-  int64_t global_batch = 1;
+  int64_t global_batch = 1;  // of the first epoch
+  BatchGrowth growth = {};
   int virtual_ranks = 1;
   bool shuffle = true;
   bool augment = true;         // false for evaluation
@@ -66,10 +75,13 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // These assume batches of global_batch samples.
+  // These assume batches of global_batch samples, without growth.
   int64_t steps_per_epoch() const;
-  Cursor cursor(int64_t step) const;
   int64_t step_at(int64_t samples) const;  // the step that has the sample after the first `samples`
+
+  int64_t batch_of_epoch(int64_t epoch) const;
+  Cursor cursor(int64_t step) const;
+  double steps_in(double epochs) const;
   // Samples in the global batch of a step, and those of one virtual rank.
   int64_t samples(int64_t step) const { return samples(cursor(step)); }
   int64_t samples(int64_t step, int vrank) const { return samples(cursor(step), vrank); }
@@ -96,6 +108,8 @@ class Loader {
     int64_t epoch, begin, end;  // positions within the epoch
   };
   Slice slice(const Cursor& at, int vrank) const;
+  template <class F>
+  void each_stage(F f) const;
   Batch make(const Cursor& at, int vrank) const;
 
   std::shared_ptr<const Dataset> dataset_;

@@ -1,5 +1,6 @@
 #include "data/masked_tokens.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -10,16 +11,20 @@ namespace {
 
 class MaskedTokens final : public Dataset {
  public:
-  MaskedTokens(std::unique_ptr<Dataset> text, double share)
-      : text_(std::move(text)), share_(share), mask_(static_cast<int32_t>(text_->classes())) {}
+  MaskedTokens(std::unique_ptr<Dataset> text, double share, bool as_input)
+      : text_(std::move(text)), share_(share), as_input_(as_input), mask_(static_cast<int32_t>(text_->classes())) {}
 
   int64_t size() const override { return text_->size(); }
-  SampleFormat format() const override { return text_->format(); }
+  SampleFormat format() const override {
+    SampleFormat format = text_->format();
+    if (as_input_) format.inputs.push_back({text_->input_shape(), DType::i32});
+    return format;
+  }
   int64_t classes() const override { return text_->classes() + 1; }
   const Vocabulary* vocabulary() const override { return text_->vocabulary(); }
 
   void read(int64_t index, const Draw& draw, const SampleBuffers& sample) const override {
-    text_->read(index, draw, sample);
+    text_->read(index, draw, {sample.inputs[0], sample.to_target});
     const uint64_t key = (draw.augment ? draw.seed : 0) ^ key_of("data.masking");
     const auto epoch = static_cast<uint32_t>(draw.augment ? draw.epoch : 0);
     auto* const tokens = sample.input<int32_t>();
@@ -35,24 +40,27 @@ class MaskedTokens final : public Dataset {
       if (kind < 0.8f) tokens[t] = mask_;
       else if (kind < 0.9f) tokens[t] = static_cast<int32_t>(random_below(words.v[2], mask_));
     }
+    if (as_input_) std::copy_n(targets, length, sample.input<int32_t>(1));
   }
 
   void describe(Hasher& hasher) const override {
     text_->describe(hasher);
     hasher.add(std::string_view("masked"));
     hasher.add(&share_, sizeof share_);
+    if (as_input_) hasher.add(std::string_view("as input"));
   }
 
  private:
   std::unique_ptr<Dataset> text_;
   double share_;
+  bool as_input_;
   int32_t mask_;
 };
 
 }  // namespace
 
-std::unique_ptr<Dataset> masked_tokens(std::unique_ptr<Dataset> text, double share) {
-  return std::make_unique<MaskedTokens>(std::move(text), share);
+std::unique_ptr<Dataset> masked_tokens(std::unique_ptr<Dataset> text, double share, bool as_input) {
+  return std::make_unique<MaskedTokens>(std::move(text), share, as_input);
 }
 
 }  // namespace elinvar

@@ -4,6 +4,8 @@
 // target is the token itself; other targets are kIgnoredTarget. Of the chosen ones 80 % become the mask, which is a
 // symbol after those of the vocabulary, 10 % a token of the vocabulary drawn at random, and 10 % stay.
 //
+// With `as_input`, the targets are also a second input, (T) int32.
+//
 // The words for token t of sample i are philox(seed ^ key_of("data.masking"), epoch, i low, i high, t): the first one
 // chooses, the second one decides what becomes of it, the third is the random token. Without augmentation seed and
 // epoch are 0, so that all runs validate on the same masks.
@@ -21,6 +23,6 @@ inline bool ignores_targets(const DataConfig& config) {
 }
 
 // `text` has tokens (T) and the tokens that follow them; these targets are replaced.
-std::unique_ptr<Dataset> masked_tokens(std::unique_ptr<Dataset> text, double share);
+std::unique_ptr<Dataset> masked_tokens(std::unique_ptr<Dataset> text, double share, bool as_input = false);
 
 }  // namespace elinvar

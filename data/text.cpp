@@ -136,12 +136,14 @@ class TextDataset final : public Dataset {
 
 // Returns the samples, masked if the configuration says so.
 std::unique_ptr<Dataset> perhaps_masked(const DataConfig& config, std::unique_ptr<Dataset> text) {
-  return config.masking > 0 ? masked_tokens(std::move(text), config.masking) : std::move(text);
+  return config.masking > 0 ? masked_tokens(std::move(text), config.masking, config.targets_as_input) : std::move(text);
 }
 
 void check_context(const DataConfig& config) {
   check_setting(config.masking >= 0 && config.masking <= 0.9, "data.masking", "must be from 0 to 0.9, got {}",
                 config.masking);
+  check_setting(!config.targets_as_input || config.masking > 0, "data.targets_as_input",
+                "= true needs data.masking above 0");
   check_setting(config.context >= 1 && config.context <= 1 << 20, "data.context",
                 "must be from 1 to 2^20 tokens, got {}", config.context);
 }

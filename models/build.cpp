@@ -16,9 +16,10 @@ namespace {
 Registry<ModelKind>& registry() {
   static Registry<ModelKind> all = [] {
     std::vector<ModelKind> built_in;
-    for (const auto& kinds : {mlp_kinds(), resnet_kinds(), wide_resnet_kinds(), vgg_kinds(), inverted_residual_kinds(),
-                              shufflenet_kinds(), vit_kinds(), swin_kinds(), unet_kinds(), yolov3_kinds(), gpt_kinds(),
-                              llama_kinds(), bert_kinds(), t5_kinds(), recommendation_kinds(), layered_kinds()})
+    for (const auto& kinds :
+         {mlp_kinds(), resnet_kinds(), wide_resnet_kinds(), vgg_kinds(), inverted_residual_kinds(), shufflenet_kinds(),
+          vit_kinds(), swin_kinds(), unet_kinds(), yolov3_kinds(), gpt_kinds(), llama_kinds(), lstm_kinds(),
+          bert_kinds(), electra_kinds(), t5_kinds(), recommendation_kinds(), layered_kinds()})
       built_in.insert(built_in.end(), kinds.begin(), kinds.end());
     return Registry<ModelKind>(std::move(built_in));
   }();

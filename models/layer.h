@@ -27,7 +27,7 @@ struct LayerKind {
 };
 
 std::vector<LayerKind> pointwise_layers();  // activations, dropout, flatten
-std::vector<LayerKind> linear_layers();     // linear, embedding, position, attention, experts
+std::vector<LayerKind> linear_layers();     // linear, embedding, position, attention, experts, lstm
 std::vector<LayerKind> image_layers();      // conv2d and poolings
 std::vector<LayerKind> norm_layers();       // batch_norm, layer_norm, rms_norm, group_norm
 std::vector<LayerKind> branch_layers();     // residual, parallel

@@ -1,13 +1,15 @@
-// Layers on the last dimension and along sequences: linear, embedding, position, attention, experts.
+// Layers on the last dimension and along sequences: linear, embedding, position, attention, experts, lstm.
 #include <cmath>
 
 #include "autograd/pointwise.h"
 #include "models/activation.h"
+#include "models/kinds.h"
 #include "models/layer.h"
 #include "models/mixture_settings.h"
 #include "models/weight_init.h"
 #include "nn/attention.h"
 #include "nn/embedding.h"
+#include "nn/lstm.h"
 #include "nn/sharded_linear.h"
 
 namespace elinvar {
@@ -90,6 +92,14 @@ Layer build_experts(Settings& s, const Scope& scope, Flow& flow) {
   return [=](const Var& x, Context& context) { return mixture(x, context, expert); };
 }
 
+Layer build_lstm(Settings& s, const Scope& scope, Flow& flow) {
+  require_flow(s, flow, 2, "a sequence (T, channels)");
+  const int64_t hidden = s.integer("hidden", flow.shape[1]), layers = s.integer("layers", 1, 1, kMostBlocks);
+  const Lstm lstm(scope, layers, flow.shape[1], hidden, s.real("dropout", 0.0, 0.0, 0.99));
+  flow.shape[1] = hidden;
+  return [lstm](const Var& x, Context& context) { return lstm(x, context); };
+}
+
 }  // namespace
 
 std::vector<LayerKind> linear_layers() {
@@ -97,7 +107,8 @@ std::vector<LayerKind> linear_layers() {
           {"embedding", build_embedding},
           {"position", build_position},
           {"attention", build_attention},
-          {"experts", build_experts}};
+          {"experts", build_experts},
+          {"lstm", build_lstm}};
 }
 
 }  // namespace elinvar

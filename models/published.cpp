@@ -76,6 +76,14 @@ std::string name_in_class(const Spec& model, const std::string& name) {
   return name;
 }
 
+// Norms were once called so.
+std::string name_in_old_bert(const std::string& name) {
+  for (const auto& [now, before] :
+       {std::pair("LayerNorm.weight", "LayerNorm.gamma"), {"LayerNorm.bias", "LayerNorm.beta"}})
+    if (name.ends_with(now)) return name.substr(0, name.size() - std::string_view(now).size()) + before;
+  return name;
+}
+
 // Adds zero biases to layers that have a bias in the published network but not in this one.
 void add_zero_biases(const Spec& model, const StateDict& network, StateDict& result) {
   const bool gpt = model.kind.starts_with("gpt"), vgg = model.kind.starts_with("vgg");
@@ -91,16 +99,42 @@ void add_zero_biases(const Spec& model, const StateDict& network, StateDict& res
 bool is_no_weight(std::string_view name, const Tensor& tensor) {
   return name.ends_with("num_batches_tracked") || name.ends_with("attn.masked_bias") ||
          (name.ends_with("attn.bias") && tensor.ndim() == 4) || name.ends_with("rotary_emb.inv_freq") ||
-         name.ends_with("attn.relative_position_index");
+         name.ends_with("attn.relative_position_index") || name.ends_with("embeddings.position_ids") ||
+         name.ends_with("EncDecAttention.relative_attention_bias.weight");
 }
 
-// For a network whose head is the embedding: whether the published head equals the embedding.
-bool repeats_embedding(const StateDict& weights, const Tensor& head) {
-  return std::ranges::any_of(weights, [&](const auto& entry) {
-    const auto& [name, tensor] = entry;
-    return (name.ends_with("wte.weight") || name.ends_with("embed_tokens.weight")) && tensor.shape() == head.shape() &&
-           tensor.dtype() == head.dtype() && digest(tensor) == digest(head);
+// Tensors that are one in the classes of a kind, under two names.
+struct Repeated {
+  const char *kind, *name, *original;
+};
+constexpr Repeated kRepeated[] = {
+    {"gpt", "lm_head.weight", "wte.weight"},
+    {"llama", "lm_head.weight", "model.embed_tokens.weight"},
+    {"bert", "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+    {"bert", "cls.predictions.decoder.bias", "cls.predictions.bias"},
+    {"t5", "lm_head.weight", "shared.weight"},
+    {"t5", "encoder.embed_tokens.weight", "shared.weight"},
+    {"t5", "decoder.embed_tokens.weight", "shared.weight"},
+};
+
+// Whether a published tensor that the network does not have equals the one that it repeats.
+bool repeats_another(const Spec& model, const StateDict& weights, const std::string& name, const Tensor& copy) {
+  const auto equals = [&](const auto& entry, const char* original) {
+    const auto& [other, tensor] = entry;
+    return other.ends_with(original) && tensor.shape() == copy.shape() && tensor.dtype() == copy.dtype() &&
+           digest(tensor) == digest(copy);
+  };
+  return std::ranges::any_of(kRepeated, [&](const Repeated& r) {
+    return model.kind.starts_with(r.kind) && name.ends_with(r.name) &&
+           std::ranges::any_of(weights, [&](const auto& entry) { return equals(entry, r.original); });
   });
+}
+
+// Whether a tensor belongs to a head that a BERT has in other classes.
+bool is_of_another_head(const Spec& model, const StateDict& network, const std::string& name) {
+  if (!model.kind.starts_with("bert")) return false;
+  const bool predicts_tokens = network.contains("cls.predictions.bias");
+  return name.starts_with("cls.seq_relationship.") || name.starts_with(predicts_tokens ? "bert.pooler." : "cls.");
 }
 
 bool all_zeros(const Tensor& tensor) {
@@ -190,9 +224,8 @@ StateDict published(const Spec& model, const StateDict& network) {
 StateDict published_for_class(const Spec& model, const StateDict& network) {
   StateDict own = published(model, network), result;
   add_zero_biases(model, network, own);
-  for (const auto& [name, embedding] :
-       {std::pair("gpt", "wte.weight"), std::pair("llama", "model.embed_tokens.weight")})
-    if (model.kind.starts_with(name)) own.emplace("lm_head.weight", own.at(embedding));
+  for (const Repeated& r : kRepeated)
+    if (model.kind.starts_with(r.kind) && own.contains(r.original)) own.emplace(r.name, own.at(r.original));
   for (const auto& [name, tensor] : network)
     if (const size_t at = name.rfind("running_mean"); at != std::string::npos)
       own.emplace(name.substr(0, at) + "num_batches_tracked", Tensor::zeros({}, DType::i64));
@@ -224,8 +257,8 @@ void load_published(const Spec& model, Network& network, const StateDict& weight
     const std::string& name = entry.first;
     const Tensor& tensor = entry.second;
     auto found = weights.end();
-    for (const std::string& published_name :
-         {name, "transformer." + name, "model." + name, "module." + name, name_in_class(model, name)}) {
+    for (const std::string& published_name : {name, "transformer." + name, "model." + name, "module." + name,
+                                              name_in_class(model, name), name_in_old_bert(name)}) {
       found = weights.find(published_name);
       if (found != weights.end()) break;
     }
@@ -246,10 +279,10 @@ void load_published(const Spec& model, Network& network, const StateDict& weight
     }
   }
   for (const auto& [name, tensor] : weights) {
-    if (used.contains(name) || is_no_weight(name, tensor)) continue;
+    if (used.contains(name) || is_no_weight(name, tensor) || is_of_another_head(model, own, name)) continue;
     if (is_bias_of(used, name) && all_zeros(tensor)) continue;
     const bool head = name.ends_with("lm_head.weight") && !own.contains("lm_head.weight");
-    if (head && repeats_embedding(weights, tensor)) continue;
+    if (repeats_another(model, weights, name, tensor)) continue;
     left_over.push_back("'" + name + "'" + (head ? " (model.tied_head = false has a place for it)" : ""));
   }
   std::string complaint;

@@ -1,13 +1,14 @@
 #pragma once
-// Reads and writes published weights: in torchvision's names and layouts for ResNet and VGG, Hugging Face's for GPT-2
-// and LLaMA, in one safetensors file or several with an index. This engine uses the same names. The differences are
+// Reads and writes published weights: in torchvision's names and layouts for ResNet and VGG, Hugging Face's for GPT-2,
+// LLaMA, BERT and T5, in one safetensors file or several with an index. This engine uses the same names. The
+// differences are
 //
 //   filters            (O, H, W, I) here, (O, I, H, W) there
 //   GPT-2's products   weights (out, in) here, (in, out) there
 //   VGG's classifier   reads an image here row by row, there channel by channel
 //
-// Prefixes, counters, masks, a head that repeats the embedding, and zero biases of layers that have no bias here are
-// ignored. Hugging Face's ResNet has different names:
+// Prefixes, counters, masks, copies of the embedding, further heads of a BERT, and zero biases of layers that have no
+// bias here are ignored; norms of old BERTs have gamma and beta. Hugging Face's ResNet has different names:
 //
 //   layer1.0.conv2.weight                  resnet.encoder.stages.0.layers.0.layer.1.convolution.weight
 //   layer2.0.downsample.1.running_mean     resnet.encoder.stages.1.layers.0.shortcut.normalization.running_mean

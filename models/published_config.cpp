@@ -93,6 +93,48 @@ OrderedJson config_of_llama(const Spec& model, const StateDict& network, int64_t
   return config;
 }
 
+OrderedJson config_of_bert(const Spec& model, const StateDict& network) {
+  const bool pooled = setting_of<std::string>(model, "head") == "pooled";
+  return {{"architectures", {pooled ? "BertForSequenceClassification" : "BertForMaskedLM"}},
+          {"model_type", "bert"},
+          {"vocab_size", network.at("bert.embeddings.word_embeddings.weight").dim(0)},
+          {"hidden_size", setting_of<int64_t>(model, "channels")},
+          {"num_hidden_layers", setting_of<int64_t>(model, "layers")},
+          {"num_attention_heads", setting_of<int64_t>(model, "heads")},
+          {"intermediate_size", setting_of<int64_t>(model, "hidden")},
+          {"hidden_act", "gelu"},
+          {"hidden_dropout_prob", setting_of<double>(model, "dropout")},
+          {"attention_probs_dropout_prob", 0.0},
+          {"max_position_embeddings", setting_of<int64_t>(model, "context")},
+          {"type_vocab_size", 2},
+          {"initializer_range", 0.02},
+          {"layer_norm_eps", 1e-12},
+          {"position_embedding_type", "absolute"},
+          {"tie_word_embeddings", true}};
+}
+
+OrderedJson config_of_t5(const Spec& model, const StateDict& network, const PublishedFacts& facts) {
+  const OrderedJson start = facts.start ? OrderedJson(*facts.start) : OrderedJson();
+  return {{"architectures", {"T5ForConditionalGeneration"}},
+          {"model_type", "t5"},
+          {"vocab_size", network.at("shared.weight").dim(0)},
+          {"d_model", setting_of<int64_t>(model, "channels")},
+          {"d_kv", setting_of<int64_t>(model, "head_channels")},
+          {"d_ff", setting_of<int64_t>(model, "hidden")},
+          {"num_layers", setting_of<int64_t>(model, "layers")},
+          {"num_decoder_layers", setting_of<int64_t>(model, "decoder_layers")},
+          {"num_heads", setting_of<int64_t>(model, "heads")},
+          {"relative_attention_num_buckets", setting_of<int64_t>(model, "buckets")},
+          {"relative_attention_max_distance", setting_of<int64_t>(model, "max_distance")},
+          {"dropout_rate", setting_of<double>(model, "dropout")},
+          {"layer_norm_epsilon", 1e-6},
+          {"feed_forward_proj", setting_of<bool>(model, "gated") ? "gated-gelu" : "relu"},
+          {"is_encoder_decoder", true},
+          {"tie_word_embeddings", setting_of<bool>(model, "tied_head")},
+          {"pad_token_id", 0},
+          {"decoder_start_token_id", start}};
+}
+
 OrderedJson config_of_resnet(const Spec& model, const StateDict& network) {
   check(
       setting_of<std::string>(model, "stem") == "imagenet" &&
@@ -139,10 +181,10 @@ OrderedJson config_of_torchvision(const Spec& model, const StateDict& network) {
 
 // The number of rows of the last layer's weight.
 int64_t classes_of(const StateDict& network) {
-  for (const char* head :
-       {"classifier.6.weight", "classifier.1.weight", "heads.head.weight", "head.weight", "fc.weight"})
+  for (const char* head : {"classifier.6.weight", "classifier.1.weight", "classifier.weight", "heads.head.weight",
+                           "head.weight", "fc.weight"})
     if (const auto found = network.find(head); found != network.end()) return found->second.dim(0);
-  invariant(false, "a classifier of images has one of these heads");
+  invariant(false, "a classifier has one of these heads");
   return 0;
 }
 
@@ -154,17 +196,18 @@ std::string published_config(const Spec& model, const StateDict& network, const 
         "neither Hugging Face's transformers nor torchvision has a network of kind '{}'; a path such as "
         "model.safetensors writes its weights alone",
         model.kind);
-  const bool images = family != "gpt" && family != "llama", torchvision = images && family != "resnet";
+  const bool images = !is_of_text(family), torchvision = images && family != "resnet";
   OrderedJson config;
   if (family == "gpt") config = config_of_gpt(model, network);
   else if (family == "llama") config = config_of_llama(model, network, facts.context);
+  else if (family == "bert") config = config_of_bert(model, network);
+  else if (family == "t5") config = config_of_t5(model, network, facts);
   else if (family == "resnet") config = config_of_resnet(model, network);
   else if (family == "vgg") config = config_of_vgg(model, network);
   else config = config_of_torchvision(model, network);
   if (torchvision) config["num_classes"] = classes_of(network);
-  if (images) {
-    add_labels(config, classes_of(network), facts.class_names);
-  } else {
+  if (images || network.contains("classifier.weight")) add_labels(config, classes_of(network), facts.class_names);
+  if (!images) {
     const OrderedJson end = facts.end_of_text ? OrderedJson(*facts.end_of_text) : OrderedJson();
     config.update({{"use_cache", true}, {"bos_token_id", end}, {"eos_token_id", end}});
   }

@@ -6,6 +6,9 @@
 //   llama        LlamaForCausalLM               llama
 //   qwen2        Qwen2ForCausalLM               llama with qkv_bias = true
 //   mistral      MistralForCausalLM             llama; import only, without a sliding window
+//   bert         BertForMaskedLM                bert, bert-base, .. with head = "tokens"
+//   bert         BertForSequenceClassification  the same with head = "pooled"
+//   t5           T5ForConditionalGeneration     t5, t5-small, ..
 //   resnet       ResNetForImageClassification   resnet, resnet18, ..
 //   absent       torchvision's vgg11_bn, ..     vgg11, .. with head = "imagenet"
 //   absent       torchvision's vgg11, ..        the same with batch_norm = false
@@ -29,6 +32,20 @@
 //            low_freq_factor                    rope_low_freq_factor
 //            high_freq_factor                   rope_high_freq_factor
 //            original_max_position_embeddings   rope_original_context
+//   bert     num_hidden_layers                  layers
+//            num_attention_heads                heads
+//            hidden_size                        channels
+//            intermediate_size                  hidden
+//            max_position_embeddings            context
+//   t5       num_layers                         layers
+//            num_decoder_layers                 decoder_layers
+//            num_heads                          heads
+//            d_model                            channels
+//            d_kv                               head_channels
+//            d_ff                               hidden
+//            relative_attention_num_buckets     buckets
+//            relative_attention_max_distance    max_distance
+//            feed_forward_proj                  gated: "gated-gelu", otherwise "relu"
 //   resnet   depths                             blocks
 //            hidden_sizes                       widths; with bottlenecks, hidden_sizes are four times widths
 //            layer_type                         bottleneck
@@ -47,7 +64,8 @@ namespace elinvar {
 // The contents of a config.json other than the settings of the network.
 struct PublishedFacts {
   int64_t context = 0;                        // tokens in a sequence
-  std::optional<int32_t> end_of_text = {};    // the token that separates documents
+  std::optional<int32_t> end_of_text = {};    // the token that separates documents, or that ends a text of a pair
+  std::optional<int32_t> start = {};          // the token that begins a text to be written
   std::vector<std::string> class_names = {};  // of images; empty: LABEL_0, LABEL_1, ..
 };
 

@@ -27,12 +27,16 @@ bool same_value(const Value& a, const Value& b) {
 }
 
 std::string family_of(const Spec& model) {
-  for (const char* family : {"gpt", "llama", "resnet", "vgg"})
+  for (const char* family : {"gpt", "llama", "bert", "t5", "resnet", "vgg"})
     if (model.kind.starts_with(family)) return family;
   for (const char* kind : {"wide_resnet50_2", "wide_resnet101_2", "mobilenet_v2", "efficientnet_b", "shufflenet_v2_x",
                            "vit_b_", "vit_l_", "swin_"})
     if (model.kind.starts_with(kind)) return "torchvision";
   return "";
+}
+
+bool is_of_text(const std::string& family) {
+  return family == "gpt" || family == "llama" || family == "bert" || family == "t5";
 }
 
 NamedValues torchvision_settings(const Spec& model) {

@@ -11,9 +11,11 @@ namespace elinvar {
 
 using NamedValues = std::map<std::string, Value>;
 
-// Returns "gpt", "llama", "resnet", "vgg", "torchvision" for other kinds that torchvision has under the same name, or
+// Returns "gpt", "llama", "bert", "t5", "resnet", "vgg", "torchvision" for other kinds that torchvision has under the
+// same name, or
 // "" for a kind without a class.
 std::string family_of(const Spec& model);
+bool is_of_text(const std::string& family);
 
 // Returns the settings with which a network of the family "torchvision" is torchvision's, but for those that matter in
 // training only: the kind's defaults for images of 224 x 224 pixels.

@@ -114,6 +114,34 @@ void read_llama(ConfigReader& config, const Json& json, const std::string& type)
   config.read_rotary();
 }
 
+void read_bert(ConfigReader& config) {
+  config.take("layers", "num_hidden_layers");
+  config.take("heads", "num_attention_heads");
+  config.take("channels", "hidden_size");
+  config.take("hidden", "intermediate_size");
+  config.take("context", "max_position_embeddings");
+  config.expect("hidden_act", {"gelu"});
+  config.expect("layer_norm_eps", {1e-12});
+  config.expect("type_vocab_size", {2});
+  config.expect("position_embedding_type", {"absolute"});
+  for (const char* key : {"is_decoder", "add_cross_attention"}) config.expect(key, {false});
+}
+
+void read_t5(ConfigReader& config, const Json& json) {
+  config.take("layers", "num_layers");
+  config.take("decoder_layers", json.contains("num_decoder_layers") ? "num_decoder_layers" : "num_layers");
+  config.take("heads", "num_heads");
+  config.take("channels", "d_model");
+  config.take("head_channels", "d_kv");
+  config.take("hidden", "d_ff");
+  config.take("buckets", "relative_attention_num_buckets");
+  config.take("max_distance", "relative_attention_max_distance");
+  config.take_flag("tied_head", "tie_word_embeddings");
+  config.expect("layer_norm_epsilon", {1e-6});
+  config.expect("feed_forward_proj", {"relu", "gated-gelu"});
+  if (json.contains("feed_forward_proj")) config.set("gated", json["feed_forward_proj"] == "gated-gelu");
+}
+
 void read_resnet(ConfigReader& config, const Json& json) {
   config.expect("layer_type", {"basic", "bottleneck"});
   config.expect("hidden_act", {"relu"});
@@ -147,8 +175,9 @@ void read_torchvision(ConfigReader& config, const Json& json, const std::string&
 
 // The family of kinds (models/published_family.h) for each model_type.
 const std::map<std::string, std::string>& families() {
-  static const std::map<std::string, std::string> all = {
-      {"gpt2", "gpt"}, {"llama", "llama"}, {"qwen2", "llama"}, {"mistral", "llama"}, {"resnet", "resnet"}};
+  static const std::map<std::string, std::string> all = {{"gpt2", "gpt"},      {"llama", "llama"},   {"qwen2", "llama"},
+                                                         {"mistral", "llama"}, {"resnet", "resnet"}, {"bert", "bert"},
+                                                         {"t5", "t5"}};
   return all;
 }
 
@@ -177,6 +206,8 @@ void check_published_settings(const Spec& model, const StateDict& network, const
   ConfigReader config(json, place);
   if (family == "gpt") read_gpt(config, json);
   else if (family == "llama") read_llama(config, json, type);
+  else if (family == "bert") read_bert(config);
+  else if (family == "t5") read_t5(config, json);
   else if (family == "resnet") read_resnet(config, json);
   else if (family == "vgg") read_vgg(config, json);
   else read_torchvision(config, json, place, model);

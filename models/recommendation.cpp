@@ -9,6 +9,7 @@
 //           times the number. Parameters: first.weight, linear, numbers.weight, deep.<i>.
 //   neumf   X. He et al., "Neural Collaborative Filtering", WWW 2017, of two columns, mostly users and items: the
 //           elementwise product of one pair of vectors beside a perceptron of another. Parameters: layers.<i>, head.
+//           A sample may be several such rows, candidates (C, 2), with an output for each (C).
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -35,11 +36,13 @@ struct RowInput {
   std::vector<int64_t> symbols = {};  // of each column of the categories int32 (N, K), the next input
 };
 
-RowInput rows_of(const Settings& s, const InputInfo& input) {
+// With `candidates`, a sample may be several rows of categories, (C, K).
+RowInput rows_of(const Settings& s, const InputInfo& input, bool candidates = false) {
   const bool first_are_numbers = input.dtype == DType::f32;
-  const bool rows = input.sample.ndim() == 1 && input.further.size() <= (first_are_numbers ? 1 : 0) &&
+  const bool one_row = input.sample.ndim() == 1, several = input.sample.ndim() == 2 && !first_are_numbers;
+  const bool rows = (one_row || (candidates && several)) && input.further.size() <= (first_are_numbers ? 1 : 0) &&
                     (first_are_numbers ? input.further.empty() || input.further[0].dtype == DType::i32
-                                       : static_cast<int64_t>(input.symbols.size()) == input.sample[0]);
+                                       : static_cast<int64_t>(input.symbols.size()) == input.sample.back());
   s.require(rows, "kind", "= '{}' takes rows of numbers and categories, as data of kind \"table\" have, not {} of {}",
             s.kind(), to_string(input.sample), name_of(input.dtype));
   if (!first_are_numbers) return {.symbols = input.symbols};
@@ -57,7 +60,7 @@ class CategoryVectors {
         scope.parameter("weight", {std::accumulate(symbols_.begin(), symbols_.end(), int64_t{0}), channels}, init);
   }
 
-  // Categories (N, K) int32 -> (N, K, channels)
+  // Categories (N, .., K) int32 -> (N, .., K, channels)
   Var operator()(const Tensor& categories) const {
     const auto rows = [symbols = symbols_](std::span<const Tensor> given) {
       return std::vector{rows_in(symbols, given[0])};
@@ -69,8 +72,8 @@ class CategoryVectors {
   static Tensor rows_in(const std::vector<int64_t>& symbols, const Tensor& categories) {
     const Tensor given = categories.to_contiguous();
     const auto columns = static_cast<int64_t>(symbols.size());
-    check(given.dtype() == DType::i32 && given.ndim() == 2 && given.dim(1) == columns,
-          "[embedding] int32 categories (N, {}) expected, got {} {}", columns, name_of(given.dtype()),
+    check(given.dtype() == DType::i32 && given.ndim() >= 2 && given.dim(-1) == columns,
+          "[embedding] int32 categories (N, .., {}) expected, got {} {}", columns, name_of(given.dtype()),
           to_string(given.shape()));
     Tensor rows = Tensor::empty(given.shape(), DType::i64);
     for (int64_t i = 0, k = 0, begin = 0; i < given.numel(); ++i) {
@@ -235,13 +238,16 @@ class NeuMf final : public SegmentedNetwork {
   }
 
   ShardedLogits head(Residual stream, Context&) const override {
-    const Var vectors = stream;  // (N, 2, factors + half)
-    const int64_t n = vectors.dim(0), all = vectors.dim(2);
+    const Var given = stream;  // (N, 2, factors + half), or (N, C, 2, factors + half)
+    const int64_t all = given.dim(-1);
+    const Var vectors = reshape(given, {-1, 2, all});
+    const int64_t n = vectors.dim(0);
     const auto factors_of = [&](int64_t column) {
       return reshape(slice(slice(vectors, 1, column, column + 1), 2, 0, factors_), {n, factors_});
     };
     const Var deep = layers_(reshape(slice(vectors, 2, factors_, all), {n, 2 * (all - factors_)}));
-    return {.parts = {head_(concat({factors_of(0) * factors_of(1), deep}, 1))}};
+    const Var output = head_(concat({factors_of(0) * factors_of(1), deep}, 1));
+    return {.parts = {reshape(output, {given.dim(0), -1})}};
   }
 
  private:
@@ -277,7 +283,7 @@ std::vector<ModelKind> recommendation_kinds() {
          return std::make_unique<DeepFm>(options, rows, seed);
        }},
       {"neumf", [](Settings& s, const InputInfo& input, uint64_t seed) -> std::unique_ptr<Network> {
-         const RowInput rows = rows_of(s, input);
+         const RowInput rows = rows_of(s, input, /*candidates=*/true);
          require_one_output(s, input);
          s.require(rows.numbers == 0 && rows.symbols.size() == 2, "kind",
                    "= 'neumf' takes two columns of categories, such as users and items, and no numbers; the data "

@@ -77,16 +77,24 @@ struct MadeTask {
 };
 
 // Makes the task that a configuration names; the kinds, and their settings:
-//   classification   int64 targets: classes, or the next tokens; the default. Its options are not settings of the spec.
+//   classification   int64 targets: classes, or the next tokens; the default. `top_k` adds a metric; the options are no
+//                    settings of the spec
 //   regression       float32 targets: `loss` ("mse", "mae" or "huber" with `delta`), of all numbers of a sample
 //   segmentation     int64 targets: a class for each pixel; classification with the metric `iou`
 //   detection        float32 targets: boxes, each a row of a label and four numbers (nn/task_detection.cpp)
 //   binary           targets from 0 to 1, the probability that each of a sample's labels applies: binary cross entropy
 //                    of logits, with `positive_weight` (1) and `focal_gamma` (0)
+//   ranking          float32 targets (C): 1 for one of a sample's C candidates, 0 for the others; the loss and settings
+//                    of binary, with the metrics `hit_rate` and `ndcg` among the first `at` (10)
+//   replaced_tokens  int64 targets: of the network electra (nn/task_replaced_tokens.cpp)
+//   heads            float32 targets: several tasks, each for some of the numbers (nn/task_heads.cpp)
 // `resolved`, if not null, receives `spec` with all defaults. Throws UsageError, which names place and key, for unknown
 // kinds and settings, and if the targets do not suit the task.
 MadeTask make_task(const Spec& spec, const CrossEntropyOptions& options, const TargetInfo& targets,
                    Spec* resolved = nullptr);
+
+// The same for settings whose kind is set; the caller calls their finish().
+MadeTask make_named_task(Settings& settings, const CrossEntropyOptions& options, const TargetInfo& targets);
 
 // A kind of task that a program adds to those above. `make` reads its settings (the caller calls their finish()). The
 // options are those of [loss], of which label_smoothing is 0.
@@ -103,6 +111,9 @@ MadeTask make_regression(Settings& settings, const TargetInfo& targets, const Cr
 MadeTask make_binary(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
 MadeTask make_segmentation(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
 MadeTask make_detection(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
+MadeTask make_ranking(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
+MadeTask make_heads(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
+MadeTask make_replaced_tokens(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options);
 
 // Returns how many of these are Top1::correct; the tensor must be on the CPU, or undefined.
 int64_t correct_of(const Tensor& top1);

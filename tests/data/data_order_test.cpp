@@ -166,6 +166,38 @@ TEST(Loader, TheStepOfASampleIsThatOfTheConfiguredBatch) {
   }
 }
 
+// AdaBatch's rule: each epoch has every sample once, in batches that grow.
+TEST(Loader, ABatchGrowsAfterEpochs) {
+  const int64_t n = 53;
+  for (const int threads : {0, 2}) {
+    Loader loader(std::make_shared<Numbers>(n), {.seed = 5,
+                                                 .global_batch = 4,
+                                                 .growth = {.every = 2, .factor = 3, .most = 20},
+                                                 .virtual_ranks = 3,
+                                                 .threads = threads});
+    int64_t step = 0;
+    for (int64_t epoch = 0; epoch < 9; ++epoch) {
+      const int64_t batch = epoch < 2 ? 4 : epoch < 4 ? 12 : 20;
+      EXPECT_EQ(loader.batch_of_epoch(epoch), batch);
+      EXPECT_EQ(loader.steps_in(static_cast<double>(epoch)), static_cast<double>(step));
+      std::vector<int64_t> order;
+      while (order.size() < static_cast<size_t>(n)) {
+        EXPECT_EQ(loader.cursor(step),
+                  (Cursor{.samples = epoch * n + static_cast<int64_t>(order.size()), .batch = batch}));
+        for (int v = 0; v < 3; ++v) {
+          const Batch b = loader.batch(step, v);
+          order.insert(order.end(), b.target.data<int64_t>(), b.target.data<int64_t>() + b.samples);
+        }
+        ++step;
+      }
+      for (int64_t i = 0; i < n; ++i) ASSERT_EQ(order[static_cast<size_t>(i)], loader.index(epoch, i));
+    }
+    EXPECT_EQ(step, 2 * 14 + 2 * 5 + 5 * 3);
+  }
+  EXPECT_THROW(Loader(std::make_shared<Numbers>(n), {.global_batch = 4, .growth = {.every = 1, .most = 3}}),
+               UsageError);
+}
+
 // The assignment of the batch to virtual ranks determines which worker computes a sample, not the batch's contents.
 TEST(Loader, TheGlobalBatchIsTheSameForAnyNumberOfVirtualRanks) {
   const auto dataset = std::make_shared<Numbers>(101);

@@ -83,6 +83,14 @@ def table():
     write("table", "classes", (rows.replace("\n", "\r\n") + "\r\n").encode())
 
 
+def ratings():
+    rows = [(1, 10, 5, 90), (1, 11, 3.5, 91), (2, 12, 4, 80), (2, 10, 1, 70), (3, 13, 2, 60)]
+    for name, separator in (("dat", "::"), ("data", "\t")):
+        write("ratings", name, "".join(separator.join(map(str, row)) + "\n" for row in rows).encode())
+    head = "userId,movieId,rating,timestamp\r\n"
+    write("ratings", "csv", (head + "".join(",".join(map(str, row)) + "\r\n" for row in rows)).encode())
+
+
 def byte_characters():
     """Returns GPT-2's names of the 256 bytes."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -273,6 +281,7 @@ if __name__ == "__main__":
     idx()
     coco()
     table()
+    ratings()
     tokenizers()
     token_files()
     tensor_files()

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes weights as torchvision and Hugging Face publish them, from networks in PyTorch, for published_test.cpp.
 
-usage: make_published.py [FOLDER]       four small networks (default: the folder of this script); needs transformers
+usage: make_published.py [FOLDER]       small networks (default: the folder of this script); needs transformers
        make_published.py --large FOLDER ResNet-50, VGG-11 and GPT-2 of 124 million parameters, 1.2 GB
 
-Besides the random weights, a file has an input (images (N, H, W, C), or tokens) and its logits."""
+Besides the random weights, a file has an input (images (N, H, W, C), or tokens) and its logits; that of T5 also has the
+tokens of the decoder and the lengths of the encoder's."""
 import os
 import sys
 
@@ -46,15 +47,34 @@ def randomise(model):
             b.fill_(7)
 
 
-class Llama(nn.Module):
+class OfTransformers(nn.Module):
     """Hugging Face's own network, which returns more than logits."""
-    def __init__(self, **settings):
+    def __init__(self, kind, config, **settings):
         super().__init__()
-        from transformers import LlamaConfig, LlamaForCausalLM
-        self.network = LlamaForCausalLM(LlamaConfig(**settings, attn_implementation="eager"))
+        import transformers
+        self.network = getattr(transformers, kind)(getattr(transformers, config)(**settings, attn_implementation="eager"))
+        self.further = {}  # for an encoder and a decoder: what the decoder reads, and the lengths of the encoder's texts
 
     def forward(self, x):
-        return self.network(x).logits
+        if not self.further:
+            return self.network(x).logits
+        seen = torch.arange(x.shape[1])[None] < self.further["lengths"]
+        return self.network(x, attention_mask=seen.long(), decoder_input_ids=self.further["targets"]).logits
+
+    def file(self):
+        return {**self.network.state_dict(), **{f"expected.{name}": t for name, t in self.further.items()}}
+
+
+def llama(**settings):
+    return OfTransformers("LlamaForCausalLM", "LlamaConfig", **settings)
+
+
+def t5():
+    model = OfTransformers("T5ForConditionalGeneration", "T5Config", vocab_size=40, d_model=24, d_kv=10, d_ff=32,
+                           num_layers=1, num_decoder_layers=2, num_heads=3, feed_forward_proj="gated-gelu",
+                           relative_attention_num_buckets=8, relative_attention_max_distance=20)
+    model.further = {"targets": torch.randint(40, (2, 6)), "lengths": torch.tensor([[8], [5]])}
+    return model
 
 
 def of_gpt2(model):
@@ -93,15 +113,20 @@ def main():
         make(place("published_resnet"), ResNet([4, 8], True, True, 10), images(1, 64))
         make(place("published_gpt"), Gpt(1, 2, 16, 40, 12), torch.randint(40, (2, 12)), of_gpt2)
         make(place("published_llama"),
-             Llama(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+             llama(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
                    num_key_value_heads=2, max_position_embeddings=12, rms_norm_eps=1e-3, rope_theta=500.0),
-             torch.randint(40, (2, 12)), lambda model: model.network.state_dict())
+             torch.randint(40, (2, 12)), OfTransformers.file)
         make(place("published_llama31"),
-             Llama(vocab_size=40, hidden_size=32, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+             llama(vocab_size=40, hidden_size=32, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
                    num_key_value_heads=1, max_position_embeddings=512,
                    rope_parameters={"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
                                     "high_freq_factor": 4.0, "original_max_position_embeddings": 64}),
-             torch.randint(40, (1, 200)), lambda model: model.network.state_dict())
+             torch.randint(40, (1, 200)), OfTransformers.file)
+        make(place("published_bert"),
+             OfTransformers("BertForMaskedLM", "BertConfig", vocab_size=40, hidden_size=24, num_hidden_layers=2,
+                            num_attention_heads=3, intermediate_size=32, max_position_embeddings=12),
+             torch.randint(40, (2, 12)), OfTransformers.file)
+        make(place("published_t5"), t5(), torch.randint(40, (2, 8)), OfTransformers.file)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,64 @@ categories = ["kind"]
   EXPECT_NE(resumed.err.find("task.loss"), std::string::npos) << resumed.err;
 }
 
+// Validation has another number of candidates than training.
+TEST_F(TaskJob, ChoicesFromRatingsAreRanked) {
+  std::string rows;
+  for (int user = 0; user < 20; ++user)
+    for (int k = 0; k < 6; ++k) rows += fmt::format("{}\t{}\t5\t{}\n", user, (user % 4 + 4 * k) % 40, k);
+  folder_.write("u.data", rows);
+  folder_.write("job.toml", std::string(kRun) + fmt::format(R"([model]
+kind = "neumf"
+factors = 4
+layers = [8]
+[task]
+kind = "ranking"
+at = 3
+[data]
+kind = "ratings"
+path = "{}"
+negatives = 3
+candidates = 12
+)",
+                                                            folder_.path()));
+  const std::string alone = trained_result("alone", {});
+  EXPECT_EQ(alone.find("accuracy"), std::string::npos);
+  const auto validation = nlohmann::json::parse(last_validation("alone"));
+  EXPECT_GE(validation.at("validation_hit_rate").get<double>(), validation.at("validation_ndcg").get<double>());
+  const Division cut{.dp = 2, .tp = 1, .pp = 2, .zero = 1};
+  EXPECT_EQ(trained_result(cut.name(), cut.complete()), alone);
+}
+
+TEST_F(TaskJob, ANetworkHasSeveralHeads) {
+  std::string rows = "x,y,class,size\n";
+  for (int i = 0; i < 90; ++i) rows += fmt::format("{},{},{},{}\n", i % 7, i % 5, (i % 7 + i % 5) % 3, i % 7 * 0.5);
+  folder_.write("things.csv", rows);
+  folder_.write("job.toml", std::string(kRun) + fmt::format(R"([model]
+kind = "mlp"
+hidden = [16]
+[task]
+kind = "heads"
+[[task.head]]
+kind = "classification"
+classes = 3
+[[task.head]]
+kind = "regression"
+weight = 0.5
+[data]
+kind = "table"
+path = "{}"
+target = ["class", "size"]
+numbers = ["x", "y"]
+)",
+                                                            (folder_ / "things.csv").string()));
+  const std::string alone = trained_result("alone", {});
+  const auto validation = nlohmann::json::parse(last_validation("alone"));
+  for (const char* metric : {"validation_classification_accuracy", "validation_regression_r2"})
+    EXPECT_TRUE(validation.contains(metric)) << metric;
+  EXPECT_EQ(trained_result("two", {"--workers", "2"}), alone);
+  EXPECT_EQ(train({"eval", folder_ / "alone"}).code, 0);
+}
+
 TEST_F(TaskJob, WhatDoesNotFitIsNamed) {
   const auto refusal = [&](const std::string& text) {
     folder_.write("job.toml", std::string(kRun) + text);

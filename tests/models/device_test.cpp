@@ -167,6 +167,12 @@ TEST(Device, ALlamaHasTheSameBits) {
                          {.kind = "lamb", .lr = 3e-3, .weight_decay = 0.1});
 }
 
+TEST(Device, AnLstmHasTheSameBits) {
+  expect_same_everywhere(spec("lstm", {{"channels", int64_t{16}}, {"hidden", int64_t{20}}, {"dropout", 0.1}}),
+                         kDeviceTokens, labels({2, 12}, 40).to(DType::i32), labels({2, 12}, 40),
+                         {.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1});
+}
+
 TEST(Device, NetworksInVirtualShardsHaveTheSameBits) {
   const Tensor input = labels({2, 12}, 40).to(DType::i32), target = labels({2, 12}, 40);
   expect_same_everywhere(spec("gpt", {{"layers", int64_t{2}},
@@ -213,6 +219,16 @@ TEST(Device, ABertOfTextsOfDifferentLengthsHasTheSameBits) {
            {{"layers", int64_t{2}}, {"heads", int64_t{2}}, {"channels", int64_t{32}}, {"head", std::string("pooled")}}),
       info, {labels({2, 12}, 40).to(DType::i32), {lengths}}, labels({2}, 5),
       {.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1});
+}
+
+TEST(Device, AnElectraHasTheSameBits) {
+  const InputInfo info{
+      .sample = {12}, .classes = 40, .dtype = DType::i32, .further = {{.sample = {12}, .dtype = DType::i32}}};
+  const Tensor target = labels({2, 12}, 40);
+  expect_same_everywhere(spec("electra", {{"layers", int64_t{1}}, {"heads", int64_t{4}}, {"channels", int64_t{32}}}),
+                         info, {labels({2, 12}, 40).to(DType::i32), {target.to(DType::i32)}}, target,
+                         {.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1},
+                         make_task({.kind = "replaced_tokens"}, {}, {.sample = {12}, .classes = 40}).task);
 }
 
 TEST(Device, AT5OfPairsOfTextsHasTheSameBits) {

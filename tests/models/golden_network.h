@@ -35,14 +35,15 @@ inline Tensor logits_of(const Network& network, const Inputs& inputs) {
 
 // `network` is `whole`, perhaps in virtual shards. Gradients of the parameters in `noise` must be nearly zero.
 inline void compare_with_golden(const std::string& name, Network& whole, Network& network, const Inputs& inputs,
-                                const Tensor& target, const std::function<bool(const std::string&)>& noise = {}) {
+                                const Tensor& target, const std::function<bool(const std::string&)>& noise = {},
+                                const Task& task = {}) {
   const StateDict golden =
       read_safetensors(std::string(ELINVAR_SOURCE_DIR "/tests/golden/") + name + ".safetensors").tensors;
   fill_initial(whole.parameters);
   network.parameters.load_whole(whole.parameters.state());
   EXPECT_LE(golden_difference(logits_of(network, inputs), golden.at("logits")), kGoldenTolerance);
   train_ten_steps(network, {.kind = "adamw", .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1}, inputs,
-                  target, {}, [&](int64_t step, double loss, const std::vector<Tensor>& gradients) {
+                  target, task, [&](int64_t step, double loss, const std::vector<Tensor>& gradients) {
                     const double expected = golden.at("losses").data<float>()[step];
                     EXPECT_NEAR(loss, expected, kGoldenTolerance * expected) << "step " << step;
                     if (step > 0) return;

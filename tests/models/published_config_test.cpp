@@ -55,6 +55,33 @@ ConfigCase resnet(bool bottleneck) {
   return of_images("resnet", {{"blocks", List{1, 2}}, {"widths", List{4, 8}}, {"bottleneck", bottleneck}});
 }
 
+ConfigCase bert(const std::string& head) {
+  ConfigCase c = of_text("bert", {{"layers", int64_t{2}},
+                                  {"heads", int64_t{2}},
+                                  {"channels", int64_t{16}},
+                                  {"hidden", int64_t{24}},
+                                  {"head", head}});
+  if (head == "pooled")
+    c.input = {
+        .sample = {12}, .classes = 3, .dtype = DType::i32, .symbols = {40}, .further = {{{1}, DType::i32, {13}}}};
+  return c;
+}
+ConfigCase t5(const NamedValues& more = {}) {
+  NamedValues settings = {{"layers", int64_t{1}},
+                          {"decoder_layers", int64_t{2}},
+                          {"heads", int64_t{2}},
+                          {"channels", int64_t{16}},
+                          {"hidden", int64_t{24}}};
+  for (const auto& [name, value] : more) settings[name] = value;
+  ConfigCase c = of_text("t5", settings);
+  c.input = {.sample = {8},
+             .classes = 40,
+             .dtype = DType::i32,
+             .symbols = {40},
+             .further = {{{6}, DType::i32, {40}}, {{1}, DType::i32, {9}}}};
+  return c;
+}
+
 // The shapes of a network and its description with all defaults.
 struct Outline {
   explicit Outline(const ConfigCase& c) {
@@ -137,6 +164,67 @@ TEST(PublishedConfig, NamesTheClassAndItsSizes) {
                   {"tie_word_embeddings", true}});
 }
 
+TEST(PublishedConfig, OfEncoders) {
+  expect_entries(Outline(bert("tokens")).config(), {{"model_type", "bert"},
+                                                    {"architectures", {"BertForMaskedLM"}},
+                                                    {"vocab_size", 40},
+                                                    {"hidden_size", 16},
+                                                    {"intermediate_size", 24},
+                                                    {"num_hidden_layers", 2},
+                                                    {"num_attention_heads", 2},
+                                                    {"max_position_embeddings", 12},
+                                                    {"hidden_dropout_prob", 0.1},
+                                                    {"layer_norm_eps", 1e-12}});
+  const Json classifier = Outline(bert("pooled")).config({.class_names = {"a", "b", "c"}});
+  expect_entries(classifier,
+                 {{"architectures", {"BertForSequenceClassification"}}, {"label2id", {{"a", 0}, {"b", 1}, {"c", 2}}}});
+  expect_entries(Outline(t5({{"gated", true}})).config({.end_of_text = 38, .start = 39}),
+                 {{"model_type", "t5"},
+                  {"architectures", {"T5ForConditionalGeneration"}},
+                  {"vocab_size", 40},
+                  {"d_model", 16},
+                  {"d_kv", 8},
+                  {"d_ff", 24},
+                  {"num_layers", 1},
+                  {"num_decoder_layers", 2},
+                  {"num_heads", 2},
+                  {"relative_attention_num_buckets", 32},
+                  {"feed_forward_proj", "gated-gelu"},
+                  {"tie_word_embeddings", true},
+                  {"decoder_start_token_id", 39},
+                  {"eos_token_id", 38}});
+  expect_has(
+      Outline(bert("tokens")).complaint(R"({"model_type": "bert", "num_hidden_layers": 12, "hidden_act": "gelu"})"),
+      {"model.layers = 12 instead of 2"});
+  expect_has(Outline(bert("tokens")).complaint(R"({"hidden_act": "relu"})"),
+             {"\"hidden_act\": \"relu\" is not in this"});
+  expect_has(Outline(t5()).complaint(R"({"model_type": "t5", "num_layers": 2, "feed_forward_proj": "gated-gelu"})"),
+             {"model.gated = true instead of false, model.layers = 2 instead of 1"});
+  expect_has(Outline(t5()).complaint(R"({"feed_forward_proj": "gated-silu"})"), {"is not in this engine"});
+}
+
+// A checkpoint of BertForPreTraining, with names of 2018.
+TEST(PublishedConfig, FurtherHeadsOfABertAreIgnored) {
+  const ConfigCase c = bert("tokens");
+  const auto network = build(c.model, c.input, 1), again = build(c.model, c.input, 2);
+  StateDict weights;
+  for (const auto& [name, tensor] : published_for_class(c.model, network->parameters.state())) {
+    std::string old = name;
+    for (const auto& [now, before] :
+         {std::pair("LayerNorm.weight", "LayerNorm.gamma"), {"LayerNorm.bias", "LayerNorm.beta"}})
+      if (const size_t at = old.find(now); at != std::string::npos) old.replace(at, std::string(now).size(), before);
+    weights.emplace(old, tensor);
+  }
+  weights.emplace("bert.pooler.dense.weight", Tensor::zeros({16, 16}));
+  weights.emplace("cls.seq_relationship.weight", Tensor::zeros({2, 16}));
+  weights.emplace("bert.embeddings.position_ids", Tensor::zeros({1, 12}, DType::i64));
+  load_published(c.model, *again, weights);
+  EXPECT_EQ(digest(again->parameters.state()), digest(network->parameters.state()));
+  weights.emplace("bert.other.weight", Tensor::zeros({2}));
+  expect_has(message_of<Failure>([&] { load_published(c.model, *again, weights); }),
+             {"not of this network: 'bert.other.weight'"});
+}
+
 TEST(PublishedConfig, NamesClassesOfImages) {
   const Json config = Outline(resnet(true)).config();
   expect_entries(config, {{"model_type", "resnet"},
@@ -181,7 +269,8 @@ TEST(PublishedConfig, SaysWhichNetworksHaveNoClass) {
 
 TEST(PublishedConfig, WhatWasExportedFitsTheNetworkAgain) {
   for (const ConfigCase& c : {gpt(), gpt({{"tied_head", false}, {"bias", false}}), llama(), llama31(),
-                              llama({{"qkv_bias", true}, {"tied_head", true}}), resnet(false), resnet(true),
+                              llama({{"qkv_bias", true}, {"tied_head", true}}), bert("tokens"), bert("pooled"), t5(),
+                              t5({{"gated", true}, {"tied_head", false}}), resnet(false), resnet(true),
                               of_images("shufflenet_v2_x0_5", {})}) {
     Spec model;
     const auto network = build(c.model, c.input, 1, &model), again = build(c.model, c.input, 2);
@@ -245,8 +334,9 @@ TEST(PublishedConfig, OtherNetworksAreRefused) {
   const Outline of_gpt(gpt()), of_llama(llama()), of_resnet(resnet(true));
   expect_has(of_gpt.complaint(R"({"model_type": "llama"})"),
              {"of model_type \"llama\", which is of kind 'llama' here; [model] has 'gpt'"});
-  expect_has(of_llama.complaint(R"({"model_type": "gemma"})"),
-             {"failure: ", "networks of model_type \"gemma\" are not in this engine; it has gpt2, llama, mistral"});
+  expect_has(
+      of_llama.complaint(R"({"model_type": "gemma"})"),
+      {"failure: ", "networks of model_type \"gemma\" are not in this engine; it has bert, gpt2, llama, mistral"});
   const auto expect_unknown = [](const Outline& network, const std::string& json, const std::string& part) {
     const std::string said = network.complaint(json);
     EXPECT_TRUE(said.starts_with("failure: ")) << json << ": " << said;

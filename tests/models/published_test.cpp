@@ -69,9 +69,39 @@ PublishedCase small_llama31() {
           tokens(200, 40)};
 }
 
+PublishedCase small_bert() {
+  return {"published_bert",
+          {.kind = "bert",
+           .settings = {{"layers", {int64_t{2}}},
+                        {"heads", {int64_t{3}}},
+                        {"channels", {int64_t{24}}},
+                        {"hidden", {int64_t{32}}}}},
+          tokens(12, 40)};
+}
+
+PublishedCase small_t5() {
+  return {"published_t5",
+          {.kind = "t5",
+           .settings = {{"layers", {int64_t{1}}},
+                        {"decoder_layers", {int64_t{2}}},
+                        {"heads", {int64_t{3}}},
+                        {"channels", {int64_t{24}}},
+                        {"head_channels", {int64_t{10}}},
+                        {"hidden", {int64_t{32}}},
+                        {"buckets", {int64_t{8}}},
+                        {"max_distance", {int64_t{20}}},
+                        {"gated", {true}}}},
+          {.sample = {8},
+           .classes = 40,
+           .dtype = DType::i32,
+           .symbols = {40},
+           .further = {{{6}, DType::i32, {40}}, {{1}, DType::i32, {9}}}}};
+}
+
 struct File {
   StateDict weights;
   Tensor input, logits;
+  std::vector<Tensor> further = {};  // inputs
 };
 
 File open(const fs::path& path) {
@@ -79,6 +109,8 @@ File open(const fs::path& path) {
   const auto take = [&](const char* name) { return file.weights.extract(name).mapped(); };
   file.input = take("expected.input");
   file.logits = take("expected.logits");
+  if (file.weights.contains("expected.targets"))
+    for (const char* name : {"expected.targets", "expected.lengths"}) file.further.push_back(take(name).to(DType::i32));
   return file;
 }
 
@@ -92,7 +124,7 @@ void expect_logits(const PublishedCase& c, const File& file) {
   const auto network = build(c.model, c.input, 1);
   load_published(c.model, *network, file.weights);
   const NoGrad constant;
-  Context context;
+  Context context{.inputs = file.further};
   const Tensor got = network->forward(file.input, context).value();
   ASSERT_EQ(got.shape(), file.logits.shape());
   double worst = 0, largest = 0;
@@ -108,7 +140,7 @@ void expect_logits(const PublishedCase& c, const File& file) {
 }
 
 TEST(Published, WeightsOfPyTorchGiveItsLogits) {
-  for (const PublishedCase& c : {small_resnet(), small_gpt(), small_llama(), small_llama31()})
+  for (const PublishedCase& c : {small_resnet(), small_gpt(), small_llama(), small_llama31(), small_bert(), small_t5()})
     expect_logits(c, golden(c));
 }
 

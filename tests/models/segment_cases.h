@@ -67,6 +67,7 @@ inline std::vector<CutCase> cut_cases() {
           {"gpt_sharded", "gpt", sharded, true, 5},
           {"gpt_experts", "gpt", experts, true, 5},
           {"llama", "llama", {{"layers", n(2)}, {"heads", n(4)}, {"channels", n(32)}, {"tied_head", true}}, true, 4},
+          {"lstm", "lstm", {{"channels", n(16)}, {"dropout", 0.2}, {"tied_head", true}}, true, 4},
           {"layers", "layers", {}, true, 7},
           {"layers_of_images", "layers", {}, false, 9},
           {"mlp", "mlp", {{"hidden", std::vector<int64_t>{9, 7}}, {"dropout", 0.3}}, false, 4},

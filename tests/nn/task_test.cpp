@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <random>
+#include <span>
 
 #include "nn/micro_batch.h"
 #include "tests/support/temporary_folder.h"
@@ -159,6 +163,71 @@ TEST(Segmentation, IouIsTheMeanOverClassesThatOccur) {
   EXPECT_DOUBLE_EQ(of->metrics(score).at("iou"), (1 + 0.5 + 1.0 / 8 + 0) / 4);
 }
 
+TEST(Classification, CountsTargetsAmongTheFirstK) {
+  const MadeTask made = make_task(task_spec("classification", {{"top_k", int64_t{2}}}), {}, {.classes = 4});
+  EXPECT_EQ(made.outputs, 4);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x = Tensor::from(std::vector<float>{4, 3, 2, 1, 4,   3, 2, 1, 4,   3, 2, 1, 1, 1, 1, 1,
+                                                   1, 1, 1, 1, nan, 0, 0, 0, nan, 0, 0, 0, 9, 0, 0, 0},
+                                {8, 4});
+  // Among equal ones the lower classes come first; NaN comes last; the last target is ignored.
+  const Tensor y = Tensor::from(std::vector<int64_t>{0, 1, 2, 1, 2, 0, 2, -100}, {8});
+  BatchScore score = evaluate(x.slice(0, 0, 3).to_contiguous(), y.slice(0, 0, 3).to_contiguous(), made.task);
+  score.add(evaluate(x.slice(0, 3, 8).to_contiguous(), y.slice(0, 3, 8).to_contiguous(), made.task));
+  EXPECT_DOUBLE_EQ(made.task->metrics(score).at("top2_accuracy"), 4.0 / 7);
+  EXPECT_DOUBLE_EQ(made.task->metrics(score).at("accuracy"), 1.0 / 7);
+  EXPECT_FALSE(Task()->metrics(evaluate(x, y, Task())).contains("top2_accuracy"));
+}
+
+// The usual evaluation of recommendations, against the positions in a sorted list.
+TEST(Ranking, HitRateAndNdcgAreOfTheRightCandidatesPlace) {
+  constexpr int64_t kSamples = 60, kCandidates = 100;
+  const Task of = make_task(task_spec("ranking", {{"at", int64_t{10}}}), {}, {.sample = {5}, .dtype = DType::f32}).task;
+  Tensor x = random_numbers(kSamples * kCandidates, 1, 7).reshape({kSamples, kCandidates});
+  Tensor y = Tensor::zeros({kSamples, kCandidates});
+  double hits = 0, gain = 0;
+  for (int64_t i = 0; i < kSamples; ++i) {
+    const int64_t right = 13 * i % kCandidates;
+    y.data<float>()[i * kCandidates + right] = 1;
+    const std::span<float> scores(x.data<float>() + i * kCandidates, kCandidates);
+    scores[static_cast<size_t>(right)] += 1.5f;
+    std::vector<float> sorted(scores.begin(), scores.end());
+    std::ranges::sort(sorted, std::greater());
+    const auto place = std::ranges::find(sorted, scores[static_cast<size_t>(right)]) - sorted.begin();
+    hits += place < 10;
+    gain += place < 10 ? 1 / std::log2(static_cast<double>(place) + 2) : 0;
+  }
+  EXPECT_GT(hits, 10);
+  EXPECT_LT(hits, 50);
+  BatchScore score = evaluate(x.slice(0, 0, 25).to_contiguous(), y.slice(0, 0, 25).to_contiguous(), of);
+  score.add(evaluate(x.slice(0, 25, 60).to_contiguous(), y.slice(0, 25, 60).to_contiguous(), of));
+  EXPECT_EQ(score.count, kSamples * kCandidates);
+  EXPECT_EQ(
+      score.loss_sum,
+      evaluate(x.slice(0, 0, 25).to_contiguous(), y.slice(0, 0, 25).to_contiguous(), task("binary")).loss_sum +
+          evaluate(x.slice(0, 25, 60).to_contiguous(), y.slice(0, 25, 60).to_contiguous(), task("binary")).loss_sum);
+  EXPECT_DOUBLE_EQ(of->metrics(score).at("hit_rate"), hits / kSamples);
+  EXPECT_NEAR(of->metrics(score).at("ndcg"), gain / kSamples, 1e-12);
+}
+
+TEST(Ranking, TiesAndNaNAreNoHits) {
+  const Task of = make_task(task_spec("ranking", {{"at", int64_t{1}}}), {}, {.sample = {3}, .dtype = DType::f32}).task;
+  const auto hit_rate = [&](std::vector<float> x) {
+    return of->metrics(evaluate(Tensor::from(x, {1, 3}), Tensor::from(std::vector<float>{1, 0, 0}, {1, 3}), of))
+        .at("hit_rate");
+  };
+  EXPECT_EQ(hit_rate({1, 0, 0}), 1);
+  EXPECT_EQ(hit_rate({0, 0, 0}), 0);
+  EXPECT_EQ(hit_rate({std::numeric_limits<float>::quiet_NaN(), 0, 0}), 0);
+  EXPECT_EQ(hit_rate({1, std::numeric_limits<float>::quiet_NaN(), 0}), 0);
+  const auto refusal = [&](std::vector<float> y) {
+    return message_of<UsageError>([&] { evaluate(Tensor::zeros({1, 3}), Tensor::from(y, {1, 3}), of); });
+  };
+  EXPECT_EQ(refusal({0, 0, 0}), "[ranking] one target of a sample must be 1, got 3 of 0");
+  EXPECT_EQ(refusal({0, 0.5, 0}), "[ranking] one target of a sample must be 1 and the others 0, got 0.5 at 1");
+  EXPECT_EQ(refusal({1, 0, 1}), "[ranking] one target of a sample must be 1 and the others 0, got 1 at 2 after 1 at 0");
+}
+
 TEST(Tasks, EqualKeysAreEqualTasks) {
   EXPECT_TRUE(Task() == Task(CrossEntropyOptions()));
   EXPECT_FALSE(Task() == Task(CrossEntropyOptions{.label_smoothing = 0.1}));
@@ -180,6 +249,8 @@ TEST(Tasks, WhatDoesNotFitIsNamed) {
             std::string::npos);
   EXPECT_NE(refusal(task_spec("regression", {{"delta", 1.0}}), kNumber).find("delta"), std::string::npos);
   EXPECT_NE(refusal(task_spec("segmentation"), classes).find("needs a class for each pixel"), std::string::npos);
+  EXPECT_NE(refusal(task_spec("ranking"), kNumber).find("needs several candidates in a sample"), std::string::npos);
+  EXPECT_NE(refusal(task_spec("classification", {{"top_k", int64_t{11}}}), classes).find("top_k"), std::string::npos);
   EXPECT_NE(refusal(task_spec("binary"), kNumber, {.label_smoothing = 0.1}).find("loss.label_smoothing must be 0"),
             std::string::npos);
 

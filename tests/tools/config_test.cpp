@@ -282,11 +282,27 @@ TEST(Config, FastNumericsHaveAPrecision) {
   EXPECT_NE(one.hex(), digest(portable).hex());
 }
 
+TEST(Config, ABatchThatGrowsHasAnEnd) {
+  const Config c = parse_config(kSmall, "small.toml", {"run.grow_every=2", "run.batch_max=16"});
+  EXPECT_TRUE(c.grows());
+  EXPECT_EQ(c.run.grow_factor, 2);
+  EXPECT_EQ(to_toml(parse_config(to_toml(c), "small.toml")), to_toml(c));
+  EXPECT_NE(digest(c).hex(), digest(parse_config(kSmall, "small.toml")).hex());
+  EXPECT_EQ(to_toml(parse_config(kSmall, "small.toml")).find("grow_"), std::string::npos);
+  EXPECT_NE(error_of(kSmall, {"run.grow_every=2"}).find("run.batch_max is missing"), std::string::npos);
+  EXPECT_NE(error_of(kSmall, {"run.grow_factor=3"}).find("has a meaning only with run.grow_every"), std::string::npos);
+  EXPECT_NE(error_of(kSmall, {"run.grow_every=2", "run.batch_max=3"}).find("= 3 are fewer than the 4"),
+            std::string::npos);
+  EXPECT_NE(error_of(kSmall, {"run.grow_every=2", "run.batch_max=8", "run.scaling=adaptive"})
+                .find("excludes run.scaling = \"adaptive\""),
+            std::string::npos);
+}
+
 // Digests of recorded runs: a new key must not change them, or they could not be resumed.
 TEST(Config, DigestsStayWhatTheyWere) {
   EXPECT_EQ(digest(parse_config(kSmall, "small.toml")).hex(), "19345e761ee83713962f4d5ba99dfeb7");
-  for (const char* key :
-       {"data.augment_epochs=1", "data.special_tokens=true", "data.masking=0.15", "optimizer.ema_decay=0.5"})
+  for (const char* key : {"data.augment_epochs=1", "data.special_tokens=true", "data.masking=0.15",
+                          "data.targets_as_input=true", "optimizer.ema_decay=0.5"})
     EXPECT_NE(digest(parse_config(kSmall, "small.toml", {key})).hex(), "19345e761ee83713962f4d5ba99dfeb7") << key;
 }
 
@@ -306,7 +322,8 @@ TEST(Config, TheDocumentNamesEveryKey) {
   }
   Config c = parse_config(kSmall, "small.toml", {"run.scaling=adaptive", "run.batch_max=8", "run.numerics=fast"});
   std::string all = to_toml(c) + "[run]\nepochs = 1\n";
-  for (const char* kind : {"data.kind=labelled_text", "data.kind=text_pairs", "data.kind=table",
+  all += to_toml(parse_config(kSmall, "small.toml", {"run.grow_every=1", "run.batch_max=8"}));
+  for (const char* kind : {"data.kind=labelled_text", "data.kind=text_pairs", "data.kind=table", "data.kind=ratings",
                            "data.kind=synthetic_table", "data.kind=coco"})
     all += to_toml(parse_config(kSmall, "small.toml", {kind}));
   const TargetInfo number{.sample = {}, .dtype = DType::f32}, boxes{{4, 5}, DType::f32, 3};
@@ -314,6 +331,17 @@ TEST(Config, TheDocumentNamesEveryKey) {
        {std::pair(Spec{.kind = "binary"}, number),
         {Spec{.kind = "regression", .settings = {{"loss", {std::string("huber")}}}}, number},
         {Spec{.kind = "detection"}, boxes}}) {
+    c.task = {};
+    (void)make_task(task, {}, targets, &c.task);
+    all += to_toml(c);
+  }
+  for (const auto& [task, targets] :
+       {std::pair(Spec{.kind = "ranking"}, TargetInfo{.sample = {2}, .dtype = DType::f32}),
+        std::pair(Spec{.kind = "heads",
+        .lists = {{"head", {{.kind = "binary"}, {.kind = "binary", .settings = {{"name", {std::string("other")}}}}}}}},
+                  TargetInfo{.sample = {2}, .dtype = DType::f32}),
+        std::pair(Spec{.kind = "replaced_tokens"}, TargetInfo{.sample = {2}, .classes = 2}),
+        std::pair(Spec{.kind = "classification", .settings = {{"top_k", {int64_t{1}}}}}, TargetInfo{.classes = 2})}) {
     c.task = {};
     (void)make_task(task, {}, targets, &c.task);
     all += to_toml(c);

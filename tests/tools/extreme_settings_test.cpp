@@ -146,6 +146,8 @@ const InputInfo kTokens{.sample = {16}, .classes = 256, .dtype = DType::i32};
 const InputInfo kRows{
     .sample = {4}, .classes = 1, .further = {{.sample = {2}, .dtype = DType::i32, .symbols = {9, 7}}}};
 const InputInfo kPairs{.sample = {2}, .classes = 1, .dtype = DType::i32, .symbols = {9, 7}};
+const InputInfo kMaskedTokens{
+    .sample = {16}, .classes = 256, .dtype = DType::i32, .further = {{.sample = {16}, .dtype = DType::i32}}};
 const InputInfo kPairsOfTexts{.sample = {8},
                               .classes = 40,
                               .dtype = DType::i32,
@@ -178,10 +180,11 @@ void try_settings(const Spec& network, const InputInfo& input, const std::functi
 TEST(ExtremeSettings, OfNetworks) {
   for (const std::string& kind : model_kinds()) {
     if (kind == "layers") continue;
-    const bool tokens = kind.starts_with("gpt") || kind.starts_with("bert") || kind == "llama";
+    const bool tokens = kind.starts_with("gpt") || kind.starts_with("bert") || kind == "llama" || kind == "lstm";
     const InputInfo& input = kind == "neumf"                      ? kPairs
                              : kind == "dlrm" || kind == "deepfm" ? kRows
                              : kind.starts_with("t5")             ? kPairsOfTexts
+                             : kind.starts_with("electra")        ? kMaskedTokens
                              : tokens                             ? kTokens
                                                                   : kImages;
     try_settings({.kind = kind, .place = "extreme.toml:5"}, input, [](Spec& spec) -> Spec& { return spec; });
@@ -209,8 +212,8 @@ TEST(ExtremeSettings, OfLayers) {
     try_settings(layer("{kind = '" + name + "'" + needed + "}" + end), kImages, first);
   }
   const auto second = [](Spec& spec) -> Spec& { return spec.lists.at("layer")[1]; };
-  for (const char* more :
-       {"{kind = 'attention', heads = 2, rotary = true}", "{kind = 'position'}", "{kind = 'experts', experts = 4}"})
+  for (const char* more : {"{kind = 'attention', heads = 2, rotary = true}", "{kind = 'position'}",
+                           "{kind = 'experts', experts = 4}", "{kind = 'lstm'}"})
     try_settings(layer(std::string("{kind = 'embedding', channels = 8}, ") + more + ", {kind = 'linear'}"), kTokens,
                  second);
   try_settings(layer("{kind = 'embedding', channels = 8}, {kind = 'linear'}"), kTokens, first);

@@ -13,6 +13,11 @@ namespace {
 
 // Returns the description of its data without the data.
 InputInfo stand_in(const DataConfig& data) {
+  if (data.targets_as_input)
+    return {.sample = {data.context},
+            .classes = 257,
+            .dtype = DType::i32,
+            .further = {{.sample = {data.context}, .dtype = DType::i32}}};
   if (data.kind == "text") return {.sample = {data.context}, .classes = 256, .dtype = DType::i32};
   if (data.kind == "labelled_text")
     return {.sample = {data.context},
@@ -37,6 +42,8 @@ InputInfo stand_in(const DataConfig& data) {
             .symbols = symbols,
             .further = {{{data.context}, DType::i32, symbols}, {{1}, DType::i32, {data.context + 1}}}};
   }
+  if (data.kind == "ratings")
+    return {.sample = {1 + data.negatives, 2}, .classes = 1, .dtype = DType::i32, .symbols = {943, 1682}};
   if (data.kind == "mnist") return {.sample = {28, 28, 1}, .classes = 10};
   if (data.kind == "cifar10") return {.sample = {32, 32, 3}, .classes = 10};
   if (data.kind == "synthetic_boxes")

@@ -23,7 +23,36 @@ ModelCase image_case(const std::string& name, Spec spec, int64_t side, int64_t c
 ModelCase box_case(const std::string& name, int64_t batch, double forward_gflop) {
   ModelCase made = image_case(name, spec_of(name), 416, 80, batch, forward_gflop);
   made.boxes = 10;
+  made.task = {.kind = "detection"};
   return made;
+}
+
+// A language model of layers as wide as its embeddings, for sequences of 128 bytes.
+ModelCase lstm_case(const std::string& name, int64_t layers, int64_t width, int64_t batch) {
+  constexpr int64_t kLength = 128, kSymbols = 256;
+  const int64_t products = layers * 8 * width * width + width * kSymbols;  // multiply-adds for a token
+  return {.name = name,
+          .spec = spec_of("lstm", {{"layers", {layers}}, {"channels", {width}}}),
+          .sample = {kLength},
+          .classes = kSymbols,
+          .batch = batch,
+          .forward_gflop = 2e-9 * static_cast<double>(products * kLength)};
+}
+
+// ELECTRA's small networks, for sequences of 128 tokens.
+ModelCase electra_case(const std::string& name, int64_t batch) {
+  constexpr int64_t kLength = 128, kSymbols = 30522, kLayers = 12, kWidth = 256, kGenerator = 64, kEmbedding = 128;
+  const auto layer = [](int64_t width) { return 12 * width * width + 2 * kLength * width; };
+  const int64_t products = kLayers * (layer(kWidth) + layer(kGenerator)) + 2 * kEmbedding * (kWidth + kGenerator) +
+                           kEmbedding * kSymbols + kWidth * kWidth;  // multiply-adds for a token
+  return {.name = name,
+          .spec = spec_of("electra-small"),
+          .sample = {kLength},
+          .classes = kSymbols,
+          .batch = batch,
+          .forward_gflop = 2e-9 * static_cast<double>(products * kLength),
+          .masked = 0.15,
+          .task = {.kind = "replaced_tokens"}};
 }
 
 const std::vector<ModelCase>& model_cases() {
@@ -40,7 +69,9 @@ const std::vector<ModelCase>& model_cases() {
       box_case("yolov3", 4, 2 * 32.8),
       gpt_case("chargpt", 6, 6, 384, 256, 256, 16),
       mixture_case(gpt_case("chargpt", 6, 6, 384, 256, 256, 16)),
-      gpt_case("gpt2", 12, 12, 768, 256, 50257, 4)};
+      gpt_case("gpt2", 12, 12, 768, 256, 50257, 4),
+      lstm_case("lstm", 2, 512, 32),
+      electra_case("electra", 8)};
   return all;
 }
 
@@ -55,7 +86,7 @@ std::vector<std::string> model_names() {
 std::vector<std::string> shardable_model_names() {
   std::vector<std::string> names;
   for (const ModelCase& c : model_cases())
-    if (c.is_text()) names.push_back(c.name);
+    if (c.is_transformer()) names.push_back(c.name);
   return names;
 }
 

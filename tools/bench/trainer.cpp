@@ -36,19 +36,28 @@ Tensor random_boxes(const ModelCase& c, int64_t batch) {
 Tensor random_target(const ModelCase& c, int64_t batch) {
   if (c.boxes > 0) return random_boxes(c, batch);
   Tensor y = Tensor::empty(c.is_text() ? Shape{batch, c.sample[0]} : Shape{batch}, DType::i64);
-  for (int64_t i = 0; i < y.numel(); ++i)
-    y.data<int64_t>()[i] = philox(2, static_cast<uint32_t>(i), 0, 0, 0).v[0] % static_cast<uint32_t>(c.classes);
+  for (int64_t i = 0; i < y.numel(); ++i) {
+    const Random4 words = philox(2, static_cast<uint32_t>(i), 0, 0, 0);
+    const bool ignored = c.masked > 0 && uniform01(words.v[1]) >= static_cast<float>(c.masked);
+    y.data<int64_t>()[i] = ignored ? CrossEntropyOptions().ignore_index : words.v[0] % static_cast<uint32_t>(c.classes);
+  }
   return y;
 }
 
 MadeTask task_of(const ModelCase& c) {
-  if (c.boxes == 0) return {{}, c.classes};
-  return make_task({.kind = "detection"}, {}, {.sample = {c.boxes, 5}, .dtype = DType::f32, .classes = c.classes});
+  if (c.boxes > 0) return make_task(c.task, {}, {.sample = {c.boxes, 5}, .dtype = DType::f32, .classes = c.classes});
+  return make_task(c.task, {}, {.sample = c.is_text() ? c.sample : Shape{}, .classes = c.classes});
 }
 
 OptimizerConfig optimizer_of(const ModelCase& c) {
   if (c.is_text()) return {.kind = "adamw", .lr = 3e-4, .weight_decay = 0.01};
   return {.kind = "sgd", .lr = c.boxes > 0 ? 1e-4 : 0.1, .momentum = 0.9, .weight_decay = 1e-4};
+}
+
+InputInfo info_of(const ModelCase& c, int64_t outputs) {
+  InputInfo info{.sample = c.sample, .classes = outputs, .dtype = c.is_text() ? DType::i32 : DType::f32};
+  if (c.masked > 0) info.further.push_back({.sample = c.sample, .dtype = DType::i32});
+  return info;
 }
 
 Spec in_shards(Spec spec, int shards) {
@@ -91,11 +100,8 @@ Trainer::Trainer(const ModelCase& model, int64_t batch, const TrainerOptions& op
       options_(options),
       config_(optimizer_of(model)),
       task_(task_of(model)),
-      network_(on_device(
-          build(in_shards(model.spec, options.shards),
-                {.sample = model.sample, .classes = task_.outputs, .dtype = model.is_text() ? DType::i32 : DType::f32},
-                0),
-          options.device)),
+      network_(on_device(build(in_shards(model.spec, options.shards), info_of(model, task_.outputs), 0),
+                         options.device)),
       optimizer_(make_optimizer(config_, network_->parameters)),
       input_(random_input(model, batch)),
       target_(random_target(model, batch)),
@@ -108,12 +114,17 @@ void Trainer::set_batch(const Tensor& input, const Tensor& target) {
   target_ = target;
 }
 
+Inputs Trainer::inputs() const {
+  if (model_.masked == 0) return input_;
+  return {input_, {target_.to(DType::i32)}};
+}
+
 MicroBatchResult Trainer::gradients() {
   const PrecisionScope products(options_.precision);
   const Rng rng{.step = static_cast<uint32_t>(step_)};
   if (options_.graphs)
-    return graphs_.micro_batch_gradient(*network_, input_, target_, task_.task, rng, options_.recompute);
-  return micro_batch_gradient(*network_, input_, target_, task_.task, rng, options_.recompute);
+    return graphs_.micro_batch_gradient(*network_, inputs(), target_, task_.task, rng, options_.recompute);
+  return micro_batch_gradient(*network_, inputs(), target_, task_.task, rng, options_.recompute);
 }
 
 void Trainer::update(const MicroBatchResult& result) {
@@ -131,7 +142,7 @@ StateDict Trainer::state() const {
 // Three times the forward pass. In a transformer each token meets all weights of the matrices and, in attention, half
 // of the sequence on average.
 double Trainer::gflop() const {
-  if (!model_.is_text()) return 3.0 * model_.forward_gflop * static_cast<double>(batch_);
+  if (!model_.is_transformer()) return 3.0 * model_.forward_gflop * static_cast<double>(batch_);
   const auto l = static_cast<double>(model_.layers), w = static_cast<double>(model_.channels),
              t = static_cast<double>(model_.sample[0]);
   const double squares = 4.0 + 8.0 * static_cast<double>(model_.experts_per_token);

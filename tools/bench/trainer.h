@@ -19,10 +19,13 @@ struct ModelCase {
   int64_t classes, batch;
   double forward_gflop = 0;  // per sample, a multiply-add counts two; 0: from the transformer's sizes below
   int64_t layers = 0, channels = 0;
-  int64_t boxes = 0;  // of a sample; above 0 the task is detection
+  int64_t boxes = 0;              // of a sample, for detection
   int64_t experts_per_token = 1;  // perceptrons of a block that a token meets
+  double masked = 0;  // the share of tokens that are to be predicted, whose targets are also an input; 0: all, without
+  Spec task = {};
 
-  bool is_text() const { return layers > 0; }
+  bool is_text() const { return sample.ndim() == 1; }
+  bool is_transformer() const { return layers > 0; }
 };
 
 Spec spec_of(const std::string& kind, std::map<std::string, Setting> settings = {});
@@ -57,6 +60,8 @@ class Trainer {
   const char* unit() const { return model_.is_text() ? "tokens" : "samples"; }
 
  private:
+  Inputs inputs() const;
+
   ModelCase model_;
   int64_t batch_;
   TrainerOptions options_;

@@ -27,6 +27,8 @@ void visit(V& v, RunConfig& c) {
   v("numerics", c.numerics, OneOf{{"portable", "exact", "fast"}});
   v("precision", c.precision, OneOf{{"bf16", "tf32"}});
   v("scaling", c.scaling, OneOf{{"exact", "adaptive"}});
+  v("grow_every", c.grow_every, Between{0, kMostSteps});
+  v("grow_factor", c.grow_factor, Between{2, 1024});
   v("batch_max", c.batch_max, Between{0, kMostSamples});
   v("ramp_steps", c.ramp_steps, Between{0, kMostSteps});
   v("state_digest_every", c.state_digest_every, Between{0, kMostSteps});
@@ -71,6 +73,7 @@ void visit(V& v, DataConfig& c) {
   v("tokenizer", c.tokenizer);
   v("special_tokens", c.special_tokens);
   v("masking", c.masking);
+  v("targets_as_input", c.targets_as_input);
   v("context", c.context);
   v("include", c.include);
   v("exclude", c.exclude);
@@ -85,6 +88,11 @@ void visit(V& v, DataConfig& c) {
     v("categories", c.categories);
     v("scale", c.scale);
     v("buckets", c.buckets);
+  }
+  if (c.kind == "ratings") {
+    v("rating_min", c.rating_min);
+    v("negatives", c.negatives);
+    v("candidates", c.candidates);
   }
   v("size", c.size);
   v("classes", c.classes);
@@ -195,6 +203,7 @@ const std::vector<std::string> kIndifferent = {"run.state_digest_every", "run.ch
 const std::vector<std::pair<std::string, std::string>> kLater = {{"data.augment_epochs", "0"},
                                                                  {"data.special_tokens", "false"},
                                                                  {"data.masking", "0.0"},
+                                                                 {"data.targets_as_input", "false"},
                                                                  {"optimizer.ema_decay", "0.0"}};
 
 template <class... Parts>
@@ -212,7 +221,7 @@ KeyHomes homes_of_keys() {
       if (key != "kind") homes.emplace(key, table);
   };
   add("run", RunConfig());
-  for (const char* kind : {"text", "labelled_text", "text_pairs", "table", "synthetic_table"})
+  for (const char* kind : {"text", "labelled_text", "text_pairs", "table", "ratings", "synthetic_table"})
     add("data", DataConfig{.kind = kind}, ReaderConfig());
   add("loss", CrossEntropyOptions());
   add("optimizer", OptimizerConfig{.kind = "sgd"});
@@ -246,9 +255,10 @@ std::vector<Section> sections_of(const Config& c) {
   std::erase_if(sections[0].entries,
                 [&](const auto& entry) { return entry.first == (c.run.steps > 0 ? "epochs" : "steps"); });
   if (!c.fast()) std::erase_if(sections[0].entries, [](const auto& entry) { return entry.first == "precision"; });
-  if (!c.adaptive())
-    std::erase_if(sections[0].entries,
-                  [](const auto& entry) { return entry.first == "batch_max" || entry.first == "ramp_steps"; });
+  std::erase_if(sections[0].entries, [&](const auto& entry) {
+    return (entry.first == "ramp_steps" && !c.adaptive()) || (entry.first.starts_with("grow_") && !c.grows()) ||
+           (entry.first == "batch_max" && !c.adaptive() && !c.grows());
+  });
   return sections;
 }
 
@@ -336,13 +346,17 @@ Config parse_config(std::string_view text, const std::string& name, const std::v
   if (!c.fast() && !c.run.precision.empty()) run.refuse("precision", "has a meaning only with run.numerics = \"fast\"");
   if (c.fast() && c.run.precision.empty()) c.run.precision = "bf16";
 
+  if (c.adaptive() && c.grows()) run.refuse("grow_every", "excludes run.scaling = \"adaptive\"");
+  if (!c.grows() && run.has("grow_factor")) run.refuse("grow_factor", "has a meaning only with run.grow_every");
   if (c.adaptive() && c.run.batch_max == 0)
     run.refuse("batch_max", "is missing: the most samples that a step may have with run.scaling = \"adaptive\"");
-  if (c.adaptive() && c.run.batch_max < c.run.batch_size)
+  if (c.grows() && c.run.batch_max == 0)
+    run.refuse("batch_max", "is missing: the most samples that a step may have with run.grow_every");
+  if (c.largest_batch() < c.run.batch_size)
     run.refuse("batch_max",
                fmt::format("= {} are fewer than the {} samples of run.batch_size", c.run.batch_max, c.run.batch_size));
-  if (!c.adaptive() && c.run.batch_max > 0)
-    run.refuse("batch_max", "has a meaning only with run.scaling = \"adaptive\"");
+  if (!c.adaptive() && !c.grows() && c.run.batch_max > 0)
+    run.refuse("batch_max", "has a meaning only with run.scaling = \"adaptive\" or run.grow_every");
 
   const TableReader data = read_known("data", c.data, c.reader);
   if (c.data.kind.empty()) data.refuse("kind", "is missing");

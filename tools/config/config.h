@@ -33,7 +33,9 @@ struct RunConfig {
   std::string numerics = "portable";
   std::string precision = "";  // with numerics = "fast": "bf16" or "tf32"
   std::string scaling = "exact";
-  int64_t batch_max = 0;  // required if adaptive
+  int64_t grow_every = 0;  // epochs; 0: the batch does not grow by itself
+  int64_t grow_factor = 2;
+  int64_t batch_max = 0;  // required if adaptive, and if the batch grows
   int64_t ramp_steps = 100;
   int64_t state_digest_every = 100;
   int64_t checkpoint_every = 1000;
@@ -86,6 +88,8 @@ struct Config {
   bool chooses_virtual_ranks = false;  // whether run.virtual_ranks is given; otherwise it is the default
 
   bool adaptive() const { return run.scaling == "adaptive"; }
+  bool grows() const { return run.grow_every > 0; }
+  int64_t largest_batch() const { return adaptive() || grows() ? run.batch_max : run.batch_size; }
   bool fast() const { return run.numerics == "fast"; }
   bool exact() const { return run.numerics == "exact"; }
   bool classifies() const { return task.kind.empty() || task.kind == "classification"; }

@@ -4,8 +4,8 @@ random data.
 
     tools/peers/torch_steps.py NETWORK [--mode MODE] [--batch 32] [--repeat 10] [--device cuda] [--threads 2]
 
-NETWORK is resnet50, gpt2, chargptexperts, yolov3 (with ten boxes in each image of 416 x 416), or one that needs
-torchvision: mobilenetv2, efficientnetb0, shufflenetv2, vittiny, swint.
+NETWORK is resnet50, gpt2, chargptexperts, lstm, electra, yolov3 (with ten boxes in each image of 416 x 416), or one
+that needs torchvision: mobilenetv2, efficientnetb0, shufflenetv2, vittiny, swint.
 
 Modes: float32 (TF32 off), bf16 (autocast), and either with ` compiled` (torch.compile). Prints a line of JSON with the
 median rate, `per_second`, of images or tokens."""
@@ -213,6 +213,66 @@ class Gpt2(nn.Module):
         return sum(block.mixture.loss for block in self.blocks if block.mixture is not None)
 
 
+class Lstm(nn.Module):
+    def __init__(self, layers=2, width=512, vocabulary=256):
+        super().__init__()
+        self.encoder, self.decoder = nn.Embedding(vocabulary, width), nn.Linear(width, vocabulary)
+        self.rnn = nn.LSTM(width, width, layers, batch_first=True)
+
+    def forward(self, tokens):
+        return self.decoder(self.rnn(self.encoder(tokens))[0])
+
+
+class Encoder(nn.Module):
+    """A post-norm block of BERT."""
+
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(channels, eps=1e-12), nn.LayerNorm(channels, eps=1e-12)
+        self.qkv, self.out = nn.Linear(channels, 3 * channels), nn.Linear(channels, channels)
+        self.up, self.down = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        drop = lambda y: F.dropout(y, 0.1, self.training)
+        x = self.norm1(x + drop(self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))))
+        return self.norm2(x + drop(self.down(F.gelu(self.up(x)))))
+
+
+class Electra(nn.Module):
+    """ELECTRA's small generator and discriminator; gives its loss."""
+
+    def __init__(self, layers=12, channels=256, heads=4, embedding=128, vocabulary=30522, context=512):
+        super().__init__()
+        small = channels // 4
+        self.tokens, self.positions = nn.Embedding(vocabulary, embedding), nn.Embedding(context, embedding)
+        self.types, self.norm = nn.Embedding(2, embedding), nn.LayerNorm(embedding)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        blocks = lambda width, heads: [nn.Linear(embedding, width), *(Encoder(width, heads) for _ in range(layers))]
+        self.generator = nn.Sequential(*blocks(small, heads // 4), nn.Linear(small, embedding), nn.GELU(),
+                                       nn.LayerNorm(embedding))
+        self.discriminator = nn.Sequential(*blocks(channels, heads), nn.Linear(channels, channels), nn.GELU(),
+                                           nn.Linear(channels, 1))
+
+    def embed(self, tokens):
+        x = self.tokens(tokens) + self.types.weight[0] + self.positions.weight[:tokens.shape[1]]
+        return F.dropout(self.norm(x), 0.1, self.training)
+
+    def forward(self, tokens, targets):
+        chosen = targets >= 0
+        logits = F.linear(self.generator(self.embed(tokens)), self.tokens.weight, self.bias)
+        with torch.no_grad():
+            rows = logits[chosen].float()
+            seen = tokens.clone()
+            seen[chosen] = torch.argmax(rows - torch.log(-torch.log(torch.rand_like(rows))), 1)
+        found = self.discriminator(self.embed(seen))[..., 0]
+        replaced = (chosen & (seen != targets)).float()
+        restored = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="sum")
+        errors = F.binary_cross_entropy_with_logits(found.float(), replaced, reduction="sum")
+        return (restored + 7.5 * errors) / chosen.sum()
+
+
 def vit_tiny():
     from torchvision.models import VisionTransformer
     return VisionTransformer(224, 16, 12, 3, 192, 768)
@@ -228,11 +288,14 @@ def of_torchvision(name):
 CLASSIFIERS = {"resnet50": resnet50, "mobilenetv2": of_torchvision("mobilenet_v2"), "vittiny": vit_tiny,
                "efficientnetb0": of_torchvision("efficientnet_b0"), "swint": of_torchvision("swin_t"),
                "shufflenetv2": of_torchvision("shufflenet_v2_x1_0")}
+# Network, vocabulary, length.
+TEXT = {"gpt2": (Gpt2, 50257, 256), "chargptexperts": (lambda: Gpt2(6, 6, 384, 256, experts=True), 256, 256),
+        "lstm": (Lstm, 256, 128), "electra": (Electra, 30522, 128)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("network", choices=(*CLASSIFIERS, "yolov3", "gpt2", "chargptexperts"))
+    parser.add_argument("network", choices=(*CLASSIFIERS, "yolov3", *TEXT))
     parser.add_argument("--mode", default="float32", choices=("float32", "float32 compiled", "bf16", "bf16 compiled"))
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--repeat", type=int, default=10)
@@ -257,9 +320,11 @@ def main():
         box_loss = BoxLoss(torch.cat([torch.randint(80, (batch, 10, 1)).float(), place, sides], -1), 80, device)
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-4)
     else:
-        experts = options.network == "chargptexperts"
-        model = (Gpt2(6, 6, 384, 256, experts=True) if experts else Gpt2()).to(device)
-        x, y = (torch.randint(256 if experts else 50257, (batch, 256), device=device) for _ in range(2))
+        make, vocabulary, length = TEXT[options.network]
+        model = make().to(device)
+        x, y = (torch.randint(vocabulary, (batch, length), device=device) for _ in range(2))
+        if options.network == "electra":
+            y = torch.where(torch.rand(y.shape, device=device) < 0.15, y, -100)
         items = x.numel()
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01, fused=device.type == "cuda")
     network = torch.compile(model) if options.mode.endswith("compiled") else model
@@ -269,6 +334,8 @@ def main():
         with torch.autocast(device.type, torch.bfloat16, enabled=options.mode.startswith("bf16")):
             if options.network == "yolov3":
                 loss = box_loss(network(x)) / batch
+            elif options.network == "electra":
+                loss = network(x, y)
             else:
                 loss = F.cross_entropy(network(x).flatten(0, -2), y.flatten())
         if options.network == "chargptexperts":

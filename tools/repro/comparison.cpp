@@ -170,7 +170,7 @@ bool bears_on(const Divergence& d, const std::string& key) {
     return std::any_of(prefixes.begin(), prefixes.end(), [&](const char* p) { return key.starts_with(p); });
   };
   if (d.phase == Phase::data)
-    return is({"data", "run.seed", "run.batch_size", "run.virtual_ranks", "run.scaling", "run.batch_max"});
+    return is({"data", "run.seed", "run.batch_size", "run.virtual_ranks", "run.scaling", "run.batch_max", "run.grow"});
   const bool computing = is({"model", "loss", "run.seed", "run.numerics", "run.precision", "run.virtual_ranks"});
   const bool updating = is({"optimizer", "schedule", "run.steps", "run.epochs", "run.ramp_steps"});
   if (d.phase == Phase::update) return updating || is({"run.numerics", "run.precision"}) || (computing && d.step == 1);

@@ -183,7 +183,12 @@ int check_run(const CheckOptions& command) {
   fmt::print("validation   {} samples{}\n", validation->size(),
              run.eval_every > 0 ? fmt::format(", every {} steps and at the end", run.eval_every) : ", at the end");
   fmt::print("steps        {} of {} samples, {} an epoch: {:.3g} epochs\n", training.steps, run.batch_size, per_epoch,
-             static_cast<double>(training.steps) / static_cast<double>(per_epoch));
+             setup.config.grows()
+                 ? static_cast<double>(training.loader.cursor(training.steps).samples) / static_cast<double>(samples)
+                 : static_cast<double>(training.steps) / static_cast<double>(per_epoch));
+  if (setup.config.grows())
+    fmt::print("             the batch grows {}-fold after each {} epochs, up to {} samples\n", run.grow_factor,
+               run.grow_every, run.batch_max);
   if (training.adaptive())
     fmt::print("             with adaptive scaling: fewer of up to {} samples each, if the batch grows\n",
                run.batch_max);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "data/text_pairs.h"
 #include "models/published.h"
 #include "models/published_config.h"
 #include "tensor/base/check.h"
@@ -41,6 +42,10 @@ void add_folder(const TrainingSetup& setup, const fs::path& folder, NewFiles& fi
   PublishedFacts facts{.class_names = setup.data->class_names()};
   if (vocabulary) facts.end_of_text = vocabulary->end_of_text();
   if (vocabulary) facts.context = setup.data->input_shape()[0];
+  if (const std::optional<PairsForm> form = form_of_pairs(*setup.data)) {
+    facts.end_of_text = form->end;
+    facts.start = form->start;
+  }
   if (network.contains("wpe.weight")) facts.context = network.at("wpe.weight").dim(0);
   const std::string config = published_config(model, network, facts);
   files.make_folder(folder);

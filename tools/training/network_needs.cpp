@@ -28,7 +28,7 @@ constexpr int64_t kElements = int64_t{1} << 22;  // with which updates, sums and
 
 LoaderOptions loader_of(const Config& config) {
   return {.seed = config.run.seed,
-          .global_batch = config.adaptive() ? config.run.batch_max : config.run.batch_size,
+          .global_batch = config.largest_batch(),
           .virtual_ranks = config.run.virtual_ranks,
           .shuffle = config.reader.shuffle,
           .augment_epochs = config.reader.augment_epochs,

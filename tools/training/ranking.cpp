@@ -1,5 +1,8 @@
 #include "tools/training/ranking.h"
 
+#include <span>
+
+#include "nn/ranks.h"
 #include "tensor/base/check.h"
 #include "tools/cli/csv.h"
 
@@ -15,14 +18,14 @@ void Ranking::add(const Tensor& logits, const Tensor& target) {
     const int64_t label = right.data<int64_t>()[row];
     if (label == ignored_) continue;
     const float* z = all.data<float>() + row * classes_;
-    int64_t above = z[label] == z[label] ? 0 : classes_, best = 0;
-    for (int64_t c = 0; c < classes_; ++c) {
-      above += z[c] > z[label] || (z[c] == z[label] && c < label);
-      if (z[c] > z[best] || z[best] != z[best]) best = c;
-    }
+    const int64_t rank = rank_of(std::span(z, static_cast<size_t>(classes_)), label);
     ++counted_;
-    if (above < kMost) ++ranked_[above];
-    if (!pairs_.empty()) ++pairs_[static_cast<size_t>(label * classes_ + best)];
+    if (rank < kMost) ++ranked_[rank];
+    if (pairs_.empty()) continue;
+    int64_t best = 0;
+    for (int64_t c = 0; c < classes_; ++c)
+      if (z[c] > z[best] || z[best] != z[best]) best = c;
+    ++pairs_[static_cast<size_t>(label * classes_ + best)];
   }
 }
 

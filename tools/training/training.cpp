@@ -42,17 +42,16 @@ void check_finite(int64_t step, double loss, double gradient_norm) {
 
 // Checks only the memory of the input of one virtual rank; activations need more.
 void check_memory(const Config& config, const Dataset& data) {
-  const int64_t batch = std::min(config.adaptive() ? config.run.batch_max : config.run.batch_size, data.size());
+  const int64_t batch = std::min(config.largest_batch(), data.size());
   const int64_t samples = (batch - 1) / config.run.virtual_ranks + 1;
   const double bytes = static_cast<double>(samples) * static_cast<double>(data.input_shape().numel()) *
                        static_cast<double>(size_of(data.input_dtype()));
   const auto memory = static_cast<double>(machine_memory());
   check_setting(
-      bytes <= memory, config.adaptive() ? "run.batch_max" : "run.batch_size",
+      bytes <= memory, config.adaptive() || config.grows() ? "run.batch_max" : "run.batch_size",
       "= {} makes {} samples of shape {} a virtual rank, {:.4g} GiB, more than the {:.4g} GiB of this machine's "
       "memory; more run.virtual_ranks need less",
-      config.adaptive() ? config.run.batch_max : config.run.batch_size, samples, to_string(data.input_shape()),
-      bytes * 0x1p-30, memory * 0x1p-30);
+      config.largest_batch(), samples, to_string(data.input_shape()), bytes * 0x1p-30, memory * 0x1p-30);
 }
 
 LoaderOptions loader_options(const Config& config, const Dataset& data, Device device) {
@@ -62,6 +61,7 @@ LoaderOptions loader_options(const Config& config, const Dataset& data, Device d
   });
   return {.seed = config.run.seed,
           .global_batch = config.run.batch_size,
+          .growth = {.every = config.run.grow_every, .factor = config.run.grow_factor, .most = config.run.batch_max},
           .virtual_ranks = config.run.virtual_ranks,
           .shuffle = config.reader.shuffle,
           .augment = true,
@@ -99,13 +99,11 @@ StateDict tensors_of(const Batch& batch) {
   return tensors;
 }
 
-int64_t steps_of(const Config& config, int64_t steps_per_epoch) {
-  const double epoch_steps = std::ceil(config.run.epochs * static_cast<double>(steps_per_epoch));
+int64_t steps_of(const Config& config, const Loader& loader) {
+  const double epoch_steps = std::ceil(loader.steps_in(config.run.epochs));
   check_setting(epoch_steps <= kMostSteps, "run.epochs", "= {} are {:g} steps; at most {:g} are possible",
                 config.run.epochs, epoch_steps, kMostSteps);
-  const int64_t steps = config.run.steps > 0 ? config.run.steps : static_cast<int64_t>(epoch_steps);
-  check_schedule(config.schedule, steps);
-  return steps;
+  return config.run.steps > 0 ? config.run.steps : static_cast<int64_t>(epoch_steps);
 }
 
 }  // namespace
@@ -122,7 +120,9 @@ Training::Training(const Config& given, Device device, int zero, const Offload& 
                     "= \"fast\" needs a GPU with tensor cores, which {} is not: {}; give workers "
                     "--device cuda, or compute with \"portable\"",
                     to_string(device), fast_products(device).missing);
-    steps = steps_of(c, loader.steps_per_epoch());
+    steps = steps_of(c, loader);
+    scheduled_steps = c.grows() ? std::max<int64_t>(1, loader.step_at(loader.cursor(steps).samples)) : steps;
+    check_schedule(c.schedule, scheduled_steps);
     if (!c.adaptive()) return;
     check_setting(c.run.batch_max <= setup.data->size(), "run.batch_max", "= {} are more than the {} training samples",
                   c.run.batch_max, setup.data->size());
@@ -319,9 +319,10 @@ Update Training::update(int64_t step, const Reduced& reduced, const GatherSums& 
   const Clipping clipping = reduced.shards ? clip_by_global_norm(reduced.shards->squares, max_norm)
                                            : clip_by_global_norm(gradients, max_norm);
   check_finite(step, reduced.loss, clipping.norm);
-  // With an adaptive batch the schedule follows the number of samples seen.
-  const int64_t scheduled = adaptive() ? loader.step_at(reduced.scaling_state.samples) : step;
-  double lr = learning_rate(config().schedule, config().optimizer.lr, steps, scheduled);
+  // With a batch that changes the schedule follows the number of samples seen.
+  const int64_t scheduled =
+      adaptive() || config().grows() ? loader.step_at(cursor(step, reduced.scaling_state).samples) : step;
+  double lr = learning_rate(config().schedule, config().optimizer.lr, scheduled_steps, scheduled);
   if (adaptive()) lr *= lr_factor(reduced.scaling_state, step, scaling);
   Parameters& parameters = setup.network->parameters;
   if (setup.sliced)

@@ -30,6 +30,7 @@ class Training {
   TrainingSetup setup;
   Loader loader;
   int64_t steps = 0;  // steps of the whole run; with adaptive scaling, the number of steps with the configured batch
+  int64_t scheduled_steps = 0;  // those of the schedule, which are counted in batches of run.batch_size
   ScalingOptions scaling;
 
   const Config& config() const { return setup.config; }
