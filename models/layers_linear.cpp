@@ -103,12 +103,8 @@ Layer build_lstm(Settings& s, const Scope& scope, Flow& flow) {
 }  // namespace
 
 std::vector<LayerKind> linear_layers() {
-  return {{"linear", build_linear},
-          {"embedding", build_embedding},
-          {"position", build_position},
-          {"attention", build_attention},
-          {"experts", build_experts},
-          {"lstm", build_lstm}};
+  return {{"linear", build_linear},       {"embedding", build_embedding}, {"position", build_position},
+          {"attention", build_attention}, {"experts", build_experts},     {"lstm", build_lstm}};
 }
 
 }  // namespace elinvar

@@ -100,8 +100,8 @@ Trainer::Trainer(const ModelCase& model, int64_t batch, const TrainerOptions& op
       options_(options),
       config_(optimizer_of(model)),
       task_(task_of(model)),
-      network_(on_device(build(in_shards(model.spec, options.shards), info_of(model, task_.outputs), 0),
-                         options.device)),
+      network_(
+          on_device(build(in_shards(model.spec, options.shards), info_of(model, task_.outputs), 0), options.device)),
       optimizer_(make_optimizer(config_, network_->parameters)),
       input_(random_input(model, batch)),
       target_(random_target(model, batch)),
