@@ -141,4 +141,10 @@ Var embedding(const Var& table, const Tensor& index, const IndexShard& shard) {
   });
 }
 
+Var embedding(const Var& table, const Tensor& index, const Tensor& place, int64_t places) {
+  return record(embedding(table.value(), index), {table}, [place, places](const Tensor& dy) {
+    return std::vector<Tensor>{embedding_backward(dy, place, places)};
+  });
+}
+
 }  // namespace elinvar

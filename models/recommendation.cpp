@@ -1,5 +1,6 @@
 // Networks for rows of numbers and categories (data/table.cpp), as clicks and ratings are predicted. The categories of
-// all columns share one table of vectors, `embedding.weight` (all symbols, channels), column after column.
+// all columns share one table of vectors, `embedding.weight` (all symbols, channels), column after column, which can be
+// sparse (optimizer.sparse).
 //
 //   dlrm    M. Naumov et al., "Deep Learning Recommendation Model for Personalization and Recommendation Systems",
 //           2019: a perceptron makes a vector of the numbers; it and the products of all pairs of vectors go through
@@ -23,6 +24,7 @@
 #include "models/kinds.h"
 #include "nn/linear.h"
 #include "nn/segments.h"
+#include "nn/touched_rows.h"
 #include "tensor/base/check.h"
 #include "tensor/graph.h"
 
@@ -51,18 +53,28 @@ RowInput rows_of(const Settings& s, const InputInfo& input) {
 class CategoryVectors {
  public:
   CategoryVectors() = default;
-  CategoryVectors(const Scope& scope, std::vector<int64_t> symbols, int64_t channels, const Initializer& init)
-      : symbols_(std::move(symbols)) {
-    weight_ =
-        scope.parameter("weight", {std::accumulate(symbols_.begin(), symbols_.end(), int64_t{0}), channels}, init);
+  CategoryVectors(const Scope& scope, const RowInput& input, int64_t channels, const Initializer& init)
+      : symbols_(input.symbols) {
+    const int64_t rows = std::accumulate(symbols_.begin(), symbols_.end(), int64_t{0});
+    touched_ = std::make_shared<TouchedRows>(
+        rows, static_cast<int64_t>(symbols_.size()),
+        [symbols = symbols_, after_numbers = input.numbers > 0](const Inputs& inputs) {
+          return rows_in(symbols, (after_numbers ? inputs.further.at(0) : inputs.first).to(Device{}));
+        });
+    weight_ = scope.table("weight", {rows, channels}, init, touched_);
   }
 
   // Categories (N, K) int32 -> (N, K, channels)
-  Var operator()(const Tensor& categories) const {
+  Var operator()(const Tensor& categories, const Context& context) const {
     const auto rows = [symbols = symbols_](std::span<const Tensor> given) {
       return std::vector{rows_in(symbols, given[0])};
     };
-    return embedding(weight_, derived({categories.to(Device{})}, rows)[0]);
+    const Tensor index = derived({categories.to(Device{})}, rows)[0];
+    if (!touched_->sparse() || !context.training) return embedding(weight_, index);
+    const auto places = [touched = touched_](std::span<const Tensor> given) {
+      return std::vector{touched->places(given[0])};
+    };
+    return embedding(weight_, index, derived({index}, places)[0], touched_->capacity());
   }
 
  private:
@@ -85,6 +97,7 @@ class CategoryVectors {
   }
 
   std::vector<int64_t> symbols_;
+  std::shared_ptr<TouchedRows> touched_;
   Var weight_;
 };
 
@@ -126,7 +139,7 @@ class Dlrm final : public SegmentedNetwork {
     const auto vectors = static_cast<int64_t>(rows.symbols.size()) + (rows.numbers > 0 ? 1 : 0);
     if (!rows.symbols.empty()) {
       const int64_t most = *std::ranges::max_element(rows.symbols);
-      embedding_ = CategoryVectors(scope / "embedding", rows.symbols, o.channels,
+      embedding_ = CategoryVectors(scope / "embedding", rows, o.channels,
                                    init::uniform(1.0 / std::sqrt(static_cast<double>(most))));
     }
     if (rows.numbers > 0) {
@@ -152,7 +165,7 @@ class Dlrm final : public SegmentedNetwork {
       const Var dense = bottom_(first);
       parts.push_back(reshape(dense, {dense.dim(0), 1, dense.dim(1)}));
     }
-    if (!rows_.symbols.empty()) parts.push_back(embedding_(categories_in(rows_, first, context)));
+    if (!rows_.symbols.empty()) parts.push_back(embedding_(categories_in(rows_, first, context), context));
     return parts.size() == 1 ? parts[0] : concat(std::move(parts), 1);
   }
 
@@ -184,7 +197,7 @@ class DeepFm final : public SegmentedNetwork {
     const auto fields = rows.numbers + static_cast<int64_t>(rows.symbols.size());
     // Segments pass on the vectors of all fields, (N, fields, 1 + channels); the first channel is the linear part.
     if (!rows.symbols.empty())
-      embedding_ = CategoryVectors(scope / "embedding", rows.symbols, 1 + o.channels, init::normal(0.01));
+      embedding_ = CategoryVectors(scope / "embedding", rows, 1 + o.channels, init::normal(0.01));
     if (rows.numbers > 0)
       numbers_ = (scope / "numbers").parameter("weight", {rows.numbers, 1 + o.channels}, init::normal(0.01));
     add_segment("vectors", [this](const Residual& first, Context& c) { return vectors_of(first, c); });
@@ -206,7 +219,7 @@ class DeepFm final : public SegmentedNetwork {
   Var vectors_of(const Var& first, const Context& context) const {
     std::vector<Var> parts;
     if (rows_.numbers > 0) parts.push_back(reshape(first, {first.dim(0), rows_.numbers, 1}) * numbers_);
-    if (!rows_.symbols.empty()) parts.push_back(embedding_(categories_in(rows_, first, context)));
+    if (!rows_.symbols.empty()) parts.push_back(embedding_(categories_in(rows_, first, context), context));
     return parts.size() == 1 ? parts[0] : concat(std::move(parts), 1);
   }
 
@@ -227,8 +240,8 @@ class NeuMf final : public SegmentedNetwork {
   NeuMf(const NeuMfOptions& o, const RowInput& rows, uint64_t seed) : factors_(o.factors) {
     const Scope scope(parameters, seed);
     const int64_t half = (o.layers.empty() ? 2 : o.layers[0] + 1) / 2;  // of the perceptron's first input
-    embedding_ = CategoryVectors(scope / "embedding", rows.symbols, o.factors + half, init::normal(0.01));
-    add_segment("vectors", [this](const Residual& pairs, Context&) { return embedding_(Var(pairs).value()); });
+    embedding_ = CategoryVectors(scope / "embedding", rows, o.factors + half, init::normal(0.01));
+    add_segment("vectors", [this](const Residual& pairs, Context& c) { return embedding_(Var(pairs).value(), c); });
     layers_ = Tower(scope / "layers", 2 * half, o.layers);
     head_ = Linear(scope / "head", o.factors + (o.layers.empty() ? 2 * half : o.layers.back()), 1);
     add_head();

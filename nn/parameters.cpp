@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "nn/touched_rows.h"
 #include "tensor/base/check.h"
 #include "tensor/base/setting.h"
 #include "tensor/base/spelling.h"
@@ -63,6 +64,8 @@ bool name_matches(std::string_view pattern, std::string_view name) {
 }
 
 std::string Parameter::whole_name() const { return cut.shards == 1 ? name : name.substr(0, name.rfind('@')); }
+
+bool Parameter::sparse() const { return touched && touched->sparse(); }
 
 bool Parameter::computed_here(const ShardGroup& group) const {
   if (cut.shards == 1) return true;
@@ -172,6 +175,13 @@ Var Scope::parameter(const std::string& name, const Shape& shape, const Initiali
   }
   Var var(std::move(values), true);
   parameters_->list.push_back({.name = std::move(full), .var = var, .initialise = initialise});
+  return var;
+}
+
+Var Scope::table(const std::string& name, const Shape& shape, const Initializer& init,
+                 std::shared_ptr<TouchedRows> touched) const {
+  Var var = parameter(name, shape, init);
+  parameters_->list.back().touched = std::move(touched);
   return var;
 }
 

@@ -126,7 +126,12 @@ void visit(V& v, OptimizerConfig& c) {
     v("weight_decay", c.weight_decay);
   }
   v("exempt", c.exempt);
-  if (built_in) v("trust", c.trust);
+  if (built_in) {
+    v("trust", c.trust);
+    v("sparse", c.sparse);
+    v("sparse_kind", c.sparse_kind);
+    v("sparse_lr", c.sparse_lr);
+  }
   v("clip_norm", c.clip_norm);
   v("ema_decay", c.ema_decay);
 }
@@ -194,7 +199,10 @@ const std::vector<std::string> kIndifferent = {"run.state_digest_every", "run.ch
 const std::vector<std::pair<std::string, std::string>> kLater = {{"data.augment_epochs", "0"},
                                                                  {"data.special_tokens", "false"},
                                                                  {"data.masking", "0.0"},
-                                                                 {"optimizer.ema_decay", "0.0"}};
+                                                                 {"optimizer.ema_decay", "0.0"},
+                                                                 {"optimizer.sparse", "[]"},
+                                                                 {"optimizer.sparse_kind", "\"\""},
+                                                                 {"optimizer.sparse_lr", "0.0"}};
 
 template <class... Parts>
 std::vector<std::pair<std::string, std::string>> keys_of(Parts... parts) {

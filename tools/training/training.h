@@ -49,6 +49,8 @@ class Training {
   RankGradient shapes_of_gradient() const;
   // Returns the batch of a step. `scaling_state` matters only with adaptive scaling.
   Cursor cursor(int64_t step, const ScalingState& scaling_state) const;
+  // Finds the rows of sparse tables that a step touches. Call it before the first rank gradient of the step.
+  void touch(const Cursor& at);
   // Computes the gradient of a virtual rank and passes its tensors to the sink. Returns the facts about it.
   RankFacts rank_gradient(Batch batch, int64_t step, int vrank, GradientSink& sink);
   // Returns the facts about a batch.
@@ -71,6 +73,7 @@ class Training {
 
   std::optional<InputStore> inputs_;  // of recomputed blocks, if they are offloaded
   MicroBatchGraphs graphs_;
+  std::optional<Cursor> touched_;          // the step whose rows are known
   std::vector<Statistic> statistics_;      // statistics of any rank gradient: they list the batch norms
   std::vector<MeasuredSegment> segments_;  // shapes and batch norms alone unless they were measured
   std::vector<double> segment_seconds_;
