@@ -141,8 +141,8 @@ Var embedding(const Var& table, const Tensor& index, const IndexShard& shard) {
   });
 }
 
-Var embedding(const Var& table, const Tensor& index, const Tensor& place, int64_t places) {
-  return record(embedding(table.value(), index), {table}, [place, places](const Tensor& dy) {
+Var embedding(const Var& table, const Tensor& values, const Tensor& place) {
+  return record(embedding(values, place), {table}, [place, places = values.dim(0)](const Tensor& dy) {
     return std::vector<Tensor>{embedding_backward(dy, place, places)};
   });
 }

@@ -87,10 +87,6 @@ Registry<OptimizerMaker>& registry() {
   return all;
 }
 
-}  // namespace
-
-namespace {
-
 // The kind of sparse tables.
 const std::string& table_kind(const OptimizerConfig& c) { return c.sparse_kind.empty() ? c.kind : c.sparse_kind; }
 

@@ -168,7 +168,7 @@ std::string Scope::new_name(const std::string& name, const Shape& shape) const {
 Var Scope::parameter(const std::string& name, const Shape& shape, const Initializer& init) const {
   std::string full = new_name(name, shape);
   Tensor values = Tensor::absent(shape);
-  const auto initialise = [init, key = stream_key(seed_, full)](Tensor& t) { init(t, key); };
+  const auto initialise = [init, key = key(name)](Tensor& t) { init(t, key); };
   if (!outline) {
     values.restore();
     initialise(values);
@@ -212,9 +212,11 @@ std::vector<Var> Scope::shards(const std::string& name, const Shape& shape, cons
   return parts;
 }
 
-std::shared_ptr<Buffer> Scope::buffer(const std::string& name, const Shape& shape, double value) const {
+uint64_t Scope::key(const std::string& name) const { return stream_key(seed_, prefix_ + name); }
+
+std::shared_ptr<Buffer> Scope::buffer(const std::string& name, const Shape& shape, double value, DType dtype) const {
   std::string full = new_name(name, shape);
-  Tensor values = outline ? Tensor::scalar(value).expand(shape) : Tensor::full(shape, value);
+  Tensor values = outline ? Tensor::scalar(value, dtype).expand(shape) : Tensor::full(shape, value, dtype);
   auto buffer = std::make_shared<Buffer>(Buffer{std::move(full), std::move(values)});
   parameters_->buffers.push_back(buffer);
   return buffer;

@@ -115,7 +115,9 @@ class Scope {
   // Creates the shards of a parameter whose whole has this shape and these initial values. If there is only one, this
   // is parameter().
   std::vector<Var> shards(const std::string& name, const Shape& shape, const Initializer& init, const Cut& cut) const;
-  std::shared_ptr<Buffer> buffer(const std::string& name, const Shape& shape, double value) const;
+  std::shared_ptr<Buffer> buffer(const std::string& name, const Shape& shape, double value,
+                                 DType dtype = DType::f32) const;
+  uint64_t key(const std::string& name) const;  // of the initial values of the parameter of this name
 
  private:
   std::string new_name(const std::string& name, const Shape& shape) const;

@@ -33,10 +33,11 @@ void TableUpdates::step(Parameters& parameters, std::span<const Tensor> gradient
   std::vector<std::vector<Tensor>> slots(rule_->slots().size());
   for (const Table& table : tables_) {
     const Parameter& p = parameters.list[table.parameter];
+    p.touched->bind(p.var.value());
     const Tensor& rows = p.touched->rows();
     check(gradients[table.parameter].shape() == p.var.grad_shape(), "[optimizer] the gradient of {} must have shape {}",
           p.name, to_string(p.var.grad_shape()));
-    u.add(table.parameter, embedding(p.var.value(), rows), gradients[table.parameter].slice(0, 0, rows.numel()));
+    u.add(table.parameter, p.touched->read(p.var.value()), gradients[table.parameter].slice(0, 0, rows.numel()));
     for (size_t k = 0; k < slots.size(); ++k)
       slots[k].push_back(embedding(table.slots[k], rows).to(p.var.value().device()));
   }
@@ -47,6 +48,7 @@ void TableUpdates::step(Parameters& parameters, std::span<const Tensor> gradient
     const Tensor& rows = p.touched->rows();
     put_rows(u.p[i], rows, p.var.mutable_value());
     for (size_t k = 0; k < slots.size(); ++k) put_rows(slots[k][i].to(table.slots[k].device()), rows, table.slots[k]);
+    p.touched->commit();
   }
 }
 

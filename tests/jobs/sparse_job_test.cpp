@@ -69,6 +69,36 @@ TEST_F(SparseJob, HasTheStateOfDenseTables) {
   EXPECT_EQ(final_digest("sparse", sgd), final_digest("dense", dense));
 }
 
+// Growing tables have what whole ones compute, and the same rows for the same categories through faults.
+TEST_F(SparseJob, GrowingTablesHaveTheLedgerOfOneWorker) {
+  const auto scores = [&](const std::string& name) {
+    std::string text;
+    for (const std::string& line : test::lines_of(read_file(folder_ / name / "metrics.jsonl")))
+      if (const auto fields = nlohmann::json::parse(line); fields.contains("validation_loss"))
+        text += fields.at("validation_loss").dump() + " ";
+    return text;
+  };
+  const Words whole = {"--set", "model.rows=0"}, growing = {"--set", "model.rows=900"};
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), growing.begin(), growing.end());
+    return more;
+  };
+  trained("whole", whole);
+  const std::string alone = trained_result("alone", growing);
+  EXPECT_EQ(scores("alone"), scores("whole"));
+  EXPECT_EQ(trained_result("dies", with({"--workers", "2", "--chaos", "kill:worker=1,step=5,at=update;join:step=3"})),
+            alone);
+  EXPECT_EQ(trained_result("emulated", with({"--device", "emulated", "--set", "run.cuda_graphs=true"})), alone);
+  Words stopped = {"run", folder_ / "job.toml", "--run-dir", folder_ / "resumed", "--until", "8"};
+  stopped.insert(stopped.end(), growing.begin(), growing.end());
+  EXPECT_EQ(train(stopped).code, 0);
+  EXPECT_EQ(train({"resume", folder_ / "resumed"}).code, 0);
+  EXPECT_EQ(result("resumed"), alone);
+  const Ended full = train({"run", folder_ / "job.toml", "--run-dir", folder_ / "full", "--set", "model.rows=50"});
+  EXPECT_EQ(full.code, 3);
+  EXPECT_NE(full.err.find("the table needs more (model.rows)"), std::string::npos) << full.err;
+}
+
 TEST_F(SparseJob, TablesAreWholeOnEachWorker) {
   const auto refusal = [&](const Words& more) {
     Words words = {"run", folder_ / "job.toml", "--run-dir", folder_ / "refused"};

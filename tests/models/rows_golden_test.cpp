@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 
 #include "models/build.h"
 #include "nn/touched_rows.h"
@@ -85,18 +86,23 @@ Inputs samples_at(const Inputs& all, int64_t step) {
   return some;
 }
 
-// Trains DLRM for ten steps with samples_at() each; calls each(loss) for each. Returns the network.
-std::unique_ptr<Network> trained_dlrm(const OptimizerConfig& config, const std::function<void(double)>& each = {}) {
+// Trains DLRM for ten steps with samples_at() each; calls each(loss) for each. Returns the network. With
+// `table_rows`, model.rows, it begins with its own initial values.
+std::unique_ptr<Network> trained_dlrm(const OptimizerConfig& config, const std::function<void(double)>& each = {},
+                                      std::optional<int64_t> table_rows = {}) {
   const RowCase rows = numbers_and_categories();
-  auto network =
-      build(spec_of("dlrm", {{"channels", int64_t{3}}, {"bottom", List{5}}, {"top", List{6, 4}}}), rows.info, 1);
-  fill_initial(network->parameters);
+  auto network = build(
+      spec_of("dlrm",
+              {{"channels", int64_t{3}}, {"bottom", List{5}}, {"top", List{6, 4}}, {"rows", table_rows.value_or(0)}}),
+      rows.info, 1);
+  if (!table_rows) fill_initial(network->parameters);
   make_sparse(network->parameters, config.sparse, 2);
   const Task task = make_task(spec_of("binary", {}), {}, {.sample = {}, .dtype = DType::f32}).task;
   const auto optimizer = make_optimizer(config, network->parameters);
   for (int64_t step = 0; step < 10; ++step) {
     const Inputs inputs = samples_at(rows.inputs, step);
     touch(network->parameters, inputs);
+    read_touched(network->parameters);
     MicroBatchResult result =
         micro_batch_gradient(*network, inputs, samples_at(soft_targets(), step), task, Rng{.seed = 1});
     for (Tensor& g : result.gradients) g = mul(g, 0.5);
@@ -146,6 +152,28 @@ TEST(Rows, SgdOfSparseTablesHasTheBitsOfDenseOnes) {
   for (size_t i = 0; i < one->parameters.list.size(); ++i)
     EXPECT_TRUE(test::same_bits(one->parameters.list[i].var.value(), other->parameters.list[i].var.value()))
         << one->parameters.list[i].name;
+}
+
+// A row has the values that it would have in a whole table, whenever it is made.
+TEST(Rows, GrowingTablesHaveTheBitsOfWholeOnes) {
+  const OptimizerConfig config{.kind = "adam", .lr = 0.05, .sparse = {"embedding.weight"}};
+  std::vector<double> losses;
+  const auto keep = [&](double loss) { losses.push_back(loss); };
+  const auto whole = trained_dlrm(config, keep, 0), growing = trained_dlrm(config, keep, 20);
+  ASSERT_EQ(losses.size(), 20u);
+  for (size_t step = 0; step < 10; ++step) EXPECT_EQ(losses[step], losses[10 + step]) << step;
+  const RowCase rows = numbers_and_categories();
+  EXPECT_TRUE(test::same_bits(outputs_of(*whole, rows.inputs), outputs_of(*growing, rows.inputs)));
+  for (size_t i = 0; i < whole->parameters.list.size(); ++i) {
+    const Parameter &one = whole->parameters.list[i], &other = growing->parameters.list[i];
+    EXPECT_TRUE(one.touched || test::same_bits(one.var.value(), other.var.value())) << one.name;
+  }
+  const Tensor ids = growing->parameters.buffers[0]->value;
+  EXPECT_GT(ids.data<int64_t>()[0], -1);
+  for (int64_t row = 0; row < ids.numel() && ids.data<int64_t>()[row] >= 0; ++row) {
+    const int64_t id = ids.data<int64_t>()[row];
+    EXPECT_TRUE(test::same_bits(table_of(*growing).slice(0, row, row + 1), table_of(*whole).slice(0, id, id + 1)));
+  }
 }
 
 TEST(Rows, WhatDoesNotFitIsNamed) {

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "nn/initializers.h"
 #include "nn/network.h"
 #include "nn/optimizer.h"
 #include "tensor/base/check.h"
@@ -35,7 +36,7 @@ Parameters table_and_matrix(bool sparse, Device device = {}) {
   const Scope scope(p, 1);
   (void)scope.table(
       "table", {kTableRows, kChannels}, [](Tensor& t, uint64_t) { copy(uniform_tensor(t.shape(), 1), t); },
-      std::make_shared<TouchedRows>(kTableRows, kLookups, rows_of));
+      std::make_shared<TouchedRows>(kLookups, rows_of));
   (void)scope.parameter("matrix", {7, 9}, [](Tensor& t, uint64_t) { copy(uniform_tensor(t.shape(), 2), t); });
   if (sparse) make_sparse(p, std::vector<std::string>{"ta*"}, kSamples);
   p.move_to(device);
@@ -100,6 +101,7 @@ TEST(TouchedRows, AreThoseOfTheBatchInAscendingOrder) {
   Parameters p = table_and_matrix(true);
   EXPECT_EQ(p.list[0].var.grad_shape(), Shape({kSamples * kLookups, kChannels}));
   touch(p, Tensor::from(std::vector<int32_t>{9, 2, 9, 22, 0, 2}, {2, 3}));
+  read_touched(p);
   const TouchedRows& touched = *p.list[0].touched;
   const auto rows = touched.rows().span<int64_t>();
   EXPECT_EQ(std::vector<int64_t>(rows.begin(), rows.end()), (std::vector<int64_t>{0, 2, 9, 22}));
@@ -171,6 +173,86 @@ TEST(TouchedRows, LearningRateOfTables) {
   make_optimizer(same, other)->step(other, sparse_gradients(other, 1), 0.1, 1);
   EXPECT_TRUE(test::same_bits(p.list[0].var.value(), other.list[0].var.value()));
   EXPECT_FALSE(test::same_bits(p.list[1].var.value(), other.list[1].var.value()));
+}
+
+// A table of some rows for ids up to 10^12, whose initial values are the ids.
+struct GrowingTable {
+  static constexpr int64_t kMost = 6;
+  Parameters parameters;
+  std::shared_ptr<Buffer> ids;
+
+  GrowingTable() {
+    const Scope scope(parameters, 1);
+    const auto touched =
+        std::make_shared<TouchedRows>(kLookups, [](const Inputs& inputs) { return inputs.first.to(DType::i64); });
+    (void)scope.table("table", {kMost, 2}, init::constant(0.0), touched);
+    ids = scope.buffer("ids", {kMost}, -1, DType::i64);
+    touched->grow({.ids = ids, .initialise = [](std::span<const int64_t> of, Tensor& rows) {
+                     for (size_t i = 0; i < 2 * of.size(); ++i) rows.data<float>()[i] = static_cast<float>(of[i / 2]);
+                   }});
+    make_sparse(parameters, std::vector<std::string>{"table"}, 1);
+  }
+  TouchedRows& touched() { return *parameters.list[0].touched; }
+  const Tensor& table() { return parameters.list[0].var.value(); }
+  void begin(const std::vector<int64_t>& batch) {
+    touch(parameters, Tensor::from(batch, {1, kLookups}));
+    read_touched(parameters);
+  }
+  void update(Optimizer& optimizer) {
+    optimizer.step(parameters, std::vector<Tensor>{Tensor::full({kLookups, 2}, 1.0)}, 0.5, 0);
+  }
+  std::vector<int64_t> assigned() const { return {ids->value.data<int64_t>(), ids->value.data<int64_t>() + kMost}; }
+};
+
+TEST(TouchedRows, NewIdsGetTheNextRowsWithAnUpdate) {
+  const OptimizerConfig config{.kind = "sgd", .momentum = 0.0, .sparse = {"table"}};
+  GrowingTable g;
+  const auto optimizer = make_optimizer(config, g.parameters);
+  constexpr int64_t kFar = 1000000000000;
+  g.begin({70, 30, 70});
+  EXPECT_EQ(g.touched().values().data<float>()[0], 30.0f);
+  EXPECT_EQ(g.assigned()[0], -1) << "a step that begins changes no state";
+  g.update(*optimizer);
+  EXPECT_EQ(g.assigned(), (std::vector<int64_t>{30, 70, -1, -1, -1, -1}));
+  EXPECT_EQ(g.table().data<float>()[0], 29.5f);
+  g.begin({kFar, 70, 5});
+  const Tensor places = g.touched().places(Tensor::from(std::vector<int64_t>{5, kFar, 70}, {3}));
+  EXPECT_EQ(std::vector<int64_t>(places.data<int64_t>(), places.data<int64_t>() + 3), (std::vector<int64_t>{1, 2, 0}));
+  const StateDict before = g.parameters.state();
+  GrowingTable other;  // goes on from the state, as a worker that joins
+  other.begin({1, 2, 3});
+  other.parameters.load(before);
+  for (GrowingTable* table : {&g, &other}) {
+    table->begin({kFar, 70, 5});
+    table->update(*make_optimizer(config, table->parameters));
+    EXPECT_EQ(table->assigned(), (std::vector<int64_t>{30, 70, 5, kFar, -1, -1}));
+    EXPECT_EQ(table->table().data<float>()[2], 69.0f);
+    EXPECT_EQ(table->table().data<float>()[4], 4.5f);
+  }
+  EXPECT_TRUE(test::same_bits(g.table(), other.table()));
+  const Tensor looked_up = g.touched().lookup(g.table(), Tensor::from(std::vector<int64_t>{8, 70, 9}, {3}));
+  EXPECT_EQ(std::vector<float>(looked_up.data<float>(), looked_up.data<float>() + 6),
+            (std::vector<float>{8, 8, 69, 69, 9, 9}));
+  EXPECT_EQ(test::message_of<Failure>([&] {
+              g.begin({100, 101, 102});
+            }),
+            "a batch has 3 new categories, but 4 of the table's 6 rows are taken; the table needs more (model.rows)");
+}
+
+TEST(TouchedRows, RowsOfInitialValues) {
+  for (const int64_t channels : {4, 5, 4099}) {
+    const std::vector<int64_t> index = {6, 0, 3};
+    for (const auto& [whole, rows] : {std::pair{init::uniform(0.3), init::uniform_rows(0.3)},
+                                      std::pair{init::normal(0.2), init::normal_rows(0.2)}}) {
+      Tensor all = Tensor::empty({7, channels}), some = Tensor::empty({3, channels});
+      whole(all, 11);
+      rows(index, some, 11);
+      for (size_t i = 0; i < index.size(); ++i)
+        EXPECT_TRUE(test::same_bits(some.slice(0, static_cast<int64_t>(i), static_cast<int64_t>(i) + 1),
+                                    all.slice(0, index[i], index[i] + 1)))
+            << channels << " channels, row " << index[i];
+    }
+  }
 }
 
 TEST(TouchedRows, WhatDoesNotFitIsNamed) {

@@ -159,6 +159,11 @@ Cursor Training::cursor(int64_t step, const ScalingState& scaling_state) const {
 }
 
 void Training::touch(const Cursor& at) {
+  find_touched(at);
+  read_touched(setup.network->parameters);
+}
+
+void Training::find_touched(const Cursor& at) {
   Parameters& parameters = setup.network->parameters;
   if (touched_ == at || !any_sparse(parameters)) return;
   elinvar::touch(parameters, inputs_of(loader.whole_batch(at), Device{}));
@@ -333,7 +338,7 @@ Update Training::update(int64_t step, const Reduced& reduced, const GatherSums& 
   double lr = learning_rate(config().schedule, config().optimizer.lr, steps, scheduled);
   if (adaptive()) lr *= lr_factor(reduced.scaling_state, step, scaling);
   Parameters& parameters = setup.network->parameters;
-  touch(cursor(step, reduced.scaling_state));
+  find_touched(cursor(step, reduced.scaling_state));
   if (setup.sliced)
     setup.sliced->step(parameters, gradients, lr, step, clipping.scale, gather,
                        setup.values ? setup.values->tensors()[0] : std::vector<Tensor>());

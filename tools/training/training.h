@@ -49,7 +49,8 @@ class Training {
   RankGradient shapes_of_gradient() const;
   // Returns the batch of a step. `scaling_state` matters only with adaptive scaling.
   Cursor cursor(int64_t step, const ScalingState& scaling_state) const;
-  // Finds the rows of sparse tables that a step touches. Call it before the first rank gradient of the step.
+  // Reads the rows of sparse tables that a step touches. Call it before the first rank gradient of the step, and again
+  // if the step begins again.
   void touch(const Cursor& at);
   // Computes the gradient of a virtual rank and passes its tensors to the sink. Returns the facts about it.
   RankFacts rank_gradient(Batch batch, int64_t step, int vrank, GradientSink& sink);
@@ -67,6 +68,7 @@ class Training {
   void finish_update(int64_t step);
 
  private:
+  void find_touched(const Cursor& at);
   void learn_segments(const std::vector<SegmentRun>& runs, bool alone);
   std::vector<int> statistics_segments() const;  // the segment of each batch statistic
   MicroBatchResult forward_backward(const Batch& batch, const Rng& rng, GradientSink& sink);

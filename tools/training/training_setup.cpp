@@ -139,6 +139,8 @@ void TrainingSetup::build_all(const Config& given, int zero) {
   with_places(config.places, [&] {
     make_sparse(network->parameters, config.optimizer.sparse,
                 config.adaptive() ? config.run.batch_max : config.run.batch_size);
+    check_setting(config.optimizer.ema_decay == 0 || !any_grows(network->parameters), "optimizer.ema_decay",
+                  "has no meaning for tables that grow (model.rows)");
   });
   network->parameters.move_to(device);
   if (config.optimizer.ema_decay > 0) {
