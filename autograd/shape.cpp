@@ -141,4 +141,10 @@ Var embedding(const Var& table, const Tensor& index, const IndexShard& shard) {
   });
 }
 
+Var embedding(const Var& table, const Tensor& values, const Tensor& place) {
+  return record(embedding(values, place), {table}, [place, places = values.dim(0)](const Tensor& dy) {
+    return std::vector<Tensor>{embedding_backward(dy, place, places)};
+  });
+}
+
 }  // namespace elinvar

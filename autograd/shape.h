@@ -23,5 +23,8 @@ Var gather(const Var& x, int dim, const Tensor& index);
 Var embedding(const Var& table, const Tensor& index);
 // The same for a table that is one shard of the rows: rows of other shards are zeros.
 Var embedding(const Var& table, const Tensor& index, const IndexShard& shard);
+// The same for a table of which `values` (N, C) is a copy of some rows, and whose gradient is that of these rows
+// (Var::grad_shape): returns the values at `place`.
+Var embedding(const Var& table, const Tensor& values, const Tensor& place);
 
 }  // namespace elinvar

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
+#include <optional>
 #include <queue>
 #include <unordered_map>
 #include <unordered_set>
@@ -20,6 +21,7 @@ struct Var::Node {
   Tensor value;  // of a leaf
   Tensor grad;
   Shape shape;
+  std::optional<Shape> grad_shape;  // of a leaf whose gradient has another shape than its value
   DType dtype = DType::f32;
   bool requires_grad = false;
   bool leaf = true;  // not a result of record()
@@ -108,6 +110,14 @@ void Var::set_grad(Tensor grad) {
   check(defined() && node_->leaf, "[autograd] only a leaf has a gradient that can be set");
   node_->grad = std::move(grad);
 }
+const Shape& Var::grad_shape() const {
+  check(defined() && node_->leaf, "[autograd] only a leaf has a gradient with a shape of its own");
+  return node_->grad_shape ? *node_->grad_shape : node_->value.shape();
+}
+void Var::set_grad_shape(const Shape& shape) {
+  check(defined() && node_->leaf, "[autograd] only a leaf has a gradient with a shape of its own");
+  node_->grad_shape = shape;
+}
 std::weak_ptr<const Quantized>* Var::rounded() const {
   check(defined(), "[autograd] the variable is undefined");
   if (node_->leaf) return nullptr;
@@ -185,7 +195,7 @@ void sweep(NodePtr root, Tensor seed, const std::function<void(const Var&)>& lea
       if (!inputs[i] || !inputs[i]->requires_grad) continue;
       Var::Node& input = *inputs[i];
       if (grads[i].defined()) {
-        const Shape& shape = input.leaf ? input.value.shape() : input.shape;
+        const Shape& shape = input.leaf ? Var(inputs[i]).grad_shape() : input.shape;
         const DType dtype = input.leaf ? input.value.dtype() : input.dtype;
         check(grads[i].shape() == shape, "[backward] gradient of shape {} for an input of shape {}",
               to_string(grads[i].shape()), to_string(shape));

@@ -42,6 +42,10 @@ class Var {
   const Tensor& grad() const;    // for leaves, after backward(); undefined if no gradient reached it
   void clear_grad();
   void set_grad(Tensor grad);  // for leaves: what backward_part() adds to
+  // For leaves: the shape of the gradient, which is that of the value unless it is set. The gradient of a table may be
+  // that of some of its rows (nn/touched_rows.h).
+  const Shape& grad_shape() const;
+  void set_grad_shape(const Shape& shape);
   bool requires_grad() const;
   // The value as a factor of exact products (exact_factor.h), while one of them keeps it, for the others. All copies
   // share it, and so do results that share_rounded() says are equal. Null for a leaf, whose value may change. On GPUs,

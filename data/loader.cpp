@@ -317,9 +317,8 @@ int64_t Loader::index(int64_t epoch, int64_t position) const {
   return Permutation(dataset_->size(), options_.seed, static_cast<uint64_t>(epoch))(position);
 }
 
-Batch Loader::make(const Cursor& at, int vrank) const {
+Batch Loader::make(const Slice& s, const Mixing& mixing) const {
   const Activity activity("making a batch");
-  const Slice s = slice(at, vrank);
   const int64_t n = s.end - s.begin;
   const auto batched = [&](Shape shape) {
     shape.insert(0, n);
@@ -344,8 +343,7 @@ Batch Loader::make(const Cursor& at, int vrank) const {
       sample.inputs.push_back(sample_of(batch.further_inputs[k], format.inputs[k + 1], i));
     dataset_->read(indices.back(), draw, sample);
   }
-  if (draw.augment && options_.mixing.any() && n > 1)
-    batch.mixed = mix(options_.mixing, indices, draw, batch.target, batch.input);
+  if (draw.augment && mixing.any() && n > 1) batch.mixed = mix(mixing, indices, draw, batch.target, batch.input);
   return batch;
 }
 
@@ -358,6 +356,11 @@ Batch Loader::batch(const Cursor& at, int vrank) {
   if (std::string news = readers_->tune(asked); !news.empty()) news_ = std::move(news);
   if (slot->error) std::rethrow_exception(slot->error);
   return std::move(slot->batch);
+}
+
+Batch Loader::whole_batch(const Cursor& at) const {
+  const int64_t start = at.samples % dataset_->size();
+  return make(Slice{at.samples / dataset_->size(), start, start + samples(at)}, {});
 }
 
 void Loader::expect(int first, int count) {

@@ -95,6 +95,8 @@ class Loader {
   // others ahead. Call it from one thread at a time.
   Batch batch(int64_t step, int vrank) { return batch(cursor(step), vrank); }
   Batch batch(const Cursor& at, int vrank);
+  // Returns the inputs of all virtual ranks in order, before images are mixed. It is made here, by the caller.
+  Batch whole_batch(const Cursor& at) const;
 
   // Returns what was decided about readers since the last call, and why; "" if nothing was.
   std::string news() { return std::exchange(news_, {}); }
@@ -110,7 +112,8 @@ class Loader {
   Slice slice(const Cursor& at, int vrank) const;
   template <class F>
   void each_stage(F f) const;
-  Batch make(const Cursor& at, int vrank) const;
+  Batch make(const Cursor& at, int vrank) const { return make(slice(at, vrank), options_.mixing); }
+  Batch make(const Slice& of, const Mixing& mixing) const;
 
   std::shared_ptr<const Dataset> dataset_;
   LoaderOptions options_;

@@ -1,5 +1,6 @@
 // Networks for rows of numbers and categories (data/table.cpp), as clicks and ratings are predicted. The categories of
-// all columns share one table of vectors, `embedding.weight` (all symbols, channels), column after column.
+// all columns share one table of vectors, `embedding.weight` (all symbols, channels), column after column, which can be
+// sparse (optimizer.sparse). With `rows` it has only so many rows, which categories get as training comes upon them.
 //
 //   dlrm    M. Naumov et al., "Deep Learning Recommendation Model for Personalization and Recommendation Systems",
 //           2019: a perceptron makes a vector of the numbers; it and the products of all pairs of vectors go through
@@ -24,6 +25,7 @@
 #include "models/kinds.h"
 #include "nn/linear.h"
 #include "nn/segments.h"
+#include "nn/touched_rows.h"
 #include "tensor/base/check.h"
 #include "tensor/graph.h"
 
@@ -34,10 +36,12 @@ namespace {
 struct RowInput {
   int64_t numbers = 0;                // float32 (N, F), the first input if there are any
   std::vector<int64_t> symbols = {};  // of each column of the categories int32 (N, K), the next input
+  int64_t candidates = 1;             // rows of categories in a sample
+  int64_t table_rows = 0;             // of the table of vectors, if it grows; 0: those of all symbols
 };
 
 // With `candidates`, a sample may be several rows of categories, (C, K).
-RowInput rows_of(const Settings& s, const InputInfo& input, bool candidates = false) {
+RowInput rows_of(Settings& s, const InputInfo& input, bool candidates = false) {
   const bool first_are_numbers = input.dtype == DType::f32;
   const bool one_row = input.sample.ndim() == 1, several = input.sample.ndim() == 2 && !first_are_numbers;
   const bool rows = (one_row || (candidates && several)) && input.further.size() <= (first_are_numbers ? 1 : 0) &&
@@ -45,31 +49,64 @@ RowInput rows_of(const Settings& s, const InputInfo& input, bool candidates = fa
                                        : static_cast<int64_t>(input.symbols.size()) == input.sample.back());
   s.require(rows, "kind", "= '{}' takes rows of numbers and categories, as data of kind \"table\" have, not {} of {}",
             s.kind(), to_string(input.sample), name_of(input.dtype));
-  if (!first_are_numbers) return {.symbols = input.symbols};
-  return {.numbers = input.sample[0],
-          .symbols = input.further.empty() ? std::vector<int64_t>() : input.further[0].symbols};
+  RowInput found{.symbols = input.symbols,
+                 .candidates = several ? input.sample[0] : 1,
+                 .table_rows = s.integer("rows", 0, 0, int64_t{1} << 32)};
+  if (first_are_numbers) {
+    found.numbers = input.sample[0];
+    found.symbols = input.further.empty() ? std::vector<int64_t>() : input.further[0].symbols;
+  }
+  s.require(found.table_rows == 0 || !found.symbols.empty(), "rows", "= {} are for categories, which the data lack",
+            found.table_rows);
+  return found;
 }
 
-// The vectors of categories.
+// How vectors begin: those of a whole table, and those of some categories.
+struct VectorInit {
+  Initializer whole;
+  init::RowInitializer rows;
+};
+VectorInit uniform_vectors(double bound) { return {init::uniform(bound), init::uniform_rows(bound)}; }
+VectorInit normal_vectors(double deviation) { return {init::normal(deviation), init::normal_rows(deviation)}; }
+
+// The vectors of categories. If the table grows, a category has the vector that it would have in a whole table.
 class CategoryVectors {
  public:
   CategoryVectors() = default;
-  CategoryVectors(const Scope& scope, std::vector<int64_t> symbols, int64_t channels, const Initializer& init)
-      : symbols_(std::move(symbols)) {
-    weight_ =
-        scope.parameter("weight", {std::accumulate(symbols_.begin(), symbols_.end(), int64_t{0}), channels}, init);
+  CategoryVectors(const Scope& scope, const RowInput& input, int64_t channels, const VectorInit& init)
+      : symbols_(input.symbols) {
+    touched_ = std::make_shared<TouchedRows>(
+        input.candidates * static_cast<int64_t>(symbols_.size()),
+        [symbols = symbols_, after_numbers = input.numbers > 0](const Inputs& inputs) {
+          return ids_in(symbols, (after_numbers ? inputs.further.at(0) : inputs.first).to(Device{}));
+        });
+    const int64_t all = std::accumulate(symbols_.begin(), symbols_.end(), int64_t{0});
+    const bool grows = input.table_rows > 0;
+    weight_ = scope.table("weight", {grows ? input.table_rows : all, channels},
+                          grows ? init::constant(0.0) : init.whole, touched_);
+    if (grows)
+      touched_->grow({.ids = scope.buffer("ids", {input.table_rows}, -1, DType::i64),
+                      .initialise = [rows = init.rows, key = scope.key("weight")](
+                                        std::span<const int64_t> ids, Tensor& values) { rows(ids, values, key); }});
   }
 
   // Categories (N, .., K) int32 -> (N, .., K, channels)
-  Var operator()(const Tensor& categories) const {
-    const auto rows = [symbols = symbols_](std::span<const Tensor> given) {
-      return std::vector{rows_in(symbols, given[0])};
+  Var operator()(const Tensor& categories, const Context& context) const {
+    const auto ids_of = [symbols = symbols_](std::span<const Tensor> given) {
+      return std::vector{ids_in(symbols, given[0])};
     };
-    return embedding(weight_, derived({categories.to(Device{})}, rows)[0]);
+    const Tensor ids = derived({categories.to(Device{})}, ids_of)[0];
+    if (touched_->sparse() && context.training) {
+      const auto places = [touched = touched_](std::span<const Tensor> given) {
+        return std::vector{touched->places(given[0])};
+      };
+      return embedding(weight_, touched_->values(), derived({ids}, places)[0]);
+    }
+    return touched_->grows() ? touched_->lookup(weight_.value(), ids) : embedding(weight_, ids);
   }
 
  private:
-  static Tensor rows_in(const std::vector<int64_t>& symbols, const Tensor& categories) {
+  static Tensor ids_in(const std::vector<int64_t>& symbols, const Tensor& categories) {
     const Tensor given = categories.to_contiguous();
     const auto columns = static_cast<int64_t>(symbols.size());
     check(given.dtype() == DType::i32 && given.ndim() >= 2 && given.dim(-1) == columns,
@@ -88,6 +125,7 @@ class CategoryVectors {
   }
 
   std::vector<int64_t> symbols_;
+  std::shared_ptr<TouchedRows> touched_;
   Var weight_;
 };
 
@@ -129,8 +167,8 @@ class Dlrm final : public SegmentedNetwork {
     const auto vectors = static_cast<int64_t>(rows.symbols.size()) + (rows.numbers > 0 ? 1 : 0);
     if (!rows.symbols.empty()) {
       const int64_t most = *std::ranges::max_element(rows.symbols);
-      embedding_ = CategoryVectors(scope / "embedding", rows.symbols, o.channels,
-                                   init::uniform(1.0 / std::sqrt(static_cast<double>(most))));
+      embedding_ = CategoryVectors(scope / "embedding", rows, o.channels,
+                                   uniform_vectors(1.0 / std::sqrt(static_cast<double>(most))));
     }
     if (rows.numbers > 0) {
       std::vector<int64_t> widths = o.bottom;
@@ -155,7 +193,7 @@ class Dlrm final : public SegmentedNetwork {
       const Var dense = bottom_(first);
       parts.push_back(reshape(dense, {dense.dim(0), 1, dense.dim(1)}));
     }
-    if (!rows_.symbols.empty()) parts.push_back(embedding_(categories_in(rows_, first, context)));
+    if (!rows_.symbols.empty()) parts.push_back(embedding_(categories_in(rows_, first, context), context));
     return parts.size() == 1 ? parts[0] : concat(std::move(parts), 1);
   }
 
@@ -187,7 +225,7 @@ class DeepFm final : public SegmentedNetwork {
     const auto fields = rows.numbers + static_cast<int64_t>(rows.symbols.size());
     // Segments pass on the vectors of all fields, (N, fields, 1 + channels); the first channel is the linear part.
     if (!rows.symbols.empty())
-      embedding_ = CategoryVectors(scope / "embedding", rows.symbols, 1 + o.channels, init::normal(0.01));
+      embedding_ = CategoryVectors(scope / "embedding", rows, 1 + o.channels, normal_vectors(0.01));
     if (rows.numbers > 0)
       numbers_ = (scope / "numbers").parameter("weight", {rows.numbers, 1 + o.channels}, init::normal(0.01));
     add_segment("vectors", [this](const Residual& first, Context& c) { return vectors_of(first, c); });
@@ -209,7 +247,7 @@ class DeepFm final : public SegmentedNetwork {
   Var vectors_of(const Var& first, const Context& context) const {
     std::vector<Var> parts;
     if (rows_.numbers > 0) parts.push_back(reshape(first, {first.dim(0), rows_.numbers, 1}) * numbers_);
-    if (!rows_.symbols.empty()) parts.push_back(embedding_(categories_in(rows_, first, context)));
+    if (!rows_.symbols.empty()) parts.push_back(embedding_(categories_in(rows_, first, context), context));
     return parts.size() == 1 ? parts[0] : concat(std::move(parts), 1);
   }
 
@@ -230,8 +268,8 @@ class NeuMf final : public SegmentedNetwork {
   NeuMf(const NeuMfOptions& o, const RowInput& rows, uint64_t seed) : factors_(o.factors) {
     const Scope scope(parameters, seed);
     const int64_t half = (o.layers.empty() ? 2 : o.layers[0] + 1) / 2;  // of the perceptron's first input
-    embedding_ = CategoryVectors(scope / "embedding", rows.symbols, o.factors + half, init::normal(0.01));
-    add_segment("vectors", [this](const Residual& pairs, Context&) { return embedding_(Var(pairs).value()); });
+    embedding_ = CategoryVectors(scope / "embedding", rows, o.factors + half, normal_vectors(0.01));
+    add_segment("vectors", [this](const Residual& pairs, Context& c) { return embedding_(Var(pairs).value(), c); });
     layers_ = Tower(scope / "layers", 2 * half, o.layers);
     head_ = Linear(scope / "head", o.factors + (o.layers.empty() ? 2 * half : o.layers.back()), 1);
     add_head();

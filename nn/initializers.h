@@ -18,6 +18,12 @@ Initializer constant(double value);
 Initializer uniform(double bound);
 Initializer normal(double deviation, double mean = 0.0);
 
+// Rows of the values that an initializer gives a matrix (rows, channels): fills `rows` (N, channels) with those at
+// `index`, whatever the number of rows of the matrix.
+using RowInitializer = std::function<void(std::span<const int64_t> index, Tensor& rows, uint64_t key)>;
+RowInitializer uniform_rows(double bound);
+RowInitializer normal_rows(double deviation);
+
 // PyTorch's default for linear and convolutional weights: kaiming_uniform with a = sqrt(5), which is uniform with
 // bound 1 / sqrt(fan_in). Their biases take the bound of the weight: uniform(1 / sqrt(fan_in)).
 Initializer fan_in_uniform();

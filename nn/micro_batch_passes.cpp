@@ -86,8 +86,8 @@ class PassesBySegment final : public Passes {
 
 }  // namespace
 
-Tensor gradient_of_its_own(Tensor gradient, const Tensor& parameter) {
-  if (!gradient.defined()) return Tensor::zeros(parameter.shape(), parameter.dtype(), parameter.device());
+Tensor gradient_of_its_own(Tensor gradient, const Var& parameter) {
+  if (!gradient.defined()) return Tensor::zeros(parameter.grad_shape(), parameter.dtype(), parameter.value().device());
   if (!gradient.unique() || !gradient.contiguous()) return gradient.clone();
   return gradient;
 }
@@ -105,7 +105,7 @@ void run_passes(const MicroBatchWork& work, bool early, const std::function<void
   const auto hand_over = [&](size_t i) {
     if (handed_over[i] || !parameters[i].computed_here(*work.group)) return;
     handed_over[i] = true;
-    gradient(i, gradient_of_its_own(passes->take_gradient(i), parameters[i].var.value()));
+    gradient(i, gradient_of_its_own(passes->take_gradient(i), parameters[i].var));
   };
   passes->backward([&](size_t i) {
     if (early) hand_over(i);

@@ -50,6 +50,6 @@ class GradientDelivery {
 
 // Returns the gradient of a parameter, or zeros if it is undefined. It shares elements with no other tensor, because
 // gradients are added up in place.
-Tensor gradient_of_its_own(Tensor gradient, const Tensor& parameter);
+Tensor gradient_of_its_own(Tensor gradient, const Var& parameter);
 
 }  // namespace elinvar

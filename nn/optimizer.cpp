@@ -1,9 +1,11 @@
 #include "nn/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
+#include "nn/table_updates.h"
 #include "nn/update_rule.h"
 #include "tensor/base/check.h"
 #include "tensor/base/registry.h"
@@ -17,10 +19,18 @@ namespace {
 // An optimiser of a built-in kind.
 class WholeOptimizer final : public Optimizer {
  public:
-  WholeOptimizer(std::unique_ptr<UpdateRule> rule, const Parameters& parameters, Offload offload)
-      : rule_(std::move(rule)), offload_(std::move(offload)), names_(rule_->slots()), slots_(names_.size()) {
-    for (const Parameter& p : parameters.list) {
-      parameters_.push_back(p.name);
+  WholeOptimizer(std::unique_ptr<UpdateRule> rule, const OptimizerConfig& config, const Parameters& parameters,
+                 Offload offload)
+      : rule_(std::move(rule)),
+        offload_(std::move(offload)),
+        names_(rule_->slots()),
+        slots_(names_.size()),
+        tables_(config, parameters, offload_) {
+    for (size_t i = 0; i < parameters.list.size(); ++i) {
+      const Parameter& p = parameters.list[i];
+      if (p.sparse()) continue;
+      dense_.push_back(i);
+      dense_names_.push_back(p.name);
       for (std::vector<Tensor>& slot : slots_)
         slot.push_back(offload_.zeros(p.var.shape(), p.var.dtype(), p.var.value().device()));
     }
@@ -37,14 +47,16 @@ class WholeOptimizer final : public Optimizer {
                    .gradient_scale = gradient_scale,
                    .gather = none,
                    .offload = offload_};
-    for (size_t i = 0; i < gradients.size(); ++i) u.add(i, parameters.list[i].var.mutable_value(), gradients[i]);
+    for (const size_t i : dense_) u.add(i, parameters.list[i].var.mutable_value(), gradients[i]);
     rule_->update(u, slots_);
+    tables_.step(parameters, gradients, lr, step, gradient_scale);
   }
 
   StateDict state() const override {
     StateDict all;
     for (size_t k = 0; k < names_.size(); ++k)
-      for (size_t i = 0; i < parameters_.size(); ++i) all.emplace(parameters_[i] + "." + names_[k], slots_[k][i]);
+      for (size_t i = 0; i < dense_names_.size(); ++i) all.emplace(dense_names_[i] + "." + names_[k], slots_[k][i]);
+    tables_.add_state(all);
     return all;
   }
 
@@ -52,8 +64,10 @@ class WholeOptimizer final : public Optimizer {
   std::unique_ptr<UpdateRule> rule_;
   Offload offload_;
   std::vector<std::string> names_;
-  std::vector<std::vector<Tensor>> slots_;  // of each name, one tensor per parameter
-  std::vector<std::string> parameters_;
+  std::vector<std::vector<Tensor>> slots_;  // of each name, one tensor per dense parameter
+  std::vector<size_t> dense_;               // the dense parameters
+  std::vector<std::string> dense_names_;
+  TableUpdates tables_;
 };
 
 // Built-in kinds have a rule, registered ones make their optimisers.
@@ -71,6 +85,31 @@ Registry<OptimizerMaker>& registry() {
        {"adamw", [](const OptimizerConfig& c) { return make_adam(c, /*decoupled=*/true); }},
        {"lamb", make_lamb}});
   return all;
+}
+
+// The kind of sparse tables.
+const std::string& table_kind(const OptimizerConfig& c) { return c.sparse_kind.empty() ? c.kind : c.sparse_kind; }
+
+void check_sparse(const OptimizerConfig& c) {
+  check_setting(!c.sparse.empty() || c.sparse_kind.empty(), "optimizer.sparse_kind",
+                "has a meaning only with optimizer.sparse");
+  check_setting(!c.sparse.empty() || c.sparse_lr == 0.0, "optimizer.sparse_lr",
+                "has a meaning only with optimizer.sparse");
+  if (c.sparse.empty()) return;
+  check_setting(c.kind != "lars" && c.kind != "lamb", "optimizer.sparse",
+                "cannot be used with kind \"{}\", which needs the norms of whole tables", c.kind);
+  const std::vector<std::string> kinds = sparse_kinds();
+  check_setting(
+      std::ranges::find(kinds, table_kind(c)) != kinds.end(), "optimizer.sparse_kind",
+      "must be one of \"sgd\", \"adam\", \"adamw\" and \"rowwise_adagrad\" for tables of optimizer.sparse, got "
+      "'{}'{}",
+      table_kind(c), spelling_hint(table_kind(c), kinds));
+  check_setting(table_kind(c) == "sgd" || static_cast<float>(c.eps) > 0.0f, "optimizer.eps",
+                "above 0 in float32 is needed by sparse tables of kind \"{}\"", table_kind(c));
+  check_setting(c.sparse_lr >= 0.0 && std::isfinite(static_cast<float>(c.sparse_lr)), "optimizer.sparse_lr",
+                "must be at least 0 and a float32, got {:g}", c.sparse_lr);
+  check_setting(c.sparse_lr == 0.0 || c.lr > 0.0, "optimizer.sparse_lr",
+                "follows the schedule of optimizer.lr, which must be above 0");
 }
 
 }  // namespace
@@ -101,7 +140,10 @@ void check_optimizer(const OptimizerConfig& c) {
   check_range(std::isfinite(c.clip_norm) && c.clip_norm >= 0.0, "optimizer.clip_norm", "at least 0", c.clip_norm);
   check_range(c.ema_decay >= 0.0 && c.ema_decay < 1.0, "optimizer.ema_decay", "in [0, 1)", c.ema_decay);
   check_setting(!c.nesterov || c.momentum > 0.0, "optimizer.nesterov", "needs a momentum above 0");
+  check_sparse(c);
 }
+
+std::vector<std::string> sparse_kinds() { return {"sgd", "adam", "adamw", "rowwise_adagrad"}; }
 
 std::vector<std::string> optimizer_kinds() { return registry().names(); }
 
@@ -133,7 +175,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const P
   const OptimizerMaker& kind = *registry().find(config.kind);
   std::unique_ptr<Optimizer> optimizer;
   if (kind.rule) {
-    optimizer = std::make_unique<WholeOptimizer>(kind.rule(config), parameters, offload);
+    optimizer = std::make_unique<WholeOptimizer>(kind.rule(config), config, parameters, offload);
   } else {
     check_setting(offload.to == Offload::To::none, "optimizer.kind",
                   "= '{}' is a kind that the program registers, which decides itself where its state lies; leave out "
@@ -146,6 +188,14 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const P
   }
   if (resolved != nullptr) *resolved = std::move(complete);
   return optimizer;
+}
+
+std::unique_ptr<UpdateRule> make_table_rule(const OptimizerConfig& config) {
+  if (config.sparse.empty()) return nullptr;
+  if (table_kind(config) == "rowwise_adagrad") return make_rowwise_adagrad(config);
+  OptimizerConfig of_tables = config;
+  of_tables.kind = table_kind(config);
+  return make_update_rule(of_tables);
 }
 
 std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config) {

@@ -30,12 +30,18 @@ struct OptimizerConfig {
   std::vector<std::string> exempt = {};
   double trust = 0.001;    // lars: the trust coefficient
   double clip_norm = 0.0;  // the largest global gradient norm; 0: no clipping
+  // Sparse tables (nn/touched_rows.h), as patterns of names, their kind (one of sparse_kinds(); "": the same) and
+  // learning rate (the schedule's peak; 0: the same).
+  std::vector<std::string> sparse = {};
+  std::string sparse_kind = {};
+  double sparse_lr = 0.0;
   double ema_decay = 0.0;  // decay of a moving average of the weights (nn/weight_average.h); 0: no average
   // The settings of a kind that a program registers, besides kind, lr, exempt, clip_norm and ema_decay.
   Spec own = {};
 };
 
 std::vector<std::string> optimizer_kinds();  // built in and registered
+std::vector<std::string> sparse_kinds();     // those that can update sparse tables
 bool is_built_in_optimizer(std::string_view kind);
 
 // Throws SettingError (tensor/base/setting.h) on an unknown kind or a constant out of its range.

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "nn/touched_rows.h"
 #include "tensor/base/check.h"
 #include "tensor/base/setting.h"
 #include "tensor/base/spelling.h"
@@ -63,6 +64,8 @@ bool name_matches(std::string_view pattern, std::string_view name) {
 }
 
 std::string Parameter::whole_name() const { return cut.shards == 1 ? name : name.substr(0, name.rfind('@')); }
+
+bool Parameter::sparse() const { return touched && touched->sparse(); }
 
 bool Parameter::computed_here(const ShardGroup& group) const {
   if (cut.shards == 1) return true;
@@ -165,13 +168,20 @@ std::string Scope::new_name(const std::string& name, const Shape& shape) const {
 Var Scope::parameter(const std::string& name, const Shape& shape, const Initializer& init) const {
   std::string full = new_name(name, shape);
   Tensor values = Tensor::absent(shape);
-  const auto initialise = [init, key = stream_key(seed_, full)](Tensor& t) { init(t, key); };
+  const auto initialise = [init, key = key(name)](Tensor& t) { init(t, key); };
   if (!outline) {
     values.restore();
     initialise(values);
   }
   Var var(std::move(values), true);
   parameters_->list.push_back({.name = std::move(full), .var = var, .initialise = initialise});
+  return var;
+}
+
+Var Scope::table(const std::string& name, const Shape& shape, const Initializer& init,
+                 std::shared_ptr<TouchedRows> touched) const {
+  Var var = parameter(name, shape, init);
+  parameters_->list.back().touched = std::move(touched);
   return var;
 }
 
@@ -202,9 +212,11 @@ std::vector<Var> Scope::shards(const std::string& name, const Shape& shape, cons
   return parts;
 }
 
-std::shared_ptr<Buffer> Scope::buffer(const std::string& name, const Shape& shape, double value) const {
+uint64_t Scope::key(const std::string& name) const { return stream_key(seed_, prefix_ + name); }
+
+std::shared_ptr<Buffer> Scope::buffer(const std::string& name, const Shape& shape, double value, DType dtype) const {
   std::string full = new_name(name, shape);
-  Tensor values = outline ? Tensor::scalar(value).expand(shape) : Tensor::full(shape, value);
+  Tensor values = outline ? Tensor::scalar(value, dtype).expand(shape) : Tensor::full(shape, value, dtype);
   auto buffer = std::make_shared<Buffer>(Buffer{std::move(full), std::move(values)});
   parameters_->buffers.push_back(buffer);
   return buffer;

@@ -24,6 +24,8 @@
 
 namespace elinvar {
 
+class TouchedRows;
+
 struct Parameter {
   std::string name;
   Var var;
@@ -32,7 +34,9 @@ struct Parameter {
   int shard = 0;
   // Fills a tensor of its shape, contiguous float32, with its initial values, as an outline does not.
   std::function<void(Tensor& values)> initialise = {};
+  std::shared_ptr<TouchedRows> touched = nullptr;  // of a table that is read by index alone
 
+  bool sparse() const;                                // its gradient and update are those of the touched rows
   std::string whole_name() const;                     // without the shard
   bool computed_here(const ShardGroup& group) const;  // whether it belongs to a virtual shard of this process
 };
@@ -105,10 +109,15 @@ class Scope {
 
   // Throws ParameterError if the name exists already: two layers would share it by mistake.
   Var parameter(const std::string& name, const Shape& shape, const Initializer& init) const;
+  // The same for a table that is read by index alone, which can be sparse (nn/touched_rows.h).
+  Var table(const std::string& name, const Shape& shape, const Initializer& init,
+            std::shared_ptr<TouchedRows> touched) const;
   // Creates the shards of a parameter whose whole has this shape and these initial values. If there is only one, this
   // is parameter().
   std::vector<Var> shards(const std::string& name, const Shape& shape, const Initializer& init, const Cut& cut) const;
-  std::shared_ptr<Buffer> buffer(const std::string& name, const Shape& shape, double value) const;
+  std::shared_ptr<Buffer> buffer(const std::string& name, const Shape& shape, double value,
+                                 DType dtype = DType::f32) const;
+  uint64_t key(const std::string& name) const;  // of the initial values of the parameter of this name
 
  private:
   std::string new_name(const std::string& name, const Shape& shape) const;

@@ -43,7 +43,8 @@ class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
   virtual std::vector<std::string> slots() const = 0;  // names of the state that it keeps: "m", "v"
-  virtual bool has_trust_ratio() const = 0;            // whether it gathers sums, once a step
+  virtual Shape slot_shape(const Shape& parameter) const { return parameter; }
+  virtual bool has_trust_ratio() const = 0;  // whether it gathers sums, once a step
   // Changes u.p and the slots, slots[k][i] being slot k of piece i, in place.
   virtual void update(UpdatePieces& u, std::vector<std::vector<Tensor>>& slots) const = 0;
 };
@@ -51,7 +52,10 @@ class UpdateRule {
 std::unique_ptr<UpdateRule> make_sgd(const OptimizerConfig& config, bool layerwise);   // layerwise: LARS
 std::unique_ptr<UpdateRule> make_adam(const OptimizerConfig& config, bool decoupled);  // decoupled: AdamW
 std::unique_ptr<UpdateRule> make_lamb(const OptimizerConfig& config);
+std::unique_ptr<UpdateRule> make_rowwise_adagrad(const OptimizerConfig& config);  // of sparse tables alone
 // Returns the rule of config.kind, null if a program registered it. Throws what check_optimizer() throws.
 std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config);
+// Returns the rule of sparse tables (nn/touched_rows.h), null if no parameter is to be sparse.
+std::unique_ptr<UpdateRule> make_table_rule(const OptimizerConfig& config);
 
 }  // namespace elinvar

@@ -78,6 +78,15 @@ void embedding_backward(CpuStream& stream, const EmbeddingBackwardArgs& a) {
   });
 }
 
+void put_rows(CpuStream& stream, const PutRowsArgs& a) {
+  const int64_t bytes = a.cols * size_of(a.table.dtype);
+  const int64_t* index = a.index.as<int64_t>();
+  stream.parallel_for(a.picks, 32768 / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
+    for (int64_t i = b; i < e; ++i)
+      std::memcpy(a.table.as<char>() + index[i] * bytes, a.rows.as<char>() + i * bytes, static_cast<size_t>(bytes));
+  });
+}
+
 namespace {
 
 void check_table(const Tensor& table) {
@@ -135,10 +144,29 @@ Tensor embedding_shard_backward_of(const Tensor& dy, const Tensor& index, const 
   return gradient_of_rows(dy, index, occurrences(relative, shard.count + 1), shard.count);
 }
 
+void put_rows_of(const Tensor& rows, const Tensor& index, Tensor& table) {
+  check_table(table);
+  check(table.contiguous() && rows.ndim() == 2 && index.ndim() == 1 && rows.dim(0) == index.dim(0) &&
+            rows.dim(1) == table.dim(1) && rows.dtype() == table.dtype() && rows.device() == table.device(),
+        "[put_rows] rows {} of shape {} and an index of shape {} do not fit a table {} of shape {}",
+        name_of(rows.dtype()), to_string(rows.shape()), to_string(index.shape()), name_of(table.dtype()),
+        to_string(table.shape()));
+  const Tensor checked = checked_index("put_rows", index, table.dim(0)), from = rows.to_contiguous();
+  const auto places = checked.span<int64_t>();
+  for (size_t i = 1; i < places.size(); ++i)
+    check(places[i - 1] < places[i], "[put_rows] the index must ascend, but has {} after {} at position {}", places[i],
+          places[i - 1], i);
+  const Tensor there = checked.to(table.device());
+  on(table.device(), [&](auto& stream) {
+    put_rows(stream, PutRowsArgs{in(from), in(there), out(table), there.numel(), table.dim(1)});
+  });
+}
+
 const Op kEmbedding("embedding(table, index) -> y", embedding_of);
 const Op kEmbeddingBackward("embedding_backward(dy, index, rows) -> dtable", embedding_backward_of);
 const Op kEmbeddingShard("embedding_shard(table, index, shard) -> y", embedding_shard_of);
 const Op kEmbeddingShardBackward("embedding_shard_backward(dy, index, shard) -> dtable", embedding_shard_backward_of);
+const Op kPutRows("put_rows(rows, index, table)", put_rows_of);
 
 }  // namespace
 
@@ -155,6 +183,8 @@ Tensor embedding_shard(const Tensor& table, const Tensor& index, const IndexShar
 Tensor embedding_shard_backward(const Tensor& dy, const Tensor& index, const IndexShard& shard) {
   return kEmbeddingShardBackward(dy, index, shard);
 }
+
+void put_rows(const Tensor& rows, const Tensor& index, Tensor& table) { kPutRows(rows, index, table); }
 
 }  // namespace elinvar
 #endif

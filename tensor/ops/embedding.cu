@@ -25,6 +25,11 @@ __global__ void sum_rows(EmbeddingBackwardArgs a) {
   }
 }
 
+__global__ void write_rows(PutRowsArgs a) {
+  for (int64_t i = thread_of_grid(); i < a.picks * a.cols; i += grid_stride())
+    a.table.as<float>()[a.index.as<int64_t>()[i / a.cols] * a.cols + i % a.cols] = a.rows.as<float>()[i];
+}
+
 }  // namespace
 }  // namespace elinvar::HWY_NAMESPACE
 
@@ -38,6 +43,11 @@ void embedding(Gpu& stream, const EmbeddingArgs& a) {
 template <>
 void embedding_backward(Gpu& stream, const EmbeddingBackwardArgs& a) {
   launch(stream, "embedding_backward", {.blocks = blocks_for(a.rows * a.cols)}, HWY_NAMESPACE::sum_rows, a);
+}
+
+template <>
+void put_rows(Gpu& stream, const PutRowsArgs& a) {
+  launch(stream, "put_rows", {.blocks = blocks_for(a.picks * a.cols)}, HWY_NAMESPACE::write_rows, a);
 }
 
 }  // namespace elinvar

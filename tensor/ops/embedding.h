@@ -1,5 +1,5 @@
 #pragma once
-// Looks up rows of a table by index, and computes the gradient of the table.
+// Looks up rows of a table by index, computes the gradient of the table, and writes rows.
 #include "tensor/ops/index.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
@@ -28,6 +28,17 @@ void embedding_backward(CpuStream&, const EmbeddingBackwardArgs&);
 template <class B>
 void embedding_backward(GpuStream<B>&, const EmbeddingBackwardArgs&);
 
+// table[index[i], :] = rows[i, :]
+struct PutRowsArgs {
+  In rows;   // (picks, cols)
+  In index;  // (picks) int64, all different
+  Out table;
+  int64_t picks, cols;
+};
+void put_rows(CpuStream&, const PutRowsArgs&);
+template <class B>
+void put_rows(GpuStream<B>&, const PutRowsArgs&);
+
 // table (V, C) float32 or float64, index int32 or int64 of any shape -> (index shape.., C)
 Tensor embedding(const Tensor& table, const Tensor& index);
 // dy (index shape.., C) -> (rows, C)
@@ -36,5 +47,8 @@ Tensor embedding_backward(const Tensor& dy, const Tensor& index, int64_t rows);
 // The same for a table that is one shard of the rows; `index` counts all of them. Rows of other shards are zeros in y.
 Tensor embedding_shard(const Tensor& table, const Tensor& index, const IndexShard& shard);
 Tensor embedding_shard_backward(const Tensor& dy, const Tensor& index, const IndexShard& shard);
+
+// Writes rows (N, C) over those of a contiguous table (V, C) of the same type at `index` (N), which must ascend.
+void put_rows(const Tensor& rows, const Tensor& index, Tensor& table);
 
 }  // namespace elinvar

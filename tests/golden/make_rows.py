@@ -5,7 +5,8 @@ categories in PyTorch, in float64.
 usage: make_rows.py [FOLDER]        (default: the folder of this script; needs PyTorch 1.13 or later)
 
 Each holds outputs, losses, grad/<name> and eval_outputs, as make_golden.py describes them for logits. The loss is the
-mean over all targets. Parameters, inputs and targets are not stored: both sides compute them by hashed()."""
+mean over all targets. Those of make_sparse() hold losses, the table after ten steps, and eval_outputs. Parameters,
+inputs and targets are not stored: both sides compute them by hashed()."""
 import os
 import sys
 
@@ -23,13 +24,15 @@ ROWS, NUMBERS = 6, 4
 class Vectors(nn.Module):
     """One table for the categories of all columns."""
 
+    sparse = False
+
     def __init__(self, symbols, channels):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(sum(symbols), channels))
         self.first = torch.tensor(np.cumsum((0,) + symbols[:-1]))
 
     def forward(self, categories):
-        return F.embedding(categories + self.first, self.weight)
+        return F.embedding(categories + self.first, self.weight, sparse=self.sparse)
 
 
 def tower(widths):
@@ -113,6 +116,48 @@ def make(folder, case, model, inputs, y, loss_of):
     print(case, "losses", float(losses[0]), "->", float(losses[-1]))
 
 
+class RowwiseAdagrad(torch.optim.Optimizer):
+    """Of FBGEMM: one sum for each row of a table; rows that the gradient lacks stay."""
+
+    def __init__(self, parameters, lr, eps, weight_decay):
+        super().__init__(parameters, dict(lr=lr, eps=eps, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                sums = self.state[p].setdefault("sum", torch.zeros(p.shape[0]))
+                gradient = p.grad.coalesce()
+                rows = gradient.indices()[0]
+                g = gradient.values() + group["weight_decay"] * p[rows]
+                sums[rows] += (g * g).mean(1)
+                p[rows] -= group["lr"] / (sums[rows].sqrt() + group["eps"])[:, None] * g
+
+
+def make_sparse(folder, case, optimizers_of, inputs, y, loss_of):
+    """Trains DLRM with a sparse gradient of the table. Step s has two samples of all, from 2 (s % 3) on."""
+    model = Dlrm(3, [5], [6, 4])
+    model.embedding.sparse = True
+    fill_initial(model)
+    table = model.embedding.weight
+    optimizers = optimizers_of([table], [p for p in model.parameters() if p is not table])
+    out, losses = {}, []
+    for step in range(10):
+        samples = slice(2 * (step % 3), 2 * (step % 3) + 2)
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss = loss_of(model(*(x[samples] for x in inputs))[:, 0], y[samples])
+        loss.backward()
+        losses.append(loss.detach())
+        for optimizer in optimizers:
+            optimizer.step()
+    out["losses"] = torch.stack(losses)
+    out["table"] = table
+    out["eval_outputs"] = model(*inputs)
+    write_safetensors(os.path.join(folder, f"rows_{case}.safetensors"), out)
+    print(case, "losses", float(losses[0]), "->", float(losses[-1]))
+
+
 def focal(x, y, gamma, positive_weight):
     p = torch.where(y > 0.5, torch.sigmoid(x), 1 - torch.sigmoid(x))  # of the label
     return (-torch.log(p) * (1 - p) ** gamma * torch.where(y > 0.5, positive_weight, 1.0)).mean()
@@ -127,6 +172,13 @@ def main():
     make(folder, "dlrm_focal", Dlrm(3, [5], [6, 4]), (numbers, categories), labels, lambda x, y: focal(x, y, 1.5, 2.0))
     make(folder, "deepfm_huber", DeepFm(3, [6, 4]), (numbers, categories), soft,
          lambda x, y: F.huber_loss(x, y, delta=0.25))
+    for case, of_table in (("sparse_sgd", lambda p: torch.optim.SGD(p, 0.1)),
+                           ("sparse_adam", lambda p: torch.optim.SparseAdam(p, 0.02, eps=1e-12)),
+                           ("rowwise_adagrad", lambda p: RowwiseAdagrad(p, 0.05, 1e-8, 1e-3))):
+        decay = 1e-3 if case == "rowwise_adagrad" else 0.0
+        make_sparse(folder, case, lambda table, others: (of_table(table), torch.optim.SGD(
+            others, 0.05, momentum=0.0 if case == "sparse_sgd" else 0.9, weight_decay=decay)),
+            (numbers, categories), soft, F.binary_cross_entropy_with_logits)
     make(folder, "neumf_binary", NeuMf(3, [7, 4]), (categories[:, :2],), soft,
          lambda x, y: F.binary_cross_entropy_with_logits(x, y, pos_weight=torch.tensor(3.0)))
     make(folder, "neumf_mae", NeuMf(3, [7, 4]), (categories[:, :2],), soft, F.l1_loss)

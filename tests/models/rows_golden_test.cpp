@@ -2,13 +2,18 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 
 #include "models/build.h"
+#include "nn/touched_rows.h"
+#include "tensor/base/check.h"
+#include "tensor/ops/pointwise.h"
 #include "tensor/safetensors.h"
 #include "tests/models/golden_network.h"
 #include "tests/models/hashed_inputs.h"
 #include "tests/models/row_inputs.h"
 #include "tests/places.h"
+#include "tests/support/bits.h"
 #include "tests/support/temporary_folder.h"
 
 namespace elinvar {
@@ -69,6 +74,106 @@ TEST(RowsGolden, NeuMfWithBinaryCrossEntropyOfProbabilities) {
 TEST(RowsGolden, NeuMfWithAbsoluteErrors) {
   compare_rows("neumf_mae", spec_of("neumf", {{"factors", int64_t{3}}, {"layers", List{7, 4}}}), pairs_of_categories(),
                spec_of("regression", {{"loss", std::string("mae")}}), soft_targets());
+}
+
+// Samples of all, from 2 (step % 3) on.
+Tensor samples_at(const Tensor& all, int64_t step) {
+  return all.slice(0, 2 * (step % 3), 2 * (step % 3) + 2).to_contiguous();
+}
+Inputs samples_at(const Inputs& all, int64_t step) {
+  Inputs some(samples_at(all.first, step));
+  for (const Tensor& further : all.further) some.further.push_back(samples_at(further, step));
+  return some;
+}
+
+// Trains DLRM for ten steps with samples_at() each; calls each(loss) for each. Returns the network. With
+// `table_rows`, model.rows, it begins with its own initial values.
+std::unique_ptr<Network> trained_dlrm(const OptimizerConfig& config, const std::function<void(double)>& each = {},
+                                      std::optional<int64_t> table_rows = {}) {
+  const RowCase rows = numbers_and_categories();
+  auto network = build(
+      spec_of("dlrm",
+              {{"channels", int64_t{3}}, {"bottom", List{5}}, {"top", List{6, 4}}, {"rows", table_rows.value_or(0)}}),
+      rows.info, 1);
+  if (!table_rows) fill_initial(network->parameters);
+  make_sparse(network->parameters, config.sparse, 2);
+  const Task task = make_task(spec_of("binary", {}), {}, {.sample = {}, .dtype = DType::f32}).task;
+  const auto optimizer = make_optimizer(config, network->parameters);
+  for (int64_t step = 0; step < 10; ++step) {
+    const Inputs inputs = samples_at(rows.inputs, step);
+    touch(network->parameters, inputs);
+    read_touched(network->parameters);
+    MicroBatchResult result =
+        micro_batch_gradient(*network, inputs, samples_at(soft_targets(), step), task, Rng{.seed = 1});
+    for (Tensor& g : result.gradients) g = mul(g, 0.5);
+    if (each) each(result.loss_sum / 2);
+    optimizer->step(network->parameters, result.gradients, config.lr, step);
+  }
+  return network;
+}
+
+const Tensor& table_of(const Network& network) {
+  for (const Parameter& p : network.parameters.list)
+    if (p.name == "embedding.weight") return p.var.value();
+  throw UsageError("the network has no table");
+}
+
+TEST(RowsGolden, SparseTables) {
+  constexpr double kTolerance = 2e-5;  // as above
+  const std::vector<std::string> table = {"embedding.*"};
+  for (const auto& [name, config] :
+       {std::pair{"sparse_sgd",
+                  OptimizerConfig{.kind = "sgd", .lr = 0.05, .momentum = 0.0, .sparse = table, .sparse_lr = 0.1}},
+        std::pair{"sparse_adam",  // whose eps is added before the correction of moments
+                  OptimizerConfig{.lr = 0.05, .eps = 1e-12, .sparse = table, .sparse_kind = "adam", .sparse_lr = 0.02}},
+        std::pair{
+            "rowwise_adagrad",
+            OptimizerConfig{.lr = 0.05, .weight_decay = 1e-3, .sparse = table, .sparse_kind = "rowwise_adagrad"}}}) {
+    const StateDict golden =
+        read_safetensors(std::string(ELINVAR_SOURCE_DIR "/tests/golden/rows_") + name + ".safetensors").tensors;
+    int64_t step = 0;
+    const auto network = trained_dlrm(config, [&, &name = name](double loss) {
+      const double expected = golden.at("losses").data<float>()[step];
+      EXPECT_NEAR(loss, expected, kTolerance * expected) << name << " step " << step;
+      ++step;
+    });
+    EXPECT_LE(golden_difference(table_of(*network), golden.at("table")), kTolerance) << name;
+    EXPECT_LE(golden_difference(outputs_of(*network, numbers_and_categories().inputs), golden.at("eval_outputs")),
+              5 * kTolerance)
+        << name;
+  }
+}
+
+TEST(Rows, SgdOfSparseTablesHasTheBitsOfDenseOnes) {
+  const OptimizerConfig dense{.kind = "sgd", .lr = 0.05, .momentum = 0.0};
+  OptimizerConfig sparse = dense;
+  sparse.sparse = {"embedding.weight"};
+  const auto one = trained_dlrm(dense), other = trained_dlrm(sparse);
+  for (size_t i = 0; i < one->parameters.list.size(); ++i)
+    EXPECT_TRUE(test::same_bits(one->parameters.list[i].var.value(), other->parameters.list[i].var.value()))
+        << one->parameters.list[i].name;
+}
+
+// A row has the values that it would have in a whole table, whenever it is made.
+TEST(Rows, GrowingTablesHaveTheBitsOfWholeOnes) {
+  const OptimizerConfig config{.kind = "adam", .lr = 0.05, .sparse = {"embedding.weight"}};
+  std::vector<double> losses;
+  const auto keep = [&](double loss) { losses.push_back(loss); };
+  const auto whole = trained_dlrm(config, keep, 0), growing = trained_dlrm(config, keep, 20);
+  ASSERT_EQ(losses.size(), 20u);
+  for (size_t step = 0; step < 10; ++step) EXPECT_EQ(losses[step], losses[10 + step]) << step;
+  const RowCase rows = numbers_and_categories();
+  EXPECT_TRUE(test::same_bits(outputs_of(*whole, rows.inputs), outputs_of(*growing, rows.inputs)));
+  for (size_t i = 0; i < whole->parameters.list.size(); ++i) {
+    const Parameter &one = whole->parameters.list[i], &other = growing->parameters.list[i];
+    EXPECT_TRUE(one.touched || test::same_bits(one.var.value(), other.var.value())) << one.name;
+  }
+  const Tensor ids = growing->parameters.buffers[0]->value;
+  EXPECT_GT(ids.data<int64_t>()[0], -1);
+  for (int64_t row = 0; row < ids.numel() && ids.data<int64_t>()[row] >= 0; ++row) {
+    const int64_t id = ids.data<int64_t>()[row];
+    EXPECT_TRUE(test::same_bits(table_of(*growing).slice(0, row, row + 1), table_of(*whole).slice(0, id, id + 1)));
+  }
 }
 
 TEST(Rows, WhatDoesNotFitIsNamed) {

@@ -1,7 +1,10 @@
+#include <algorithm>
+
 #include "autograd/pointwise.h"
 #include "autograd/shape.h"
 #include "autograd/shards.h"
 #include "tensor/ops/concat.h"
+#include "tensor/ops/embedding.h"
 #include "tests/ops/op_row.h"
 
 namespace elinvar::test {
@@ -40,6 +43,19 @@ Tensor embedding_oracle(const Tensors& t) {
   for (int64_t i = 0; i < y.numel(); ++i)
     y.data<double>()[i] = t[0].data<double>()[t[1].data<int64_t>()[i / cols] * cols + i % cols];
   return y;
+}
+
+// Some rows of `rows`, ascending.
+Tensor ascending_rows(int64_t rows, int64_t picks) {
+  Tensor index = Tensor::empty({picks}, DType::i64);
+  for (int64_t i = 0; i < picks; ++i) index.data<int64_t>()[i] = rows * i / picks;
+  return index;
+}
+
+Var with_rows(const Tensor& table, const Tensor& rows) {
+  Tensor changed = table.clone();
+  put_rows(rows, ascending_rows(table.dim(0), rows.dim(0)), changed);
+  return changed;
 }
 
 Var embedding_in_shards(const Var& table, const Tensor& index, int count) {
@@ -248,6 +264,36 @@ const OpRows shape_rows({
                    embedding(Var(Tensor::zeros({4, 3})), Tensor::zeros({2}, DType::i32), {6, 4, 9});
                  },
                  "[embedding] rows [6, 10) are no shard of 9"}}},
+    {.name = "put_rows",
+     .inputs = {{{11, 19}, Kind::normal, 0, false}, {{7, 19}, Kind::normal, 0, false}},
+     .op = [](const Vars& v) { return with_rows(v[0].value(), v[1].value()); },
+     .oracle =
+         [](const Tensors& t) {
+           const Tensor picks = ascending_rows(t[0].dim(0), t[1].dim(0));
+           return build(t[0].shape(), [&](const Shape& i) {
+             const auto rows = picks.span<int64_t>();
+             const auto found = std::find(rows.begin(), rows.end(), i[0]);
+             return found == rows.end() ? element(t[0], {i[0], i[1]}) : element(t[1], {found - rows.begin(), i[1]});
+           });
+         },
+     .large = {{{6500, 20}, Kind::normal, 0, false}, {{3100, 20}, Kind::normal, 0, false}},
+     .errors = {{[] {
+                   Tensor table = Tensor::zeros({4, 3});
+                   put_rows(Tensor::zeros({2, 3}), Tensor::from(std::vector<int64_t>{2, 2}, {2}), table);
+                 },
+                 "[put_rows] the index must ascend, but has 2 after 2 at position 1"},
+                {[] {
+                   Tensor table = Tensor::zeros({4, 3});
+                   put_rows(Tensor::zeros({2, 4}), Tensor::from(std::vector<int64_t>{2, 3}, {2}), table);
+                 },
+                 "[put_rows] rows float32 of shape (2, 4) and an index of shape (2,) do not fit a table float32 of "
+                 "shape (4, 3)"},
+                {[] {
+                   Tensor table = Tensor::zeros({4, 3});
+                   put_rows(Tensor::zeros({1, 3}), Tensor::full({1}, 4, DType::i64), table);
+                 },
+                 "[put_rows] index 4 at position 0 of shape (1,) is outside [0, 4)"}},
+     .differentiable = false},
     {.name = "shards",
      .inputs = {{{5, 7, 6}}, {{5, 7, 6}}, {{5, 7, 6}}, {{5, 7, 6}}},
      .op =

@@ -135,7 +135,12 @@ void visit(V& v, OptimizerConfig& c) {
     v("weight_decay", c.weight_decay);
   }
   v("exempt", c.exempt);
-  if (built_in) v("trust", c.trust);
+  if (built_in) {
+    v("trust", c.trust);
+    v("sparse", c.sparse);
+    v("sparse_kind", c.sparse_kind);
+    v("sparse_lr", c.sparse_lr);
+  }
   v("clip_norm", c.clip_norm);
   v("ema_decay", c.ema_decay);
 }
@@ -200,11 +205,10 @@ const std::vector<std::string> kIndifferent = {"run.state_digest_every", "run.ch
                                                "ledger.tensors_every"};
 
 // Settings that older runs do not have. Where they have no effect they are left out, so that digests stay the same.
-const std::vector<std::pair<std::string, std::string>> kLater = {{"data.augment_epochs", "0"},
-                                                                 {"data.special_tokens", "false"},
-                                                                 {"data.masking", "0.0"},
-                                                                 {"data.targets_as_input", "false"},
-                                                                 {"optimizer.ema_decay", "0.0"}};
+const std::vector<std::pair<std::string, std::string>> kLater = {
+    {"data.augment_epochs", "0"},       {"data.special_tokens", "false"}, {"data.masking", "0.0"},
+    {"data.targets_as_input", "false"}, {"optimizer.ema_decay", "0.0"},   {"optimizer.sparse", "[]"},
+    {"optimizer.sparse_kind", "\"\""},  {"optimizer.sparse_lr", "0.0"}};
 
 template <class... Parts>
 std::vector<std::pair<std::string, std::string>> keys_of(Parts... parts) {
@@ -270,10 +274,14 @@ bool names_a_folder(const std::string& name) {
          std::ranges::none_of(name, control) && is_utf8(name);
 }
 
-// Returns the network's settings. A single virtual shard is left out, as older runs do not have this one.
+// Returns the network's settings. A single virtual shard, and tables that do not grow, are left out, as older runs do
+// not have these settings.
 Spec model_of(const Config& config) {
   Spec model = config.model;
   if (config.virtual_shards() == 1) model.settings.erase("virtual_shards");
+  const auto rows = model.settings.find("rows");
+  const bool of_table = model.kind == "dlrm" || model.kind == "deepfm" || model.kind == "neumf";
+  if (of_table && rows != model.settings.end() && rows->second.value == Value(int64_t{0})) model.settings.erase(rows);
   return model;
 }
 

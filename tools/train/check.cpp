@@ -124,6 +124,7 @@ Measured of_stage(const Training& training, const ReplicaPlace& place, int stage
 // Workers that compute equally many virtual shards need the same.
 std::vector<Measured> measure(Training& training, const std::vector<ReplicaPlace>& places,
                               const std::vector<int>& virtual_ranks, int64_t held) {
+  training.touch(training.loader.cursor(0));
   const Batch batch = training.loader.batch(0, 0);
   std::map<int, Measured> by_shards;
   std::vector<Measured> all;

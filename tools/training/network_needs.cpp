@@ -159,7 +159,7 @@ double batch_seconds(Loader& loader, int vrank, const std::function<double(doubl
 }
 
 int most_zero(const Config& config) {
-  if (!is_built_in_optimizer(config.optimizer.kind)) return 0;
+  if (!is_built_in_optimizer(config.optimizer.kind) || !config.optimizer.sparse.empty()) return 0;
   return config.optimizer.ema_decay > 0 || config.tensorboard.text_every > 0 ? 2 : 3;
 }
 

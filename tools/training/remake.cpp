@@ -11,6 +11,7 @@ LedgerLine make_again(Training& training, Replay& replay, const RemakeCallbacks&
     fail("the run ends after step {}", member.position().step);
   const int64_t step = member.position().step;
   const Cursor cursor = training.cursor(step, member.scaling().current());
+  training.touch(cursor);
   LedgerLine line;
   line.step = step + 1;
   for (const int vrank : member.gradients().todo()) {

@@ -122,7 +122,7 @@ void StageWork::hand_over(Session::Task& task, RankWork& work, size_t parameter)
   work.readers[parameter] = 0;
   const Parameter& p = network().parameters.list[parameter];
   if (!p.computed_here(task.shards())) return;
-  task.gradient(parameter, gradient_of_its_own(std::move(work.gradients[parameter]), p.var.value()));
+  task.gradient(parameter, gradient_of_its_own(std::move(work.gradients[parameter]), p.var));
 }
 
 // Those of all batch norms of the network, undefined where other stages have them.

@@ -10,6 +10,7 @@
 #include "nn/clip.h"
 #include "nn/micro_batch.h"
 #include "nn/running_statistics.h"
+#include "nn/touched_rows.h"
 #include "nn/weight_average.h"
 #include "tensor/base/activity.h"
 #include "tensor/base/check.h"
@@ -140,7 +141,7 @@ MemberOptions Training::member(const Arrangement& arrangement) const {
   member.checkpoint_every = config().run.checkpoint_every;
   member.state_digest_every = config().run.state_digest_every;
   member.scaling = scaling;
-  if (is_built_in_optimizer(config().optimizer.kind))
+  if (setup.can_be_sliced())
     member.sharding = ShardOptions{.multiple = kChunkElements,
                                    .parameters = shapes_of(setup.network->parameters),
                                    .sums = make_update_rule(config().optimizer)->has_trust_ratio(),
@@ -155,6 +156,18 @@ MemberOptions Training::member(const Arrangement& arrangement) const {
 
 Cursor Training::cursor(int64_t step, const ScalingState& scaling_state) const {
   return adaptive() ? Cursor{scaling_state.samples, scaling_state.batch} : loader.cursor(step);
+}
+
+void Training::touch(const Cursor& at) {
+  find_touched(at);
+  read_touched(setup.network->parameters);
+}
+
+void Training::find_touched(const Cursor& at) {
+  Parameters& parameters = setup.network->parameters;
+  if (touched_ == at || !any_sparse(parameters)) return;
+  elinvar::touch(parameters, inputs_of(loader.whole_batch(at), Device{}));
+  touched_ = at;
 }
 
 MicroBatchResult Training::forward_backward(const Batch& batch, const Rng& rng, GradientSink& sink) {
@@ -253,6 +266,7 @@ void Training::measure_segments(const Arrangement& arrangement) {
         config().model.kind, most);
   int vrank = 0;
   while (loader.samples(0, vrank) == 0) ++vrank;
+  touch(loader.cursor(0));
   const Batch batch = loader.batch(0, vrank);
   const PrecisionScope products(setup.precision);
   const Rng rng{.seed = config().run.seed, .vrank = static_cast<uint32_t>(vrank)};
@@ -282,7 +296,7 @@ SegmentCosts Training::segment_costs() const {
 RankGradient Training::shapes_of_gradient() const {
   RankGradient gradient;
   const auto like = [](const Shape& shape) { return Tensor::scalar(0).expand(shape); };
-  for (const Parameter& p : setup.network->parameters.list) gradient.gradients.push_back(like(p.var.shape()));
+  for (const Parameter& p : setup.network->parameters.list) gradient.gradients.push_back(like(p.var.grad_shape()));
   for (const Tensor& t : batch_statistics_of(statistics_)) gradient.batch_statistics.push_back(like(t.shape()));
   return gradient;
 }
@@ -304,7 +318,7 @@ RankGradient Training::partial_gradient(const Batch& batch, int64_t step, int vr
   const std::vector<Parameter>& parameters = setup.network->parameters.list;
   gradient.gradients.resize(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i)
-    if (Tensor& t = gradient.gradients[i]; !t.defined()) t = Tensor::scalar(0).expand(parameters[i].var.shape());
+    if (Tensor& t = gradient.gradients[i]; !t.defined()) t = Tensor::scalar(0).expand(parameters[i].var.grad_shape());
   return gradient;
 }
 
@@ -325,6 +339,7 @@ Update Training::update(int64_t step, const Reduced& reduced, const GatherSums& 
   double lr = learning_rate(config().schedule, config().optimizer.lr, scheduled_steps, scheduled);
   if (adaptive()) lr *= lr_factor(reduced.scaling_state, step, scaling);
   Parameters& parameters = setup.network->parameters;
+  find_touched(cursor(step, reduced.scaling_state));
   if (setup.sliced)
     setup.sliced->step(parameters, gradients, lr, step, clipping.scale, gather,
                        setup.values ? setup.values->tensors()[0] : std::vector<Tensor>());

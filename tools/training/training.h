@@ -50,6 +50,9 @@ class Training {
   RankGradient shapes_of_gradient() const;
   // Returns the batch of a step. `scaling_state` matters only with adaptive scaling.
   Cursor cursor(int64_t step, const ScalingState& scaling_state) const;
+  // Reads the rows of sparse tables that a step touches. Call it before the first rank gradient of the step, and again
+  // if the step begins again.
+  void touch(const Cursor& at);
   // Computes the gradient of a virtual rank and passes its tensors to the sink. Returns the facts about it.
   RankFacts rank_gradient(Batch batch, int64_t step, int vrank, GradientSink& sink);
   // Returns the facts about a batch.
@@ -66,12 +69,14 @@ class Training {
   void finish_update(int64_t step);
 
  private:
+  void find_touched(const Cursor& at);
   void learn_segments(const std::vector<SegmentRun>& runs, bool alone);
   std::vector<int> statistics_segments() const;  // the segment of each batch statistic
   MicroBatchResult forward_backward(const Batch& batch, const Rng& rng, GradientSink& sink);
 
   std::optional<InputStore> inputs_;  // of recomputed blocks, if they are offloaded
   MicroBatchGraphs graphs_;
+  std::optional<Cursor> touched_;          // the step whose rows are known
   std::vector<Statistic> statistics_;      // statistics of any rank gradient: they list the batch norms
   std::vector<MeasuredSegment> segments_;  // shapes and batch norms alone unless they were measured
   std::vector<double> segment_seconds_;

@@ -8,10 +8,12 @@
 #include "elastic/checkpoint/checkpoint.h"
 #include "models/build.h"
 #include "nn/micro_batch.h"
+#include "nn/touched_rows.h"
 #include "tensor/base/activity.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tensor/base/json.h"
+#include "tensor/base/setting.h"
 #include "tensor/heap.h"
 #include "tensor/ops/copy.h"
 #include "tools/cli/standard_streams.h"
@@ -134,6 +136,12 @@ void TrainingSetup::build_all(const Config& given, int zero) {
   for (const std::shared_ptr<Buffer>& buffer : network->parameters.buffers)
     if (absent) buffer->value = buffer->value.clone();
   with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });
+  with_places(config.places, [&] {
+    make_sparse(network->parameters, config.optimizer.sparse,
+                config.adaptive() ? config.run.batch_max : config.run.batch_size);
+    check_setting(config.optimizer.ema_decay == 0 || !any_grows(network->parameters), "optimizer.ema_decay",
+                  "has no meaning for tables that grow (model.rows)");
+  });
   network->parameters.move_to(device);
   if (config.optimizer.ema_decay > 0) {
     average = build(given.model, input, given.run.seed);
@@ -150,7 +158,13 @@ std::unique_ptr<SlicedTensors> TrainingSetup::sliced_values() const {
   return std::make_unique<SlicedTensors>(network->parameters, std::vector<std::string>{""}, std::vector<Slice>());
 }
 
+bool TrainingSetup::can_be_sliced() const {
+  return is_built_in_optimizer(config.optimizer.kind) && !any_sparse(network->parameters);
+}
+
 std::unique_ptr<SlicedOptimizer> TrainingSetup::sliced_optimizer() const {
+  check_setting(!any_sparse(network->parameters), "optimizer.sparse",
+                "tables, and their state, are whole on each worker; use an arrangement without ZeRO");
   return std::make_unique<SlicedOptimizer>(config.optimizer, network->parameters, std::vector<Slice>(), offload);
 }
 

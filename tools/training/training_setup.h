@@ -62,6 +62,8 @@ struct TrainingSetup {
   // are whole then, with values in the slices that were kept and in no others.
   void keep(int zero, std::vector<Slice> slices);
 
+  bool can_be_sliced() const;  // whether the state can be divided among workers (ZeRO)
+
   // Returns views of the state: "model.<parameter or buffer>", "average.<the same>" and, unless it is sharded,
   // "optimizer.<parameter>.<name>". With ZeRO-3 it has no parameters.
   StateDict state() const;

@@ -198,7 +198,8 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
   member.endpoint = transport.endpoint();
   if (about_job.facts_at_once) member.report_every = 1;
   std::vector<TensorLayout> gradient;
-  for (const Parameter& p : setup.network->parameters.list) gradient.push_back(layout_of(p.name, p.var.value()));
+  for (const Parameter& p : setup.network->parameters.list)
+    gradient.push_back(layout_of(p.name, Tensor::absent(p.var.grad_shape(), p.var.dtype())));
   const SessionOptions options{
       .member = member,
       .ledger = config.ledger_options(),
@@ -230,7 +231,9 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
       .directory = [directory] { return (*directory)(); },
       .warm_up =
           [&](int64_t step, int vrank) {
-            const Batch batch = training.loader.batch(step % training.loader.steps_per_epoch(), vrank);
+            const int64_t of_epoch = step % training.loader.steps_per_epoch();
+            training.touch(training.loader.cursor(of_epoch));
+            const Batch batch = training.loader.batch(of_epoch, vrank);
             if (about_job.pp > 1) return training.shapes_of_gradient();  // each segment has run
             if (about_job.tp == 1) return training.rank_gradient(batch, step, vrank);
             const auto cut = static_cast<int>(config.virtual_shards());

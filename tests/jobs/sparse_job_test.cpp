@@ -1,0 +1,116 @@
+// Jobs with sparse tables: the ledger of one worker with any number of them, through deaths, stages of a pipeline,
+// resumption and on a GPU.
+#include "tests/jobs/divided_runs.h"
+
+namespace elinvar {
+namespace {
+
+using test::Division;
+using test::Ended;
+
+constexpr const char* kJob = R"([run]
+steps = 12
+batch_size = 30
+virtual_ranks = 3
+eval_every = 5
+checkpoint_every = 6
+state_digest_every = 3
+[model]
+kind = "dlrm"
+[task]
+kind = "binary"
+[data]
+kind = "synthetic_table"
+size = 310
+features = 3
+symbols = [900, 7, 500]
+[optimizer]
+kind = "adam"
+lr = 0.01
+clip_norm = 0.5
+sparse = ["embedding.weight"]
+sparse_kind = "rowwise_adagrad"
+sparse_lr = 0.05
+)";
+
+class SparseJob : public test::DividedRuns {
+ protected:
+  void SetUp() override { folder_.write("job.toml", kJob); }
+};
+
+TEST_F(SparseJob, HasTheLedgerOfOneWorker) {
+  const std::string alone = trained_result("alone", {});
+  EXPECT_EQ(trained_result("three", {"--workers", "3"}), alone);
+  EXPECT_EQ(trained_result("dies", {"--workers", "2", "--chaos", "kill:worker=2,step=4,at=forward"}), alone);
+  EXPECT_EQ(trained_result("joins", {"--workers", "2", "--chaos", "kill:worker=1,step=5,at=update;join:step=3"}),
+            alone);
+  EXPECT_EQ(trained_result("stages", {"--arrangement", "pp=2", "--workers", "2"}), alone);
+  EXPECT_EQ(trained_result("emulated", {"--device", "emulated", "--set", "run.cuda_graphs=true"}), alone);
+  EXPECT_EQ(trained_result("offloaded", {"--offload", "file"}), alone);
+  const Ended stopped = train({"run", folder_ / "job.toml", "--run-dir", folder_ / "resumed", "--until", "8"});
+  EXPECT_EQ(stopped.code, 0) << stopped.err;
+  const Ended resumed = train({"resume", folder_ / "resumed"});
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(result("resumed"), alone);
+}
+
+// With the update of SGD, where rows without a gradient stay as they are.
+TEST_F(SparseJob, HasTheStateOfDenseTables) {
+  const auto final_digest = [&](const std::string& name, const Words& more) {
+    trained(name, more);
+    const auto lines = test::lines_of(ledger(name));
+    return nlohmann::json::parse(lines.back()).at("state").get<std::string>();
+  };
+  const Words sgd = {"--set", "optimizer.kind=\"sgd\"",     "--set", "optimizer.momentum=0",
+                     "--set", "optimizer.sparse_kind=\"\"", "--set", "optimizer.sparse_lr=0",
+                     "--set", "optimizer.clip_norm=0"};
+  Words dense = sgd;
+  dense.insert(dense.end(), {"--set", "optimizer.sparse=[]"});
+  EXPECT_EQ(final_digest("sparse", sgd), final_digest("dense", dense));
+}
+
+// Growing tables have what whole ones compute, and the same rows for the same categories through faults.
+TEST_F(SparseJob, GrowingTablesHaveTheLedgerOfOneWorker) {
+  const auto scores = [&](const std::string& name) {
+    std::string text;
+    for (const std::string& line : test::lines_of(read_file(folder_ / name / "metrics.jsonl")))
+      if (const auto fields = nlohmann::json::parse(line); fields.contains("validation_loss"))
+        text += fields.at("validation_loss").dump() + " ";
+    return text;
+  };
+  const Words whole = {"--set", "model.rows=0"}, growing = {"--set", "model.rows=900"};
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), growing.begin(), growing.end());
+    return more;
+  };
+  trained("whole", whole);
+  const std::string alone = trained_result("alone", growing);
+  EXPECT_EQ(scores("alone"), scores("whole"));
+  EXPECT_EQ(trained_result("dies", with({"--workers", "2", "--chaos", "kill:worker=1,step=5,at=update;join:step=3"})),
+            alone);
+  EXPECT_EQ(trained_result("emulated", with({"--device", "emulated", "--set", "run.cuda_graphs=true"})), alone);
+  Words stopped = {"run", folder_ / "job.toml", "--run-dir", folder_ / "resumed", "--until", "8"};
+  stopped.insert(stopped.end(), growing.begin(), growing.end());
+  EXPECT_EQ(train(stopped).code, 0);
+  EXPECT_EQ(train({"resume", folder_ / "resumed"}).code, 0);
+  EXPECT_EQ(result("resumed"), alone);
+  const Ended full = train({"run", folder_ / "job.toml", "--run-dir", folder_ / "full", "--set", "model.rows=50"});
+  EXPECT_EQ(full.code, 3);
+  EXPECT_NE(full.err.find("the table needs more (model.rows)"), std::string::npos) << full.err;
+}
+
+TEST_F(SparseJob, TablesAreWholeOnEachWorker) {
+  const auto refusal = [&](const Words& more) {
+    Words words = {"run", folder_ / "job.toml", "--run-dir", folder_ / "refused"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Ended ended = train(words);
+    EXPECT_EQ(ended.code, 2) << ended.err;
+    return ended.err;
+  };
+  EXPECT_NE(refusal({"--arrangement", "zero=1"}).find("optimizer.sparse tables, and their state, are whole"),
+            std::string::npos);
+  EXPECT_NE(refusal({"--set", "optimizer.sparse=[\"top.0.weight\"]"}).find("which is not a table"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace elinvar
