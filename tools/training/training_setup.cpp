@@ -137,8 +137,7 @@ void TrainingSetup::build_all(const Config& given, int zero) {
     if (absent) buffer->value = buffer->value.clone();
   with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });
   with_places(config.places, [&] {
-    make_sparse(network->parameters, config.optimizer.sparse,
-                config.adaptive() ? config.run.batch_max : config.run.batch_size);
+    make_sparse(network->parameters, config.optimizer.sparse, config.largest_batch());
     check_setting(config.optimizer.ema_decay == 0 || !any_grows(network->parameters), "optimizer.ema_decay",
                   "has no meaning for tables that grow (model.rows)");
   });
