@@ -16,7 +16,7 @@ struct Notes final : ActivityWatcher, ActivityClock {
     watched.push_back(std::string("-") + what);
     ranks.push_back(vrank);
   }
-  void begins(const char* what, Time) override { timed.push_back(std::string("+") + what); }
+  void begins(const char* what, Time, ActivityPart) override { timed.push_back(std::string("+") + what); }
   void ends(Time) override { timed.push_back("-"); }
   std::vector<std::string> watched, timed;
   std::vector<int> ranks;
