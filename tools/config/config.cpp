@@ -301,12 +301,6 @@ LedgerOptions Config::ledger_options() const {
   return {.leaves = leaves_from(ledger.leaves), .tensors_every = ledger.tensors_every};
 }
 
-int64_t Config::virtual_shards() const {
-  const auto found = model.settings.find("virtual_shards");
-  const auto* shards = found == model.settings.end() ? nullptr : std::get_if<int64_t>(&found->second.value);
-  return shards == nullptr ? 1 : *shards;
-}
-
 int default_virtual_ranks(int64_t batch_size) { return static_cast<int>(std::clamp<int64_t>(batch_size / 8, 1, 4)); }
 
 Config parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "data/dataset.h"
@@ -94,7 +95,11 @@ struct Config {
   bool exact() const { return run.numerics == "exact"; }
   bool classifies() const { return task.kind.empty() || task.kind == "classification"; }
   LedgerOptions ledger_options() const;
-  int64_t virtual_shards() const;  // of the network
+  int64_t virtual_shards() const {  // of the network
+    const auto found = model.settings.find("virtual_shards");
+    const auto* shards = found == model.settings.end() ? nullptr : std::get_if<int64_t>(&found->second.value);
+    return shards == nullptr ? 1 : *shards;
+  }
 };
 
 // Returns one virtual rank for each 8 samples of a batch, from 1 to 4. More let more workers share the work, but batch
