@@ -40,7 +40,9 @@ Letterbox::Letterbox(const DataConfig& config, const PixelStatistics& usual)
 
 Letterbox::Placement Letterbox::placement(int64_t height, int64_t width) const {
   const int64_t longer = std::max(height, width);
-  Placement p{.height = scaled_side(height, side_, longer), .width = scaled_side(width, side_, longer)};
+  Placement p;
+  p.height = scaled_side(height, side_, longer);
+  p.width = scaled_side(width, side_, longer);
   p.top = (side_ - p.height) / 2;
   p.left = (side_ - p.width) / 2;
   p.across = static_cast<double>(p.width) / static_cast<double>(width);

@@ -37,8 +37,8 @@ class Letterbox {
  private:
   // Where an image lies in the square, and its scale there.
   struct Placement {
-    int64_t top, left, height, width;
-    double across, down;
+    int64_t top = 0, left = 0, height = 0, width = 0;
+    double across = 1, down = 1;
   };
   Placement placement(int64_t height, int64_t width) const;
 

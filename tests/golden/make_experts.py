@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the golden files gpt_experts.safetensors and gpt_switch.safetensors for experts_golden_test.cpp: small GPTs with
-mixtures of experts in PyTorch, in float64, whose experts have too little capacity in training.
+"""Writes the golden files gpt_experts.safetensors and gpt_switch.safetensors for experts_golden_test.cpp: small GPTs
+with mixtures of experts in PyTorch, in float64, whose experts have too little capacity in training.
 
 usage: make_experts.py [FOLDER]        (default: the folder of this script; needs PyTorch 1.13 or later)
 
@@ -66,7 +66,8 @@ class ExpertBlock(nn.Module):
     def __init__(self, *mixture):
         super().__init__()
         self.ln_1, self.ln_2 = nn.LayerNorm(CHANNELS), nn.LayerNorm(CHANNELS)
-        self.attn = nn.ModuleDict({"c_attn": nn.Linear(CHANNELS, 3 * CHANNELS), "c_proj": nn.Linear(CHANNELS, CHANNELS)})
+        self.attn = nn.ModuleDict({"c_attn": nn.Linear(CHANNELS, 3 * CHANNELS),
+                                   "c_proj": nn.Linear(CHANNELS, CHANNELS)})
         self.mlp = Mixture(*mixture)
 
     def forward(self, x):

@@ -4,8 +4,9 @@ random data.
 
     tools/peers/torch_steps.py NETWORK [--mode MODE] [--batch 32] [--repeat 10] [--device cuda] [--threads 2]
 
-NETWORK is resnet50, gpt2, chargptexperts, lstm, electra, yolov3 (with ten boxes in each image of 416 x 416), or one
-that needs torchvision: mobilenetv2, efficientnetb0, shufflenetv2, vittiny, swint.
+NETWORK is resnet50, gpt2, chargptexperts (a small GPT with eight experts in each block), lstm, electra, yolov3 (with ten
+boxes in each image of 416 x 416), or one that needs torchvision: mobilenetv2, efficientnetb0, shufflenetv2, vittiny,
+swint.
 
 Modes: float32 (TF32 off), bf16 (autocast), and either with ` compiled` (torch.compile). Prints a line of JSON with the
 median rate, `per_second`, of images or tokens."""

@@ -30,10 +30,9 @@ Json Validation::share(int vrank, ShardGroup& group) const {
   for (const BatchScore& s : scores) {
     std::vector<uint64_t> sums;
     for (const double sum : s.sums) sums.push_back(std::bit_cast<uint64_t>(sum));
-    std::vector<std::pair<std::vector<int64_t>, int64_t>> loads;
-    for (const auto& [choices, dropped] : s.loads) loads.emplace_back(choices, dropped);
     json.push_back({std::bit_cast<uint64_t>(s.loss_sum), s.count, s.correct, s.samples, sums,
-                    std::vector(s.tallies.begin(), s.tallies.end()), loads});
+                    std::vector(s.tallies.begin(), s.tallies.end())});
+    for (const auto& [choices, dropped] : s.loads) json.back().push_back({choices, dropped});
   }
   return json;
 }
@@ -49,8 +48,8 @@ ValidationScore Validation::score(const std::vector<RankFacts>& facts) const {
       for (const Json& sum : s.at(4)) score.sums.push_back(std::bit_cast<double>(sum.get<uint64_t>()));
       for (const auto& [index, number] : s.at(5).get<std::vector<std::pair<int64_t, int64_t>>>())
         score.tallies[index] = number;
-      for (const auto& [choices, dropped] : s.at(6).get<std::vector<std::pair<std::vector<int64_t>, int64_t>>>())
-        score.loads.push_back({choices, dropped});
+      for (size_t i = 6; i < s.size(); ++i)
+        score.loads.push_back({s.at(i).at(0).get<std::vector<int64_t>>(), s.at(i).at(1).get<int64_t>()});
     }
   return sum(scores, training_.setup.task);
 }
