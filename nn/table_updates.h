@@ -1,7 +1,7 @@
 #pragma once
 // Updates of sparse tables (nn/touched_rows.h): the touched rows and their state are copied into small tensors, which
 // an ordinary update rule changes, and written back. Other rows and their state remain as they are (NUMERICS.md, rule
-// 30).
+// 31).
 #include <memory>
 #include <span>
 #include <vector>

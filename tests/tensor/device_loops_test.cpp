@@ -6,17 +6,20 @@
 #include <limits>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "tensor/ops/batch_norm.h"
 #include "tensor/ops/column_sum.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/dropout.h"
 #include "tensor/ops/embedding.h"
+#include "tensor/ops/experts.h"
 #include "tensor/ops/extrema.h"
 #include "tensor/ops/gather.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/ops/pool.h"
 #include "tensor/ops/rotary.h"
+#include "tensor/ops/route.h"
 #include "tests/ops/op_inputs.h"
 #include "tests/support/bits.h"
 #include "tests/support/other_devices.h"
@@ -95,6 +98,24 @@ TEST_P(DeviceLoops, PicksAndTheirSums) {
   });
   expect_same("embedding", DType::f32, {normal({180, 70}, "x"), normal({190, 70}, "dy")}, [&](const Tensors& t) {
     return Tensors{embedding(t[0], index[1]), embedding_backward(t[1], index[1], 180)};
+  });
+  std::vector<int64_t> ascending;
+  for (int64_t i = 0; i < 300; ++i) ascending.push_back(i + i / 4);
+  const Tensor rows = Tensor::from(ascending, {300});
+  expect_same("put_rows", DType::f32, {normal({380, 50}, "table"), normal({300, 50}, "rows")}, [&](const Tensors& t) {
+    Tensor table = t[0].clone();
+    put_rows(t[1], rows, table);
+    return Tensors{table};
+  });
+}
+
+TEST_P(DeviceLoops, Experts) {
+  const IndexShard all{.first = 0, .count = 6, .whole = 6};
+  expect_same("experts", DType::f32, {normal({260, 50}, "x"), normal({260, 6}, "logits")}, [&](const Tensors& t) {
+    const Routes r = route(t[1], 2);
+    const Tensor y = dispatch(t[0], {}, r.order, r.start, 45, all);
+    return Tensors{y, dispatch(t[0], r.weight, r.order, r.start, 45, all), combine(y, {}, r.expert, r.position, all),
+                   combine(y, r.weight, r.expert, r.position, all), combine_weight(t[0], y, r.expert, r.position, all)};
   });
 }
 
