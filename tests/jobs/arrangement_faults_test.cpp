@@ -186,7 +186,7 @@ TEST_P(KillPoints, TwoThatDieInOneStepAreSurvivedByTheThird) {
 
 // ELINVAR_CHAOS and ELINVAR_CHAOS_SEED as in chaos_test.cpp.
 TEST_F(ShardFaults, RandomSchedulesEndAsTheUndisturbedRun) {
-  const int64_t runs = test::from_environment("ELINVAR_CHAOS", full() ? 60 : 8),
+  const int64_t runs = test::from_environment("ELINVAR_CHAOS", full() ? 60 : 6),
                 first = test::from_environment("ELINVAR_CHAOS_SEED", 0);
   for (int64_t seed = first; seed < first + runs; ++seed) {
     const int copies = 1 + static_cast<int>(seed % 2), workers = 2 + static_cast<int>(seed / 2 % 3);

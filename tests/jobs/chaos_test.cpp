@@ -264,7 +264,7 @@ TEST_F(ChaosJob, EverybodyDiesAndItGoesOn) {
 // ELINVAR_CHAOS_KEEP the folder for failed runs.
 TEST_F(ChaosJob, RandomSchedulesEndAsTheUndisturbedRun) {
   const bool soak = std::getenv("ELINVAR_CHAOS") != nullptr;
-  const int64_t count = test::from_environment("ELINVAR_CHAOS", 12),
+  const int64_t count = test::from_environment("ELINVAR_CHAOS", 8),
                 first = test::from_environment("ELINVAR_CHAOS_SEED", 0);
   ASSERT_EQ(wait(spawn({"keygen", folder_ / "key"})).code, 0);
   const auto began = Clock::now();
