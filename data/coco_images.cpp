@@ -17,7 +17,7 @@
 namespace elinvar {
 namespace {
 
-// Where a part of the set lies.
+// The place of a part of the set.
 struct CocoPart {
   size_t entry;                      // of the annotations
   std::vector<std::string> folders;  // that may have the images

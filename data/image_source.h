@@ -85,7 +85,7 @@ WholeImage first_whole(const ImageSource& source, int64_t i, Image& scratch,
 // The images of a source in which the next one may replace a broken one, which is reported once.
 class WholeImages {
  public:
-  // Without `replace`, a broken image is an error.
+  // A broken image is an error unless the next one is to `replace` it.
   WholeImages(ImageSourcePtr source, bool replace, std::shared_ptr<Notices> notices)
       : source_(std::move(source)), replace_(replace), notices_(std::move(notices)) {}
 

@@ -1,8 +1,8 @@
 #pragma once
 // Turns an image with boxes into the square that a network sees, and its boxes into targets. The image keeps its
 // aspect: its longer side is scaled to the square's (data/resize.h), the shorter one by the same factor to the nearest
-// pixel, at least one. The image lies in the middle, rounded up and to the left, of grey pixels (128). In training,
-// with `flip`, the square and its boxes are mirrored left and right with probability 1/2; then the colour jitter of
+// pixel, at least one. The image is in the middle, rounded up and to the left, and the other pixels are grey (128).
+// `flip` mirrors training squares and their boxes left and right with probability 1/2; then the colour jitter of
 // data/color_jitter.h applies. Values are those of data/pixel_values.h.
 //
 // Targets are rows of (label, centre x, centre y, width, height) in float32, in the order of the boxes. Numbers are
@@ -35,7 +35,7 @@ class Letterbox {
   void describe(Hasher& hasher) const;
 
  private:
-  // Where an image lies in the square, and its scale there.
+  // The place of an image in the square, and its scale.
   struct Placement {
     int64_t top = 0, left = 0, height = 0, width = 0;
     double across = 1, down = 1;

@@ -4,7 +4,7 @@
 // target is the token itself; other targets are kIgnoredTarget. Of the chosen ones 80 % become the mask, which is a
 // symbol after those of the vocabulary, 10 % a token of the vocabulary drawn at random, and 10 % stay.
 //
-// With `as_input`, the targets are also a second input, (T) int32.
+// `as_input` makes the targets a second input, too, (T) int32.
 //
 // The words for token t of sample i are philox(seed ^ key_of("data.masking"), epoch, i low, i high, t): the first one
 // chooses, the second one decides what becomes of it, the third is the random token. Without augmentation seed and

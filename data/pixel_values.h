@@ -1,5 +1,5 @@
 #pragma once
-// What a network sees of pixels: (p / 255 - mean) / std for each channel, three float32 operations.
+// Converts pixels to the values that a network gets: (p / 255 - mean) / std for each channel, three float32 operations.
 #include <vector>
 
 #include "data/dataset.h"

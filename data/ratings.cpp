@@ -187,7 +187,7 @@ class Ratings final : public Dataset {
     add(choice.item, 1);
     const int64_t count = unchosen(choice.user);
     if (training_) {
-      // Without augmentation as in epoch 0 of seed 0.
+      // Samples without augmentation are those of epoch 0 of seed 0.
       const uint64_t key = (draw.augment ? draw.seed : 0) ^ key_of("data.negatives");
       const auto epoch = static_cast<uint32_t>(draw.augment ? draw.epoch : 0);
       for (int64_t i = 0; i < others_; ++i) {

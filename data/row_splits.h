@@ -1,6 +1,6 @@
 #pragma once
-// Divides data that are rows of files (tables, texts with labels) into training, validation and test. In a folder,
-// files with "val" or "test" in their names are for validation or test. If there are no validation rows, or if a
+// Divides data that are rows of files (tables, texts with labels) into training, validation and test. Files of a folder
+// with "val" or "test" in their names are for validation or test. If there are no validation rows, or if a
 // fraction is given, validation is held out of the training rows by a fixed permutation that no seed changes.
 #include <cstdint>
 #include <filesystem>

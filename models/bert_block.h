@@ -1,5 +1,5 @@
 #pragma once
-// What BERT and ELECTRA share: the sum of embeddings, and a block of the encoder, whose layer norms follow each
+// The parts that BERT and ELECTRA share: the sum of embeddings, and a block of the encoder with a layer norm after each
 // residual sum. Weights start from N(0, 0.02^2), biases from zero.
 #include <vector>
 

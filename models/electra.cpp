@@ -12,8 +12,8 @@
 //   g = -log(-log(u))    u = (b + 1/2) 2^-23, b the upper 23 bits of word i % 4 of block i / 4, i = p V + v
 // which draws v with the probability that softmax gives it.
 //
-// Parameters are named as in Hugging Face's ElectraForPreTraining, after "discriminator.", and its ElectraForMaskedLM,
-// after "generator."; the generator has no embeddings of its own.
+// Parameters have the names of Hugging Face's ElectraForPreTraining, after "discriminator.", and of its
+// ElectraForMaskedLM, after "generator.". The generator has no embeddings of its own.
 #include <memory>
 #include <string>
 #include <utility>

@@ -4,8 +4,8 @@
 // h.<i>.ln_2, h.<i>.mlp.c_fc, h.<i>.mlp.c_proj, ln_f; weights are (out, in), where theirs are (in, out). Virtual shards
 // cut heads, hidden channels of the perceptron, and rows of the vocabulary.
 //
-// With `experts`, perceptrons are those of a mixture (nn/mixture.h): h.<i>.mlp.gate.weight (experts, channels), and
-// h.<i>.mlp.experts.c_fc.weight and c_proj.weight, (experts, in, out). Virtual shards cut the experts. They have no
+// `experts` replaces perceptrons by mixtures of experts (nn/mixture.h): h.<i>.mlp.gate.weight (experts, channels), and
+// h.<i>.mlp.experts.c_fc.weight and c_proj.weight, (experts, in, out). Virtual shards cut the experts, which have no
 // biases, as in Switch and Mixtral.
 #include <cmath>
 #include <memory>

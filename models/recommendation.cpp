@@ -40,7 +40,7 @@ struct RowInput {
   int64_t table_rows = 0;             // of the table of vectors, if it grows; 0: those of all symbols
 };
 
-// With `candidates`, a sample may be several rows of categories, (C, K).
+// `candidates`: a sample may be several rows of categories, (C, K).
 RowInput rows_of(Settings& s, const InputInfo& input, bool candidates = false) {
   const bool first_are_numbers = input.dtype == DType::f32;
   const bool one_row = input.sample.ndim() == 1, several = input.sample.ndim() == 2 && !first_are_numbers;

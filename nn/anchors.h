@@ -28,9 +28,10 @@ inline constexpr int64_t kTargetNumbers = 5;       // of a target: label, centre
 inline constexpr double kLargestExponent = 4.135;  // about log(1000 / 16), torchvision's: sides stay finite
 inline constexpr int64_t kCellNumbers = 6;  // of a row: column, row of cells, g, g, the anchor's width and height
 
-// Where the boxes of some samples, at most M for each, belong. All is on the CPU.
+// The rows and cells that are responsible for the boxes of some samples, at most M for each. All tensors are on the
+// CPU.
 struct Assignment {
-  Tensor row;      // (N, M) int64: where the box belongs, counted over all samples; any row for padding
+  Tensor row;      // (N, M) int64: the responsible row, counted over all samples; any row for padding
   Tensor cell;     // (N, M, kCellNumbers): of that row
   Tensor box;      // (N, M, 4): left, top, right and bottom; those of the image for padding
   Tensor present;  // (N, M, 1): 1 for a box, 0 for padding

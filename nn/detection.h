@@ -1,5 +1,5 @@
 #pragma once
-// What the task of kind "detection" (nn/task_detection.cpp) finds in images.
+// The boxes that the task of kind "detection" (nn/task_detection.cpp) finds in images.
 #include <vector>
 
 #include "nn/boxes.h"

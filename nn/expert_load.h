@@ -1,6 +1,6 @@
 #pragma once
-// What the router of a mixture of experts does in validation: how many choices each expert has, and how many of them
-// its capacity would drop in training. Integers, so that they add up to the same in any order.
+// The load of the experts of a mixture in validation: the number of choices of each expert, and the number of choices
+// that its capacity would drop in training. Integers have the same sum in any order.
 #include <cstdint>
 #include <map>
 #include <string>

@@ -7,9 +7,9 @@
 //   down_ = ExpertLinear(scope / "mlp" / "experts" / "down", hidden, channels, init, mixture_.cut());
 //   Var y = mixture_(x, context, [&](const Var& rows, size_t s) { return down_(relu(up_(rows, s)), s); });
 //
-// In training each expert serves as many tokens as expert_capacity() says; choices beyond it are dropped, so a token
-// may get less than its k experts, or none and the result 0. Without training nothing is dropped: what a network says
-// about a token does not depend on other texts in the batch, nor on later tokens. Virtual shards cut the experts.
+// Each expert serves at most expert_capacity() tokens in training. Choices beyond that are dropped, so a token may get
+// fewer than k experts, or none, and then the result 0. Nothing is dropped outside of training, so the result for a
+// token depends neither on other texts in the batch nor on later tokens. Virtual shards cut the experts.
 #include <algorithm>
 #include <cmath>
 #include <utility>

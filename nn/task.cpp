@@ -15,7 +15,7 @@ namespace {
 
 class Classification final : public Objective {
  public:
-  // With `top` k above 0, validation also counts targets among the k classes with the largest logits.
+  // `top`: k above 0 makes validation also count targets among the k classes with the largest logits.
   Classification(const CrossEntropyOptions& options, int64_t top) : options_(options), top_(top) {}
 
   std::string key() const override {

@@ -8,7 +8,8 @@ namespace elinvar {
 
 namespace {
 
-// With ZeRO's second stage, thousands of virtual ranks and hundreds of buckets may come early; elements are not copied.
+// The contributions of thousands of virtual ranks to hundreds of buckets may come early with ZeRO's second stage. Their
+// elements are not copied.
 constexpr size_t kMostEarly = 1 << 20;
 
 // Returns the attempt of the state transfer that a result or trailer for a learner belongs to; 0 for others.

@@ -52,8 +52,8 @@ class ValueExchange {
   // Returns the buckets whose new values this member sends to others, by messages.
   std::vector<int> to_send() const;
   void send(int bucket, const std::vector<Blob>& slices);
-  // What goes through the group, if there is one: for each other member, by its index, the buckets whose values this
-  // member sends it and receives from it.
+  // The transfer through the group, if there is one: the buckets whose values this member sends to each other member,
+  // and receives from it, by the index of that member.
   struct GroupTransfer {
     std::shared_ptr<GpuGroup> group;
     std::map<int, std::vector<int>> sends, receives;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kShapesSide = 32, kShapesRows = 5;
 
-// Without noise all pixels of a shape's colour lie in its box, and it touches all four sides.
+// All pixels of a shape's colour are in its box, and it touches all four sides, if there is no noise.
 TEST(SyntheticBoxes, BoxesTouchTheirShapes) {
   const DataConfig config{
       .kind = "synthetic_boxes", .image_size = kShapesSide, .boxes = kShapesRows, .size = 60, .classes = 6, .noise = 0};

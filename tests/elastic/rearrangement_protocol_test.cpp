@@ -43,7 +43,7 @@ TEST(RearrangementProtocol, RandomSchedulesOfStagesOfZeroWithAdaptiveScalingAgre
   expect_schedules_of_changes_hold({.adaptive = true, .most = kStagesOfZero, .schedules = 60});
 }
 
-// From the second stage of ZeRO on, gradients that were added up by groups of GPUs are so no more.
+// Groups of GPUs stop adding up gradients when the second stage of ZeRO begins.
 TEST(RearrangementProtocol, RandomSchedulesOfGpusLeaveTheirGroups) {
   const Happened happened = expect_schedules_of_changes_hold({.gpus = true, .schedules = 50});
   EXPECT_GE(happened.in_group, happened.schedules / 20);

@@ -77,7 +77,7 @@ TEST(ValueExchange, AnOwnerSendsItsBucketsToThoseWhoLackThem) {
   EXPECT_TRUE(all.values.complete());
 }
 
-// What one member sends another is what that one receives; each gets what it lacks once.
+// Each member expects the buckets that the others plan to send it, and gets each bucket that it lacks once.
 TEST(ValueExchange, ThroughAGroupAllMembersPlanTheSameTransfers) {
   for (const int copies : {1, 2, 3}) {
     std::vector<std::unique_ptr<Values>> members;

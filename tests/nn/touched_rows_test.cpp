@@ -43,7 +43,7 @@ Parameters table_and_matrix(bool sparse, Device device = {}) {
   return p;
 }
 
-// What a step's batch looks up: rows repeat, and most are not among them.
+// The lookups of a step's batch: rows repeat, and most are not among them.
 Tensor batch_of(int64_t step) {
   Tensor batch = Tensor::empty({kSamples, kLookups}, DType::i32);
   for (int64_t i = 0; i < batch.numel(); ++i)

@@ -333,7 +333,7 @@ Update Training::update(int64_t step, const Reduced& reduced, const GatherSums& 
   const Clipping clipping = reduced.shards ? clip_by_global_norm(reduced.shards->squares, max_norm)
                                            : clip_by_global_norm(gradients, max_norm);
   check_finite(step, reduced.loss, clipping.norm);
-  // With a batch that changes the schedule follows the number of samples seen.
+  // The schedule follows the number of samples seen if the batch changes.
   const int64_t scheduled =
       adaptive() || config().grows() ? loader.step_at(cursor(step, reduced.scaling_state).samples) : step;
   double lr = learning_rate(config().schedule, config().optimizer.lr, scheduled_steps, scheduled);

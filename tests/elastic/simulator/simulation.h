@@ -106,7 +106,8 @@ class Simulation {
       double lr_factor;
       StepFacts facts;
       bool gave_sums = false, made = false;
-      // With a transfer of parameters in a group of GPUs: the group, and what it brings, by bucket.
+      // The transfer of parameters in a group of GPUs, if there is one: the group, and the parameters that come, by
+      // bucket.
       std::shared_ptr<GpuGroup> group = {};
       std::map<int, Tensor> arriving = {};
       bool transferred = false;
