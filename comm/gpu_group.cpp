@@ -83,7 +83,11 @@ GpuGroup::State GpuGroup::poll(std::string& why) {
   return state;
 }
 
-bool GpuGroup::carried() { return communicator_->carried() && (whole_ = true); }
+bool GpuGroup::carried() {
+  if (!communicator_->carried()) return false;
+  whole_ = true;
+  return true;
+}
 
 GpuGroup::State GpuGroup::complete(std::string& why) {
   try {

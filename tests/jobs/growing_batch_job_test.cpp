@@ -38,8 +38,8 @@ kind = "linear"
   ASSERT_EQ(rates.size(), kSteps);
   // The schedule counts samples in batches of the first size, of which an epoch has 7: the last step begins after 4
   // epochs and 20 samples.
-  EXPECT_NEAR(rates.back(), 0.05 * (1 - (4 * 7 + 20 / 6) / 35.0), 1e-12);
-  EXPECT_NEAR(rates[14], 0.05 * (1 - 14 / 35.0), 1e-12);
+  EXPECT_DOUBLE_EQ(rates.back(), 0.05 * (1 - (4 * 7 + 20 / 6) / 35.0));
+  EXPECT_DOUBLE_EQ(rates[14], 0.05 * (1 - 14 / 35.0));
   EXPECT_EQ(trained_result("dies", {"--workers", "2", "--chaos", "kill:worker=2,step=16,at=forward"}), alone);
 }
 
