@@ -46,8 +46,8 @@ class ImageFiles final : public Dataset {
   std::string name(int64_t index) const;
   // Returns why an image could not be read; "" if it was read, or not yet.
   std::string failure(int64_t index) const;
-  // Returns a box that was found in the square of an image that has been read, in shares of its sides, as pixels of the
-  // image. The data must have boxes.
+  // Returns a box as pixels of an image that has been read. The box is in shares of the square's sides. The data must
+  // have boxes.
   ImageBox in_image(int64_t index, const ImageBox& box) const;
 
  private:

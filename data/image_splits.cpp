@@ -1,26 +1,11 @@
-// Which images of a set belong to a split.
-#include <algorithm>
-
+// Chooses the images of a split.
+#include "data/held_out.h"
 #include "data/image_source.h"
-#include "data/permutation.h"
 #include "tensor/base/check.h"
 #include "tensor/base/setting.h"
-#include "tensor/philox.h"
 
 namespace elinvar {
 namespace {
-
-// Holds out `fraction` of the images, chosen by a fixed permutation; both parts keep their order.
-ImageSourcePtr held_out(const ImageSourcePtr& source, double fraction, bool training) {
-  const int64_t n = source->size(), held = static_cast<int64_t>(static_cast<double>(n) * fraction);
-  check_setting(n == 0 || (held > 0 && held < n), "data.validation_fraction",
-                "= {} of {} images leaves {} and {}; both must be more than none", fraction, n, n - held, held);
-  const Permutation order(std::max<int64_t>(n, 1), key_of("data.held_out"), 0);
-  std::vector<int64_t> indices;
-  for (int64_t i = training ? held : 0; i < (training ? n : held); ++i) indices.push_back(order(i));
-  std::sort(indices.begin(), indices.end());
-  return subset(source, std::move(indices));
-}
 
 ImageSourcePtr choose(const DataConfig& config, const ImageParts& parts, Split split) {
   const ImageParts::Open& own = parts.validation ? parts.validation : parts.test;
@@ -32,8 +17,10 @@ ImageSourcePtr choose(const DataConfig& config, const ImageParts& parts, Split s
   }
   const bool apart = parts.apart || (config.validation_fraction == 0 && own);
   if (apart) return split == Split::train ? parts.training() : own();
-  return held_out(parts.training(), config.validation_fraction == 0 ? 0.1 : config.validation_fraction,
-                  split == Split::train);
+  const ImageSourcePtr all = parts.training();
+  if (all->size() == 0) return all;
+  const double fraction = config.validation_fraction == 0 ? 0.1 : config.validation_fraction;
+  return subset(all, held_out(all->size(), fraction, split == Split::train, "images"));
 }
 
 }  // namespace

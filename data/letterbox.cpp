@@ -112,7 +112,7 @@ void write_box_targets(std::span<const ImageBox> boxes, double side, float* targ
 
 void refuse_augmentation_of_labels(const DataConfig& config, bool flips_and_colours) {
   const auto refuse = [&](bool given, const char* key) {
-    check_setting(!given, key, "is of images with labels; the data of kind '{}' have boxes", config.kind);
+    check_setting(!given, key, "does not apply to data of kind '{}'", config.kind);
   };
   refuse(config.resize != 0, "data.resize");
   refuse(config.crop_padding != 0, "data.crop_padding");

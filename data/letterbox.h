@@ -30,7 +30,8 @@ class Letterbox {
   // Writes (side, side, 3) and (`rows`, kBoxTargetNumbers). There must be at most `rows` boxes.
   void operator()(const ImageView& image, std::span<const ImageBox> boxes, int64_t index, const Draw& draw,
                   float* pixels, float* targets, int64_t rows) const;
-  // Returns what a box in the square, in shares of its sides, covers of an image of this size, which was not mirrored.
+  // Returns the part of an image of this size, not mirrored, that a box in the square covers. The box is in shares of
+  // the square's sides.
   ImageBox in_image(const ImageBox& box, int64_t height, int64_t width) const;
   void describe(Hasher& hasher) const;
 
@@ -51,7 +52,7 @@ class Letterbox {
 // Writes one target for each box, and rows without one after them.
 void write_box_targets(std::span<const ImageBox> boxes, double side, float* targets, int64_t rows);
 
-// Requires that `config` names no augmentation of images but, if they are allowed, flips and colour jitter.
+// Refuses augmentations of images, except flips and colour jitter if these are allowed.
 void refuse_augmentation_of_labels(const DataConfig& config, bool flips_and_colours);
 
 }  // namespace elinvar

@@ -220,9 +220,11 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& opti
         "[loader] virtual_ranks must be from 1 to batch_size = {}, got {}", options_.global_batch,
         options_.virtual_ranks);
   const BatchGrowth& growth = options_.growth;
-  check(growth.every == 0 || (growth.every > 0 && growth.factor > 1 && growth.most >= options_.global_batch),
-        "[loader] a batch that grows after each {} epochs needs a factor above 1 and an end from {} on, got {} and {}",
-        growth.every, options_.global_batch, growth.factor, growth.most);
+  check(
+      growth.every == 0 || (growth.every > 0 && growth.factor > 1 && growth.most >= options_.global_batch),
+      "[loader] a growing batch needs every >= 0, factor > 1 and most >= batch_size = {}, got every = {}, factor = {} "
+      "and most = {}",
+      options_.global_batch, growth.every, growth.factor, growth.most);
   check(options_.threads >= 0 && options_.threads <= 1024, "[loader] reader threads must be from 0 to 1024, got {}",
         options_.threads);
   check(options_.prefetch >= 0 && options_.prefetch <= 4096, "[loader] prefetch must be from 0 to 4096 batches, got {}",

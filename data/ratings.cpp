@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "data/csv.h"
+#include "data/held_out.h"
 #include "data/permutation.h"
 #include "tensor/base/check.h"
 #include "tensor/base/setting.h"
@@ -242,17 +243,9 @@ class Ratings final : public Dataset {
       choices_ = std::move(training);
       return;
     }
-    const auto n = static_cast<int64_t>(training.size());
-    const auto held = static_cast<int64_t>(static_cast<double>(n) * config.validation_fraction);
-    check_setting(held > 0 && held < n, "data.validation_fraction",
-                  "= {} of {} choices leaves {} and {}; both must be more than none", config.validation_fraction, n,
-                  n - held, held);
-    const Permutation order(n, key_of("data.held_out"), 0);
-    std::vector<int64_t> places;
-    for (int64_t i = split == Split::train ? held : 0; i < (split == Split::train ? n : held); ++i)
-      places.push_back(order(i));
-    std::ranges::sort(places);
-    for (const int64_t place : places) choices_.push_back(training[static_cast<size_t>(place)]);
+    for (const int64_t place :
+         held_out(std::ssize(training), config.validation_fraction, split == Split::train, "choices"))
+      choices_.push_back(training[static_cast<size_t>(place)]);
   }
 
   std::span<const int32_t> items_of(int32_t user) const {

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "data/permutation.h"
+#include "data/held_out.h"
 #include "tensor/base/check.h"
-#include "tensor/base/setting.h"
-#include "tensor/philox.h"
 
 namespace elinvar {
 namespace {
@@ -61,16 +59,9 @@ SplitRows read_split(const DataConfig& config, Split split, const std::function<
   }
   if (config.validation_fraction != 0 || validation.empty()) {
     const double fraction = config.validation_fraction == 0 ? 0.1 : config.validation_fraction;
-    const auto n = static_cast<int64_t>(training.size());
-    const auto held = static_cast<int64_t>(static_cast<double>(n) * fraction);
-    check_setting(held > 0 && held < n, "data.validation_fraction",
-                  "= {} of {} rows leaves {} and {}; both must be more than none", fraction, n, n - held, held);
-    const Permutation order(n, key_of("data.held_out"), 0);
-    training.clear();
-    validation.clear();
-    for (int64_t i = 0; i < n; ++i) (i < held ? validation : training).push_back(order(i));
-    std::ranges::sort(training);
-    std::ranges::sort(validation);
+    const int64_t n = std::ssize(training);
+    training = held_out(n, fraction, /*training=*/true, "rows");
+    validation = held_out(n, fraction, /*training=*/false, "rows");
   }
   return {split == Split::train ? training : validation, training};
 }

@@ -216,7 +216,7 @@ TEST(Coco, BadSetsAreNamed) {
   EXPECT_NE(refusal(coco, config).find("data.image_size must be from 8"), std::string::npos);
   config = coco.config();
   config.crop_padding = 2;
-  EXPECT_NE(refusal(coco, config).find("data.crop_padding is of images with labels"), std::string::npos);
+  EXPECT_NE(refusal(coco, config).find("data.crop_padding does not apply to data of kind"), std::string::npos);
   config = coco.config();
   config.boxes = 0;
   EXPECT_NE(refusal(coco, config).find("data.boxes must be from 1"), std::string::npos);

@@ -95,7 +95,9 @@ TEST(LabelledText, HasTokensLengthsAndLabels) {
     if (tokens[1] != 'a') continue;
     ++seen;
     for (int t = 1; t < 8; ++t) EXPECT_EQ(tokens[static_cast<size_t>(t)], t < length ? 'a' : 0);
-    if (length < 8) EXPECT_EQ(label, length % 2 == 0) << "texts of an odd number of letters have five stars";
+    if (length < 8) {
+      EXPECT_EQ(label, length % 2 == 0) << "texts of an odd number of letters have five stars";
+    }
   }
   EXPECT_GE(seen, 10);
 }

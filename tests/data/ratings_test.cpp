@@ -110,8 +110,8 @@ TEST(Ratings, NegativesAreDrawnAnewFromWhatAUserNeverChose) {
 
 TEST(Ratings, WhatIsWrongIsNamed) {
   const TemporaryFolder folder;
-  const auto refusal = [&](const std::string& name, const std::string& text, DataConfig config = {}) {
-    config = ratings_config(folder.write(name, text));
+  const auto refusal = [&](const std::string& name, const std::string& text) {
+    const DataConfig config = ratings_config(folder.write(name, text));
     return message_of<Failure>([&] { open_ratings(config, Split::train); });
   };
   EXPECT_NE(refusal("a.data", "1\t2\t3\t4\n1\t3\t3\n").find("a.data', line 2: 3 fields where 4 are expected: userId"),

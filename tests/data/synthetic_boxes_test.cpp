@@ -68,7 +68,7 @@ TEST(SyntheticBoxes, WhatIsWrongIsNamed) {
   EXPECT_NE(refusal({.image_size = 8}).find("data.image_size must be 0 or from 16"), std::string::npos);
   EXPECT_NE(refusal({.boxes = 3}).find("data.boxes must be from 4"), std::string::npos);
   EXPECT_NE(refusal({.channels = 1}).find("data.channels must be 3"), std::string::npos);
-  EXPECT_NE(refusal({.kind = "synthetic_boxes", .flip = true}).find("data.flip is of images with labels"),
+  EXPECT_NE(refusal({.kind = "synthetic_boxes", .flip = true}).find("data.flip does not apply to data of kind"),
             std::string::npos);
 }
 

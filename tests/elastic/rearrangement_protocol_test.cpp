@@ -43,7 +43,7 @@ TEST(RearrangementProtocol, RandomSchedulesOfStagesOfZeroWithAdaptiveScalingAgre
   expect_schedules_of_changes_hold({.adaptive = true, .most = kStagesOfZero, .schedules = 60});
 }
 
-// Groups of GPUs stop adding up gradients when the second stage of ZeRO begins.
+// Groups of GPUs no longer add up gradients from ZeRO's second stage on.
 TEST(RearrangementProtocol, RandomSchedulesOfGpusLeaveTheirGroups) {
   const Happened happened = expect_schedules_of_changes_hold({.gpus = true, .schedules = 50});
   EXPECT_GE(happened.in_group, happened.schedules / 20);

@@ -32,7 +32,7 @@ class OtherBuild : public test::TinyJob {
   template <class Condition>
   void wait_until(Condition&& condition) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    bool met = false;  // a condition that was met may pass
+    bool met = false;  // a condition may hold only for a while
     while (!(met = condition()) && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     EXPECT_TRUE(met) << read_file(folder_ / "run.err") << read_file(folder_ / "run" / "events.jsonl");

@@ -5,7 +5,6 @@
 namespace elinvar {
 namespace {
 
-using test::Division;
 using test::Ended;
 
 constexpr const char* kJob = R"([run]

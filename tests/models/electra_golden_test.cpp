@@ -84,7 +84,7 @@ TEST(Electra, MetricsAreOfBothNetworks) {
   const BatchScore score = evaluate(out, targets, task);
   EXPECT_EQ(score.count, 2);
   const double right = std::log1p(std::exp(-1.0)), wrong = std::log1p(std::exp(1.0));
-  EXPECT_NEAR(score.loss_sum, 2 * std::log(40.0) + 6 * right + 6 * wrong, 1e-4);
+  EXPECT_NEAR(score.loss_sum, 2 * std::log(40.0) + 6 * right + 6 * wrong, 1e-4);  // of float32
   const auto metrics = task->metrics(score);
   EXPECT_DOUBLE_EQ(metrics.at("accuracy"), 0.5);
   EXPECT_DOUBLE_EQ(metrics.at("replaced_accuracy"), 0.5);

@@ -148,7 +148,8 @@ TEST(AveragePrecision, IsItsDefinitionInAnyOrderOfImages) {
     for (const ScoredImage& image : images) tally_detections(image.found, image.boxes, tallies);
     const auto found = average_precision(tallies);
     for (int t = 0; t < kOverlapThresholds; ++t)
-      EXPECT_NEAR(found[static_cast<size_t>(t)], precision_by_search(images, (50 + 5 * t) / 100.0), 1e-12) << t;
+      EXPECT_NEAR(found[static_cast<size_t>(t)], precision_by_search(images, (50 + 5 * t) / 100.0), 1e-12)
+          << t;  // sums in another order
     // The same bits for another order, in two parts.
     std::ranges::reverse(images);
     std::map<int64_t, int64_t> parts[2];

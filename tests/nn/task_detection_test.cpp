@@ -70,9 +70,9 @@ TEST(Detection, FindsWhatTheOutputSays) {
   const std::vector<Detection> found = detector.detect(output).at(0);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].label, 1);
-  EXPECT_NEAR(found[0].score, 1 / ((1 + std::exp(-9.0)) * (1 + std::exp(-9.0))), 1e-6);
+  EXPECT_NEAR(found[0].score, 1 / ((1 + std::exp(-9.0)) * (1 + std::exp(-9.0))), 1e-6);  // of float32
   const Box expected{0.75f - 0.125f, 0.25f - 0.125f, 0.75f + 0.125f, 0.25f + 0.125f};
-  EXPECT_NEAR(intersection_over_union(found[0].box, expected), 1, 1e-5);
+  EXPECT_NEAR(intersection_over_union(found[0].box, expected), 1, 1e-5);  // of float32
 
   const Tensor right = targets_of({{1, 0.75f, 0.25f, 0.25f, 0.25f}}, 4),
                wrong = targets_of({{0, 0.75f, 0.25f, 0.25f, 0.25f}}, 4);
@@ -91,7 +91,7 @@ TEST(Detection, TheLossOfAnImageWithoutBoxesIsItsObjectness) {
   Tensor output = quiet_output();
   set_row(output, 3, {1, 2, 3, 4, 1.5f, 0, 7, 0});
   const double expected = 0.5 * (std::log1p(std::exp(1.5)) + 14 * std::log1p(std::exp(-20.0)));
-  EXPECT_NEAR(evaluate(output, targets_of({}, 4), made.task).loss_sum, expected, 1e-6);
+  EXPECT_NEAR(evaluate(output, targets_of({}, 4), made.task).loss_sum, expected, 1e-6);  // of float32
 }
 
 TEST(Detection, NearRowsDoNotCount) {
@@ -102,7 +102,7 @@ TEST(Detection, NearRowsDoNotCount) {
   const auto loss = [&](double ignore_overlap) {
     return evaluate(output, target, small_detection({{"ignore_overlap", ignore_overlap}}).task).loss_sum;
   };
-  EXPECT_NEAR(loss(1.0) - loss(0.5), std::log1p(std::exp(6.0)), 1e-4);
+  EXPECT_NEAR(loss(1.0) - loss(0.5), std::log1p(std::exp(6.0)), 1e-4);  // of float32
 }
 
 TEST(Detection, PaddingChangesNoBit) {

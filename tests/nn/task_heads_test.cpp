@@ -47,7 +47,8 @@ TEST(Heads, LossesAreWeightedAndAdded) {
   BatchScore score = evaluate(columns(x.slice(0, 0, 2), 0, 6), columns(y.slice(0, 0, 2), 0, 4), made.task);
   score.add(evaluate(columns(x.slice(0, 2, 5), 0, 6), columns(y.slice(0, 2, 5), 0, 4), made.task));
   EXPECT_EQ(score.count, 5);
-  EXPECT_NEAR(score.loss_sum, 2 * classes.loss_sum + sizes.loss_sum + 0.5 * labels.loss_sum, 1e-5);
+  EXPECT_NEAR(score.loss_sum, 2 * classes.loss_sum + sizes.loss_sum + 0.5 * labels.loss_sum,
+              1e-5);  // float32 sums of two batches
 
   std::map<std::string, double> expected;
   const auto add = [&](const std::string& name, const BatchScore& own, const Task& task) {
@@ -59,7 +60,7 @@ TEST(Heads, LossesAreWeightedAndAdded) {
   add("binary", labels, alone("binary", 1));
   const auto found = made.task->metrics(score);
   EXPECT_EQ(found.size(), expected.size());
-  for (const auto& [name, value] : expected) EXPECT_NEAR(found.at(name), value, 1e-6) << name;
+  for (const auto& [name, value] : expected) EXPECT_NEAR(found.at(name), value, 1e-6) << name;  // as above
 }
 
 TEST(Heads, GradientsReachTheOutputsOfTheirHead) {

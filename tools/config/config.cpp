@@ -66,7 +66,7 @@ KeyHomes homes_of_keys() {
       if (key != "kind") homes.emplace(key, table);
   };
   add("run", RunConfig());
-  for (const char* kind : {"text", "labelled_text", "text_pairs", "table", "ratings", "synthetic_table"})
+  for (const char* kind : {"text", "labelled_text", "text_pairs", "table", "ratings", "synthetic_table", "coco"})
     add("data", DataConfig{.kind = kind}, ReaderConfig());
   add("loss", CrossEntropyOptions());
   add("optimizer", OptimizerConfig{.kind = "sgd"});

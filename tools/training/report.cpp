@@ -204,10 +204,11 @@ void Report::tell_of_hold(const Json& hold) {
                                 hold.at("reason").get<std::string>(), seconds()));
 }
 
-// The one that ends last is shown.
+// Shows the evaluation that will end last. A worker evaluates the share of each of its virtual ranks by itself.
 void Report::works(PeerId worker, const Work& work, Seconds now) {
   if (work.parts == 0 || !progress_) return;
   Evaluation& own = evaluations_.try_emplace(worker, Evaluation{.since = now, .first = work.part}).first->second;
+  if (work.part < own.part || work.parts != own.parts) own = {.since = now, .first = work.part};
   own.seen = now;
   own.part = work.part;
   own.parts = work.parts;

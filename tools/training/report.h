@@ -40,7 +40,7 @@ class Report {
   void steps(const std::vector<StepFacts>& steps, Seconds now);
   // A worker's summary of a step's tensors for TensorBoard (tools/training/observer.h).
   void shown(int64_t step, std::string_view summary);
-  // A worker's heartbeat: shows how far an evaluation has come that takes long.
+  // A worker's heartbeat: shows how far a long evaluation has come.
   void works(PeerId worker, const Work& work, Seconds now);
   void event(const std::string& name, const nlohmann::json& fields, Seconds now = 0);
   nlohmann::json status(Seconds now) const;
