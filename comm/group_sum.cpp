@@ -66,6 +66,11 @@ GroupSum::GroupSum(std::shared_ptr<GpuGroup> group, Options options, std::vector
           bucket);
   }
   if (!present || bucket_ == 0) phase_ = Phase::done;
+  // put() lets the transfers wait for the stream's last use of their memory. A member that contributes nothing does not
+  // call it.
+  bool puts = false;
+  for (int bucket = 0; bucket < bucket_; ++bucket) puts = puts || contributes(group_->me(), bucket);
+  if (!puts) SideQueue(group_->device(), SideQueue::Of::transfers).follow();
 }
 
 void GroupSum::put(int bucket, std::vector<Subtree> mine) {

@@ -1,6 +1,7 @@
 #include "nn/expert_load.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "tensor/base/check.h"
@@ -20,14 +21,13 @@ void add_loads(std::vector<ExpertLoad>& sum, const std::vector<ExpertLoad>& more
 }
 
 std::map<std::string, double> metrics_of(const std::vector<ExpertLoad>& loads) {
-  double least = 0, most = 0, dropped = 0, all = 0;
-  for (size_t m = 0; m < loads.size(); ++m) {
-    const auto& [choices, lost] = loads[m];
-    if (choices.empty()) continue;
+  double least = std::numeric_limits<double>::infinity(), most = 0, dropped = 0, all = 0;
+  for (const auto& [choices, lost] : loads) {
     const auto total = static_cast<double>(std::accumulate(choices.begin(), choices.end(), int64_t{0}));
+    if (total == 0) continue;
     const double mean = total / static_cast<double>(choices.size());
     const auto [low, high] = std::ranges::minmax(choices);
-    least = m == 0 ? static_cast<double>(low) / mean : std::min(least, static_cast<double>(low) / mean);
+    least = std::min(least, static_cast<double>(low) / mean);
     most = std::max(most, static_cast<double>(high) / mean);
     dropped += static_cast<double>(lost);
     all += total;

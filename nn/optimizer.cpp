@@ -96,6 +96,8 @@ void check_sparse(const OptimizerConfig& c) {
   check_setting(!c.sparse.empty() || c.sparse_lr == 0.0, "optimizer.sparse_lr",
                 "has a meaning only with optimizer.sparse");
   if (c.sparse.empty()) return;
+  check_setting(is_built_in_optimizer(c.kind), "optimizer.sparse",
+                "cannot be used with kind \"{}\", which the program registers", c.kind);
   check_setting(c.kind != "lars" && c.kind != "lamb", "optimizer.sparse",
                 "cannot be used with kind \"{}\", which needs the norms of whole tables", c.kind);
   const std::vector<std::string> kinds = sparse_kinds();

@@ -45,7 +45,7 @@ class Classification final : public Objective {
   std::map<std::string, double> metrics(const BatchScore& total) const override {
     const auto share = [&](int64_t number) { return static_cast<double>(number) / static_cast<double>(total.count); };
     std::map<std::string, double> all = {{"accuracy", share(total.correct)}};
-    if (top_ > 0) all[fmt::format("top{}_accuracy", top_)] = share(total.tallies.at(0));
+    if (top_ > 0) all[fmt::format("top{}_accuracy", top_)] = share(total.tallies.contains(0) ? total.tallies.at(0) : 0);
     return all;
   }
 

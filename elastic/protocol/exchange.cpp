@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 
 #include "tensor/base/check.h"
 #include "tensor/digest_tree.h"
@@ -119,18 +117,16 @@ bool Exchange::send_part(const SendToMember& send) {
 }
 
 std::map<int, std::vector<Tensor>> Exchange::take_sums() {
-  std::erase_if(sums_, [&](const auto& sum) {
-    const std::vector<int>& keepers = options_.keepers[static_cast<size_t>(sum.first)];
-    return std::find(keepers.begin(), keepers.end(), options_.me) == keepers.end();  // it was only audited
-  });
+  std::erase_if(sums_, [&](const auto& sum) { return !keeps(options_.me, sum.first); });  // they were only audited
   return std::move(sums_);
 }
 
-bool Exchange::gets_sum(int member, int b) const {
-  if (!sharded(b) || audited(b)) return true;
+bool Exchange::keeps(int member, int b) const {
   const std::vector<int>& keepers = options_.keepers[static_cast<size_t>(b)];
-  return std::find(keepers.begin(), keepers.end(), member) != keepers.end();
+  return std::ranges::find(keepers, member) != keepers.end();
 }
+
+bool Exchange::gets_sum(int member, int b) const { return !sharded(b) || audited(b) || keeps(member, b); }
 
 void Exchange::contribute(int b, const std::vector<const Subtree*>& roots, int64_t count, const SendToMember& send) {
   Bucket& bucket = state_[static_cast<size_t>(b)];

@@ -126,6 +126,7 @@ class Exchange {
   }
   bool owned(int bucket) const { return options_.me >= 0 && owner(bucket) == options_.me; }
   bool audited(int bucket) const { return options_.audit && options_.audit->roles().bucket == bucket; }
+  bool keeps(int member, int bucket) const;  // with ZeRO
   bool gets_sum(int member, int bucket) const;
   int bucket_count() const { return options_.buckets ? options_.buckets->count() : 0; }
   std::string receive_roots(const messages::BucketRoots& told, Bucket& bucket);

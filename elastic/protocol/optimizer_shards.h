@@ -5,6 +5,7 @@
 // (`holders`). Members that are to keep a bucket whose state they lack get it during the first step, which does not
 // change that state. A member's part of the trailer says that it has the sums and the state of all buckets that it is
 // to keep, so the trailer of the first step *commits* the new keepers; until then the holders' state counts.
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <vector>
@@ -28,6 +29,9 @@ class OptimizerShards {
   // --- The tables of the current generation.
   // The indexes of the members that get the sum of a bucket and keep its state; the first is its owner.
   const std::vector<int>& keepers(int bucket) const { return tables().keepers[static_cast<size_t>(bucket)]; }
+  bool keeps(int member, int bucket) const {
+    return std::ranges::find(keepers(bucket), member) != keepers(bucket).end();
+  }
   const std::vector<int>& kept() const { return tables().kept; }  // the buckets that this member keeps
   // The buckets whose state after `step` updates this member provides, for a checkpoint or for other members.
   std::vector<int> provides(int64_t step) const;

@@ -25,28 +25,25 @@ void ValueExchange::begin(int64_t step, bool sends, std::vector<int> keeps, std:
     if (m.peer != position_.self) values_.peers.push_back(m.peer);
   for (const int b : others)
     for (const int member : shards_.keepers(b)) values_.keepers[b].push_back(members[static_cast<size_t>(member)].peer);
-  for (const int b : values_.keeps) {
-    const std::vector<int>& keepers = shards_.keepers(b);
-    if (keepers[0] != position_.index) continue;
-    std::vector<PeerId>& to = values_.to_send[b];
-    for (size_t m = 0; m < members.size() && layout_.whole_parameters(); ++m)
-      if (std::find(keepers.begin(), keepers.end(), static_cast<int>(m)) == keepers.end())
-        to.push_back(members[m].peer);
-  }
-  if (group && layout_.whole_parameters()) plan_transfer(std::move(group));
+  for (const int b : values_.keeps)
+    if (shards_.keepers(b)[0] == position_.index) values_.owned.insert(b);
+  if (!layout_.whole_parameters()) return;
+  if (group) return plan_transfer(std::move(group));
+  for (const int b : values_.owned)
+    for (int m = 0; m < position_.members(); ++m)
+      if (!shards_.keeps(m, b)) values_.to_send[b].push_back(members[static_cast<size_t>(m)].peer);
 }
 
 // All members plan the same transfers, from the tables of the generation.
 void ValueExchange::plan_transfer(std::shared_ptr<GpuGroup> group) {
   GroupTransfer& plan = values_.by_group.emplace(GroupTransfer{.group = std::move(group), .sends = {}, .receives = {}});
-  for (int m = 0; m < position_.members(); ++m)
-    if (m != position_.index) plan.sends[m] = plan.receives[m] = {};
-  for (int b = 0; b < layout_.shards(); ++b) {
-    const std::vector<int>& keepers = shards_.keepers(b);
-    const auto keeps = [&](int member) { return std::ranges::find(keepers, member) != keepers.end(); };
-    if (!keeps(position_.index)) plan.receives[keepers[0]].push_back(b);
-    for (auto& [member, buckets] : plan.sends)
-      if (keepers[0] == position_.index && !keeps(member)) buckets.push_back(b);
+  for (int m = 0; m < position_.members(); ++m) {
+    if (m == position_.index) continue;
+    std::vector<int>&sends = plan.sends[m], &receives = plan.receives[m];
+    for (const int b : values_.owned)
+      if (!shards_.keeps(m, b)) sends.push_back(b);
+    for (const int b : values_.missing)
+      if (shards_.keepers(b)[0] == m) receives.push_back(b);
   }
 }
 
@@ -151,7 +148,7 @@ void ValueExchange::ask(const std::string& endpoint) {
 void ValueExchange::give_sums(const std::map<int, Blob>& sums) {
   for (const auto& [bucket, blob] : sums) {
     sums_[bucket] = blob;
-    if (!values_.to_send.contains(bucket)) continue;
+    if (!values_.owned.contains(bucket)) continue;
     for (const PeerId peer : values_.peers)
       outbox_.send(peer, position_.number(), values_.step, messages::BucketSums{.bucket = bucket, .sums = blob});
   }
@@ -162,9 +159,7 @@ const std::map<int, Blob>* ValueExchange::sums() const { return values_.missing_
 
 std::vector<int> ValueExchange::to_send() const {
   std::vector<int> buckets;
-  if (values_.by_group) return buckets;
-  for (const auto& [bucket, peers] : values_.to_send)
-    if (!peers.empty()) buckets.push_back(bucket);
+  for (const auto& [bucket, peers] : values_.to_send) buckets.push_back(bucket);
   return buckets;
 }
 

@@ -84,7 +84,8 @@ class ValueExchange {
     int64_t number = 0;                               // the generation in which the trailer came
     std::map<int, std::vector<PeerId>> keepers = {};  // of each missing bucket
     std::vector<int> keeps = {};
-    std::map<int, std::vector<PeerId>> to_send = {};  // by bucket that it owns: the peers that lack it
+    std::set<int> owned = {};                         // the buckets whose values and sums others get from this member
+    std::map<int, std::vector<PeerId>> to_send = {};  // by owned bucket: the peers that get its values by messages
     std::set<int> missing = {}, missing_sums = {};
     std::vector<PeerId> peers = {};  // the other members of the step's generation
     bool updated = false;
