@@ -196,14 +196,15 @@ TEST(Audit, TheAuditorIsOfAnotherModelReplicaIfThereIsOne) {
     Generation g = generation_of(4, 8);
     g.shards = 4;
     const int size = 4 / replicas;
-    for (int m = 0; m < 4; ++m)
-      g.members[static_cast<size_t>(m)].place = {m / size, {m % size * replicas, (m % size + 1) * replicas}};
-    for (int m = 0; m < 4; ++m)
-      g.members[static_cast<size_t>(m)].share = g.members[static_cast<size_t>(m / size * size)].share;
+    for (int m = 0; m < 4; ++m) {
+      GenerationMember& member = g.members[static_cast<size_t>(m)];
+      member.place = {m / size, {m % size * replicas, (m % size + 1) * replicas}};
+      member.share = member.first_share = {{m / size * 8 / replicas, (m / size + 1) * 8 / replicas}};
+    }
     std::set<int> auditors;
     for (int64_t step = 0; step < 100; ++step) {
       const AuditRoles roles = audit_roles(options, g, step, 8);
-      if (!contains(g.share(roles.owner, step), roles.vrank)) continue;
+      ASSERT_TRUE(roles.owner < 4 && contains(g.share(roles.owner, step), roles.vrank));
       EXPECT_EQ(roles.owner % size, 0) << "the first of those that compute it";
       EXPECT_TRUE(replicas == 1 || roles.auditor / size != roles.owner / size);
       auditors.insert(roles.auditor);
