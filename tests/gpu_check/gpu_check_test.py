@@ -13,7 +13,7 @@ import unittest
 here = pathlib.Path(__file__).resolve().parent
 root = here.parent.parent
 PROGRAMS = "train bench op_tests tensor_tests nn_tests job_tests nvidia-smi compute-sanitizer".split()
-PARTS = "rows digests graphs exact products steps peers nccl tests sanitizer".split()
+PARTS = "rows digests graphs exact products steps peers kernels nccl tests sanitizer".split()
 TORCH = """import json, sys
 print(json.dumps({"peer": "PyTorch", "per_second": 2000.0}))
 sys.exit(0)
@@ -60,6 +60,8 @@ class GpuCheck(unittest.TestCase):
             self.assertEqual(row[2:4], ["Some Card", "580.1"])
             for word in ("not run", "FAILED", "not measured"):
                 self.assertNotIn(word, row[5])
+        self.assertIn({"name": "gpt2, bf16: product<float>, 2 launches", "value": 3.0, "unit": "ms, 75 %"},
+                      self.parts["kernels"]["figures"])
         results = {row[0][2:]: row[5] for row in self.table()}
         self.assertEqual(results["product of 4096: float32 rate of cuBLAS"], "90 %, 40000 GFLOP/s |")
         self.assertEqual(results["ResNet-50, portable: rate of PyTorch float32"], "55 %: 1100 against 2000 |")
@@ -73,6 +75,16 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.parts["digests"]["state"], "passed")
         self.assertIn("failed: rows", self.text)
         self.assertTrue(self.table()[0][5].startswith("FAILED: op_tests"))
+
+    def test_a_later_file_replaces_parts_of_an_earlier_one(self):
+        self.assertEqual(self.check("rows", "digests", fault="digest of gpt"), 1, self.text)
+        (self.folder / "first.json").write_text((self.folder / "out.json").read_text())
+        self.assertEqual(self.check("digests"), 0, self.text)
+        printed = subprocess.run([sys.executable, root / "tools/gpu-check", "--table", self.folder / "first.json",
+                                  self.folder / "out.json"], stdout=subprocess.PIPE, check=True).stdout.decode()
+        self.assertIn("equal, 5 rows", printed)
+        self.assertIn("equal, good", printed)
+        self.assertNotIn("FAILED", printed)
 
     def test_a_digest_that_differs_fails(self):
         self.assertEqual(self.check("digests", "graphs", fault="digest of gpt"), 1, self.text)

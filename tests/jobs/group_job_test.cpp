@@ -152,7 +152,8 @@ TEST_F(GroupJob, TroubleWithNcclEndsInTheHosts) {
 #endif
 
 TEST_F(GroupJob, OnACard) {
-  if (!run_on_a_card("run", {})) GTEST_SKIP() << "no GPU, or no NCCL";
+  // NCCL takes seconds to connect two workers; 150 steps had ended before (H100).
+  if (!run_on_a_card("run", {}, 40 * kSteps)) GTEST_SKIP() << "no GPU, or no NCCL";
   EXPECT_EQ(planes("run"), std::vector<std::string>{"nccl: gradients"});
 }
 

@@ -27,7 +27,7 @@ class ReplicaGroupJob : public DivisionFaults {
 };
 
 TEST_F(ReplicaGroupJob, OnACard) {
-  if (!run_on_a_card("run", {"--arrangement", "tp=2", "--workers", "1"})) GTEST_SKIP() << "no GPU, or no NCCL";
+  if (!run_on_a_card("run", {"--arrangement", "tp=2", "--workers", "1"}, kSteps)) GTEST_SKIP() << "no GPU, or no NCCL";
   EXPECT_TRUE(says("run", "nccl: gradients, values of shards"));
 }
 

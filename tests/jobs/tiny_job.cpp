@@ -102,20 +102,25 @@ std::vector<std::string> TinyJob::planes(const std::string& name) const {
   return planes;
 }
 
-bool TinyJob::run_on_a_card(const std::string& name, std::vector<std::string> options) const {
+bool TinyJob::run_on_a_card(const std::string& name, std::vector<std::string> options, int64_t steps) const {
 #ifdef ELINVAR_CUDA
   if (gpu_count<Cuda>() == 0 || !find_nccl({DeviceKind::cuda}).nccl) return false;
+  const std::vector<std::string> length = {"--set", fmt::format("run.steps={}", steps)};
+  const Ended alone = wait(start("alone", length), "alone", std::chrono::seconds(120));
+  EXPECT_EQ(alone.code, 0) << alone.err;
   options.insert(options.end(), {"--device", "cuda", "--min-workers", "2"});
+  options.insert(options.end(), length.begin(), length.end());
   const pid_t job = start(name, options, {"env", "NCCL_HOSTID=first"});
   const pid_t other = spawn({"join", endpoint(name), "--device", "cuda"}, "other", {"env", "NCCL_HOSTID=second"});
   const Ended ended = wait(job, name, std::chrono::seconds(120));
   EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_EQ(ledger(name), undisturbed());
+  EXPECT_EQ(ledger(name), ledger("alone"));
   EXPECT_EQ(wait(other, "other").code, 0);
   return true;
 #else
   static_cast<void>(name);
   static_cast<void>(options);
+  static_cast<void>(steps);
   return false;
 #endif
 }

@@ -37,9 +37,9 @@ class TinyJob : public testing::Test, protected TrainRuns {
   // Returns the data plane of each generation, in the order of events.jsonl: "nccl: what it carries", or "host:
   // reason".
   std::vector<std::string> planes(const std::string& name) const;
-  // Runs the job to its end on two workers of the first card, which NCCL takes for those of two hosts. Returns false if
-  // there is no card, or no NCCL.
-  bool run_on_a_card(const std::string& name, std::vector<std::string> options) const;
+  // Runs the job for `steps` steps on two workers of the first card, which NCCL takes for those of two hosts, and
+  // compares the ledger with that of one worker on the CPU. Returns false if there is no card, or no NCCL.
+  bool run_on_a_card(const std::string& name, std::vector<std::string> options, int64_t steps) const;
   int64_t newest_checkpoint(const std::string& name) const;  // its step; 0: none
   // Returns the samples that each step read, derived from the ledger alone: it has digests of the virtual ranks'
   // inputs, and there are few enough samples to try all possible batches. Returns {} and fails the test if none

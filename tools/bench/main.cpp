@@ -35,7 +35,7 @@ struct Options {
   int threads = usable_threads();
   std::string isa = "auto", device = "cpu", json, filter, path, arrangement;
   std::vector<std::string> names, networks;
-  int repeat = 5, warm_up = 2, workers = 2, copies = 2;
+  int repeat = 5, warm_up = 2, workers = 2, copies = 2, kernels = 0;
   int64_t batch = 0;
   bool recompute = false;
   Precision precision = Precision::portable;
@@ -79,6 +79,8 @@ int run(int argc, char** argv) {
   answer->add_option("key", key);
   models->add_flag("--recompute", o.recompute, "blocks keep their inputs alone and run again");
   models->add_option("--device", o.device, "cpu, or cuda: as leaves are called, and as graphs")->capture_default_str();
+  models->add_option("--kernels", o.kernels, "with --device cuda: also the N kernels that take longest, by CUPTI")
+      ->check(CLI::Range(0, 1000));
   const std::map<std::string, Precision> precisions{{"portable", Precision::portable},
                                                     {"exact", Precision::exact},
                                                     {"tf32", Precision::tf32},
@@ -131,6 +133,8 @@ int run(int argc, char** argv) {
   check(o.device == "cpu" || o.shards.empty(), "[bench] --virtual-shards measures on the CPU; leave out --device {}",
         o.device);
   const Device device = parse_device(o.device);
+  check(device.kind == DeviceKind::cuda || o.kernels == 0,
+        "[bench] --kernels lists kernels of GPUs; add --device cuda");
   check(device.kind != DeviceKind::emulated,
         "[bench] the emulated GPU's speed means nothing; use --device cpu or cuda");
   if (device.kind == DeviceKind::cuda) {
@@ -142,7 +146,7 @@ int run(int argc, char** argv) {
         for (const bool graphs : {false, true})
           bench::run_model(name, o.batch,
                            {.recompute = o.recompute, .device = device, .precision = o.precision, .graphs = graphs},
-                           o.warm_up, o.repeat, report);
+                           o.warm_up, o.repeat, o.kernels, report);
     return finish(o, report);
   }
 
@@ -167,7 +171,7 @@ int run(int argc, char** argv) {
   const bench::TrainerOptions training{.recompute = o.recompute, .precision = o.precision};
   if (models->parsed() && o.shards.empty())
     for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
-      bench::run_model(name, o.batch, training, o.warm_up, o.repeat, report);
+      bench::run_model(name, o.batch, training, o.warm_up, o.repeat, 0, report);
   if (models->parsed() && !o.shards.empty())
     for (const std::string& name : o.names.empty() ? bench::shardable_model_names() : o.names)
       bench::run_in_shards(name, o.batch, training, o.shards, o.warm_up, o.repeat, report);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tensor/base/check.h"
+#include "tools/bench/kernel_times.h"
 #include "tools/bench/memory.h"
 #include "tools/peak/timing.h"
 
@@ -75,6 +76,19 @@ const std::vector<ModelCase>& model_cases() {
   return all;
 }
 
+// Watches further steps. The last row is of all kernels, whose times overlap where there are several queues.
+void add_kernels(const std::string& row, Trainer& trainer, int steps, int most, Report& report) {
+  KernelWatch watch;
+  for (int i = 0; i < steps; ++i) trainer.step();
+  KernelTime all;
+  for (const KernelTime& kernel : watch.take()) {
+    all.launches += kernel.launches;
+    all.seconds += kernel.seconds;
+    if (most-- > 0) report.add_kernel(row, kernel.name, kernel.seconds / steps, kernel.launches / steps);
+  }
+  report.add_kernel(row, "all kernels", all.seconds / steps, all.launches / steps);
+}
+
 }  // namespace
 
 std::vector<std::string> model_names() {
@@ -97,7 +111,7 @@ const ModelCase& model_case(const std::string& name) {
 }
 
 void run_model(const std::string& name, int64_t batch, const TrainerOptions& options, int warm_up, int repeat,
-               Report& report) {
+               int kernels, Report& report) {
   const ModelCase& model = model_case(name);
   MemoryWatch memory;
   Trainer trainer(model, batch == 0 ? model.batch : batch, options);
@@ -107,8 +121,9 @@ void run_model(const std::string& name, int64_t batch, const TrainerOptions& opt
     trainer.step();
     if (++done == warm_up) memory.steady();
   });
-  report.add(options.graphs ? name + ", graphs" : name, seconds, trainer.gflop(), 0.0, trainer.items(), trainer.unit(),
-             memory.figures());
+  const std::string row = options.graphs ? name + ", graphs" : name;
+  report.add(row, seconds, trainer.gflop(), 0.0, trainer.items(), trainer.unit(), memory.figures());
+  if (kernels > 0) add_kernels(row, trainer, repeat, kernels, report);
 }
 
 void run_in_shards(const std::string& name, int64_t batch, const TrainerOptions& options,

@@ -42,6 +42,18 @@ void Report::add(const std::string& name, double seconds, double gflop, double g
   if (gbyte > 0.0) row["gbyte_per_s"] = gbyte / seconds;
   if (items > 0.0) row[unit + "_per_s"] = items / seconds;
   for (const auto& [key, value] : more.items()) row[key] = value;
+  keep(row);
+}
+
+void Report::add_kernel(const std::string& of, const std::string& kernel, double seconds, int64_t launches) {
+  fmt::print("  {:>9.3f} ms {:>6} launches  {}\n", seconds * 1e3, launches, kernel);
+  std::fflush(stdout);
+  nlohmann::json row{{"case", of}, {"kernel", kernel}, {"seconds", seconds}, {"launches", launches}};
+  row.update(machine_);
+  keep(row);
+}
+
+void Report::keep(const nlohmann::json& row) {
   rows_.push_back(row);
   if (path_.empty()) return;
   file_ << row.dump() << std::endl;

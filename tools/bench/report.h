@@ -23,10 +23,13 @@ class Report {
   // `unit` per run. `more`: further figures by name, printed after the row.
   void add(const std::string& name, double seconds, double gflop, double gbyte, double items = 0.0,
            const std::string& unit = "", const nlohmann::ordered_json& more = {});
+  // Adds what one kernel takes of the case `of`, all its launches together.
+  void add_kernel(const std::string& of, const std::string& kernel, double seconds, int64_t launches);
   const nlohmann::json& rows() const { return rows_; }
 
  private:
   Report(const Peak& peak, const std::string& title, nlohmann::json machine);
+  void keep(const nlohmann::json& row);
 
   Peak peak_;
   nlohmann::json machine_;  // machine fields of each row

@@ -144,6 +144,20 @@ def steps(work, setting):
         work.done += 1
 
 
+def kernels(work, setting):
+    """The kernels that take longest in these steps, with their share of the time of all kernels."""
+    cases = [(name, precision) for name, _ in STEPS for precision in ("portable", "bf16", "exact")]
+    work.total = len(cases)
+    for name, precision in cases:
+        rows = [row for row in bench(work, setting, f"kernels.{name}.{precision}", "--repeat", 2, "models", name,
+                                     "--device", "cuda", "--batch", BATCH, "--precision", precision, "--kernels", 12)
+                if "kernel" in row and row["case"] == name]
+        for row in rows:
+            work.figure(f"{name}, {precision}: {row['kernel']}, {row['launches']} launches",
+                        round(1e3 * row["seconds"], 3), f"ms, {100 * row['seconds'] / rows[-1]['seconds']:.0f} %")
+        work.done += 1
+
+
 def peers(work, setting):
     """The same steps in PyTorch: float32 without TF32, bf16 by autocast, and that compiled."""
     if importlib.util.find_spec("torch") is None:
@@ -211,5 +225,6 @@ def sanitizer(work, setting):
 # Part: (function, share of the seconds that are left, fewest seconds that it starts with, what it needs a card for).
 PARTS = {"rows": (rows, 0.25, 2, ""), "digests": (digests, 0.3, 2, ""), "graphs": (graphs, 0.3, 2, ""),
          "exact": (exact, 0.2, 2, ""), "products": (products, 0.25, 10, "rates"), "steps": (steps, 0.3, 20, "rates"),
-         "peers": (peers, 0.5, 20, "rates"), "nccl": (nccl, 0.2, 10, "NCCL"), "tests": (tests, 0.5, 2, ""),
+         "peers": (peers, 0.5, 20, "rates"), "kernels": (kernels, 0.2, 20, "rates"), "nccl": (nccl, 0.2, 10, "NCCL"),
+         "tests": (tests, 0.5, 2, ""),
          "sanitizer": (sanitizer, 1.0, 20, "compute-sanitizer")}

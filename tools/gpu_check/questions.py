@@ -11,7 +11,8 @@ class Question:
 
 
 def percent(share):
-    return f"{100 * share:.0f} %"
+    """With a decimal, so that rounding reaches no target."""
+    return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
 def faster(figures, name, precision):
@@ -109,14 +110,19 @@ def result(question, parts, figures):
         return "FAILED: " + "; ".join(part["failures"]) if part["state"] == "failed" else part["why"] or "not measured"
 
 
-def table(outcome=None):
-    """The rows of the table in tensor/GPU.md. Without an outcome nothing was run."""
-    parts = {part["name"]: part for part in outcome["parts"]} if outcome else {}
-    figures = {f["name"]: f["value"] for part in parts.values() for f in part["figures"]}
-    where = ([outcome["card"], outcome["driver"], outcome["date"][:10]] if outcome else ["-"] * 3)
+def table(outcomes=()):
+    """The rows of the table in tensor/GPU.md, of what JSON files say of runs; of several, the last that has a part.
+    Without outcomes nothing was run."""
+    parts, where, figures = {}, {}, {}
+    for outcome in outcomes:
+        for part in outcome["parts"]:
+            parts[part["name"]] = part
+            where[part["name"]] = [outcome["card"], outcome["driver"], outcome["date"][:10]]
+    for part in parts.values():
+        figures.update((f["name"], f["value"]) for f in part["figures"])
     lines = ["| question | target | card | driver | date | result |", "| --- | --- | --- | --- | --- | --- |"]
     for q in questions():
-        text = result(q, parts, figures) if outcome else "not run"
-        here = ["-"] * 3 if text.startswith("not run") else where
+        text = result(q, parts, figures) if outcomes else "not run"
+        here = ["-"] * 3 if text.startswith("not run") else where[q.part]
         lines.append("| " + " | ".join(cell.replace("|", "/") for cell in [q.text, q.target, *here, text]) + " |")
     return lines
