@@ -1,9 +1,12 @@
 #include "tools/bench/memory.h"
 
 #include <fstream>
+#include <functional>
 #include <string>
 
 #include "tensor/allocator.h"
+#include "tensor/device_cache.h"
+#include "tensor/graph.h"
 
 namespace elinvar::bench {
 namespace {
@@ -15,9 +18,25 @@ int64_t peak_rss_kb() {
   return 0;
 }
 
+// The memory of ops, and that of graphs.
+void each_cache(Device device, const std::function<void(DeviceCache&)>& f) {
+#ifdef ELINVAR_CUDA
+  if (device.kind != DeviceKind::cuda) return;
+  f(gpu_stream<Cuda>(device.index).cache());
+  f(recording_stream<Cuda>(device.index).cache());
+#else
+  static_cast<void>(device);
+  static_cast<void>(f);
+#endif
+}
+
 }  // namespace
 
-MemoryWatch::MemoryWatch() {
+MemoryWatch::MemoryWatch(Device device) : device_(device) {
+  each_cache(device, [](DeviceCache& cache) {
+    cache.give_back();
+    cache.reset_peak();
+  });
   HostAllocator::instance().release_cached();
   HostAllocator::instance().reset_peak();
   std::ofstream clear("/proc/self/clear_refs");
@@ -29,9 +48,13 @@ void MemoryWatch::steady() { system_calls_ = HostAllocator::instance().stats().s
 
 nlohmann::ordered_json MemoryWatch::figures() const {
   const AllocatorStats stats = HostAllocator::instance().stats();
-  return {{"in_use_mb", stats.peak_in_use >> 20},
-          {"rss_mb", counts_rss_ ? peak_rss_kb() >> 10 : 0},
-          {"fresh", stats.system_calls - system_calls_}};
+  nlohmann::ordered_json figures{{"in_use_mb", stats.peak_in_use >> 20},
+                                 {"rss_mb", counts_rss_ ? peak_rss_kb() >> 10 : 0},
+                                 {"fresh", stats.system_calls - system_calls_}};
+  int64_t on_gpu = 0;
+  each_cache(device_, [&](DeviceCache& cache) { on_gpu += cache.stats().peak_in_use; });
+  if (on_gpu > 0) figures["gpu_mb"] = on_gpu >> 20;
+  return figures;
 }
 
 }  // namespace elinvar::bench

@@ -113,7 +113,7 @@ const ModelCase& model_case(const std::string& name) {
 void run_model(const std::string& name, int64_t batch, const TrainerOptions& options, int warm_up, int repeat,
                int kernels, Report& report) {
   const ModelCase& model = model_case(name);
-  MemoryWatch memory;
+  MemoryWatch memory(options.device);
   Trainer trainer(model, batch == 0 ? model.batch : batch, options);
   if (options.graphs) warm_up = std::max(warm_up, 2);  // graphs are recorded in the second step
   int done = 0;

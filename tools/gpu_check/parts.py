@@ -141,6 +141,8 @@ def steps(work, setting):
         for row in bench(work, setting, f"steps.{name}.{precision}", "--repeat", 10, "models", name, "--device", "cuda",
                          "--batch", BATCH, "--precision", precision):
             work.figure(f"{row['case']}, {precision}", round(row[unit + "_per_s"], 1), unit + "/s")
+            if "gpu_mb" in row:
+                work.figure(f"{row['case']}, {precision}: memory", row["gpu_mb"], "MB")
         work.done += 1
 
 
@@ -171,7 +173,10 @@ def peers(work, setting):
         if code != 0 or not rate:
             work.fail(f"PyTorch's {name}, {mode}: exit code {code}; {work.log / log}")
         else:
-            work.figure(f"PyTorch {name}, {mode}", json.loads(rate[-1])["per_second"], unit + "/s")
+            row = json.loads(rate[-1])
+            work.figure(f"PyTorch {name}, {mode}", round(row["per_second"], 1), unit + "/s")
+            if "gpu_mb" in row:
+                work.figure(f"PyTorch {name}, {mode}: memory", row["gpu_mb"], "MB")
         work.done += 1
 
 

@@ -9,7 +9,7 @@ boxes in each image of 416 x 416), or one that needs torchvision: mobilenetv2, e
 swint.
 
 Modes: float32 (TF32 off), bf16 (autocast), and either with ` compiled` (torch.compile). Prints a line of JSON with the
-median rate, `per_second`, of images or tokens."""
+median rate, `per_second`, of images or tokens; on a GPU also the peak memory of tensors, `gpu_mb`."""
 import argparse
 import json
 import math
@@ -354,8 +354,9 @@ def main():
     for _ in range(5 if device.type == "cuda" else 1):
         seconds()
     median = statistics.median(seconds() for _ in range(options.repeat))
+    memory = {"gpu_mb": torch.cuda.max_memory_allocated() >> 20} if device.type == "cuda" else {}
     print(json.dumps({"peer": "PyTorch " + torch.__version__, "network": options.network, "mode": options.mode,
-                      "batch": batch, "step_seconds": median, "per_second": items / median}))
+                      "batch": batch, "step_seconds": median, "per_second": items / median, **memory}))
 
 
 if __name__ == "__main__":
