@@ -16,7 +16,6 @@
 #include "tensor/pack.h"
 #include "tensor/pair_kernel.h"
 #include "tensor/quantized.h"
-#include "tensor/scratch.h"
 
 namespace elinvar {
 namespace {
