@@ -6,6 +6,7 @@
 #include "data/box_dataset.h"
 #include "data/image_dataset.h"
 #include "data/labelled_text.h"
+#include "data/mask_dataset.h"
 #include "data/ratings.h"
 #include "data/synthetic_boxes.h"
 #include "data/synthetic_masks.h"
@@ -61,6 +62,11 @@ PixelStatistics synthetic_pixels(const DataConfig& config) {
   return {std::vector<double>(channels, 0.5), std::vector<double>(channels, 0.25)};
 }
 
+// Not a kind of images that other files could replace.
+std::unique_ptr<Dataset> open_photos_with_masks(const DataConfig& config, Split split) {
+  return open_mask_dataset(config, open_image_masks(config), photo_pixels(config), split);
+}
+
 Registry<Kind>& registry() {
   static Registry<Kind> all({
       images("cifar10", open_cifar10, cifar10_pixels),
@@ -68,6 +74,7 @@ Registry<Kind>& registry() {
       images("image_folder", open_image_folder, photo_pixels),
       images("mnist", open_mnist, mnist_pixels),
       images("synthetic", open_synthetic_images, synthetic_pixels, /*needs_path=*/false),
+      built_in("image_masks", open_photos_with_masks, true),
       built_in("labelled_text", open_labelled_text, true),
       built_in("ratings", open_ratings, true),
       built_in("synthetic_boxes", open_synthetic_boxes, false),

@@ -22,6 +22,8 @@
 //                   (data/labelled_text.cpp), divided into splits as tables are
 //   text_pairs      the same, of texts and the texts that belong to them (data/text_pairs.h)
 //   coco            a folder or .tar with COCO's annotations of boxes and their images (data/coco_images.cpp)
+//   image_masks     a folder or .tar of images/<name>.jpg and masks/<name>.png, which has a class for each pixel
+//                   (data/mask_images.cpp)
 //   synthetic_boxes no path: images of shapes, with a box for each
 //   synthetic_masks no path: images of rectangles and discs, with a class for each pixel
 //   synthetic_text  no path: lines of sums, "17+25=42"

@@ -58,6 +58,7 @@ ImageParts open_mnist(const DataConfig& config);
 ImageParts open_image_folder(const DataConfig& config);
 ImageParts open_webdataset(const DataConfig& config);
 ImageParts open_coco(const DataConfig& config);
+ImageParts open_image_masks(const DataConfig& config);
 ImageParts open_synthetic_images(const DataConfig& config);
 
 // The usual mean and standard deviation of each channel of a kind's images, for pixels in [0, 1].

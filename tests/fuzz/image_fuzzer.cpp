@@ -1,6 +1,7 @@
-// JPEG and PNG.
+// JPEG and PNG, and PNG of classes.
 #include <cstdint>
 
+#include "data/class_image.h"
 #include "data/image.h"
 #include "tests/fuzz/target.h"
 
@@ -32,6 +33,7 @@ const FuzzTarget kImage("image", [](std::string_view bytes) {
     must(image.channels == channels && static_cast<int64_t>(image.pixels.size()) == image.view().bytes(),
          "an image has its pixels");
   }
+  must(decode_classes(bytes, "image").channels == 1, "a pixel has one class");
 });
 
 }  // namespace
