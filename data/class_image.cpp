@@ -2,8 +2,15 @@
 
 #include <fmt/format.h>
 
+#define STB_IMAGE_WRITE_IMPLEMENTATION
+#define STB_IMAGE_WRITE_STATIC
+#define STBI_WRITE_NO_STDIO
+#include <stb/stb_image_write.h>
+
 #include <cstdint>
 #include <unordered_map>
+
+#include "tensor/base/check.h"
 
 namespace elinvar {
 namespace {
@@ -60,6 +67,18 @@ Image decode_classes(std::string_view bytes, const std::string& where) {
     classes.pixels[at] = found->second;
   }
   return classes;
+}
+
+std::string encode_classes(const Image& classes) {
+  std::string bytes;
+  const auto append = [](void* to, void* part, int count) {
+    static_cast<std::string*>(to)->append(static_cast<const char*>(part), static_cast<size_t>(count));
+  };
+  const int width = static_cast<int>(classes.width);
+  invariant(classes.channels == 1 && stbi_write_png_to_func(append, &bytes, width, static_cast<int>(classes.height), 1,
+                                                            classes.pixels.data(), width) != 0,
+            "an image of classes that can be encoded");
+  return bytes;
 }
 
 }  // namespace elinvar

@@ -12,4 +12,7 @@ namespace elinvar {
 // palette, or 16 bits.
 Image decode_classes(std::string_view bytes, const std::string& where);
 
+// Returns a PNG of greys with the classes of an image of one channel.
+std::string encode_classes(const Image& classes);
+
 }  // namespace elinvar

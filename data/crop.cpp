@@ -159,6 +159,13 @@ void Cropper::each_nearest(const ImageView& image, const Crop& crop,
   }
 }
 
+int64_t Cropper::shown_at(const Crop& crop, int64_t y, int64_t x) const {
+  const int64_t row = (2 * y + 1) * crop.height / (2 * crop.part.height) - crop.top,
+                column = (2 * x + 1) * crop.width / (2 * crop.part.width) - crop.left;
+  const bool inside = row >= 0 && row < size_h_ && column >= 0 && column < size_w_;
+  return inside ? row * size_w_ + column : -1;
+}
+
 void Cropper::describe(Hasher& hasher, int64_t channels, int64_t cutout) const {
   for (int64_t v : {int64_t{as_stored_}, int64_t{random_part_}, int64_t{flip_}, int64_t{alternate_flip_},
                     int64_t{reflect_}, size_h_, size_w_, channels, shorter_, padding_, cutout})

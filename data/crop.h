@@ -56,6 +56,10 @@ class Cropper {
   void each_nearest(const ImageView& image, const Crop& crop,
                     const std::function<void(int64_t at, const uint8_t* pixel)>& f) const;
 
+  // Returns the pixel of the sample that shows pixel (y, x) of an image that was cut so, and was not augmented; -1 if
+  // none does.
+  int64_t shown_at(const Crop& crop, int64_t y, int64_t x) const;
+
   // Hashes its settings and two more, in the order of older digests of data.
   void describe(Hasher& hasher, int64_t channels, int64_t cutout) const;
 

@@ -62,19 +62,14 @@ PixelStatistics synthetic_pixels(const DataConfig& config) {
   return {std::vector<double>(channels, 0.5), std::vector<double>(channels, 0.25)};
 }
 
-// Not a kind of images that other files could replace.
-std::unique_ptr<Dataset> open_photos_with_masks(const DataConfig& config, Split split) {
-  return open_mask_dataset(config, open_image_masks(config), photo_pixels(config), split);
-}
-
 Registry<Kind>& registry() {
   static Registry<Kind> all({
       images("cifar10", open_cifar10, cifar10_pixels),
       images("coco", open_coco, photo_pixels, /*needs_path=*/true, open_box_dataset),
       images("image_folder", open_image_folder, photo_pixels),
+      images("image_masks", open_image_masks, photo_pixels, /*needs_path=*/true, open_mask_dataset),
       images("mnist", open_mnist, mnist_pixels),
       images("synthetic", open_synthetic_images, synthetic_pixels, /*needs_path=*/false),
-      built_in("image_masks", open_photos_with_masks, true),
       built_in("labelled_text", open_labelled_text, true),
       built_in("ratings", open_ratings, true),
       built_in("synthetic_boxes", open_synthetic_boxes, false),

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "data/image_source.h"
+#include "data/mask_dataset.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 
@@ -27,7 +28,9 @@ SampleForm form_of(const Dataset& dataset) {
 bool has_images(const DataConfig& config) { return usual_pixels(config).has_value(); }
 
 ImageFiles::ImageFiles(const DataConfig& config, SampleForm form, const std::vector<std::string>& paths)
-    : form_(std::move(form)), as_stored_(config.image_size == 0 && form_.shape[0] != form_.shape[1]) {
+    : form_(std::move(form)),
+      as_stored_(config.image_size == 0 && form_.shape[0] != form_.shape[1]),
+      masks_(has_masks(config)) {
   check(has_images(config) && form_.shape.ndim() == 3, "[image files] data of kind '{}' are no images", config.kind);
   const int64_t channels = form_.shape[2];
   check(channels == 1 || channels == 3, "the network sees images of {} channels; those of files have 1 or 3", channels);
@@ -36,7 +39,7 @@ ImageFiles::ImageFiles(const DataConfig& config, SampleForm form, const std::vec
     target_ = {{config.boxes, kBoxTargetNumbers}, DType::f32};
     letterbox_.emplace(config, usual);
   } else {
-    target_ = {Shape{}, DType::i64};
+    target_ = {masks_ ? Shape{form_.shape[0], form_.shape[1]} : Shape{}, DType::i64};
     const ImageView stored{.height = form_.shape[0], .width = form_.shape[1], .channels = channels};
     transform_.emplace(with_size(config, form_.shape), stored, usual);
   }
@@ -67,17 +70,18 @@ void ImageFiles::read(int64_t index, const Draw&, const SampleBuffers& sample) c
   const Item& item = items_[static_cast<size_t>(index)];
   auto* pixels = sample.input<float>();
   if (letterbox_) write_box_targets({}, 1, sample.target<float>(), target_.shape[0]);
-  else *sample.target<int64_t>() = 0;
+  else std::fill_n(sample.target<int64_t>(), target_.shape.numel(), masks_ ? kIgnoredClass : 0);
   try {
     const std::string bytes = item.files ? item.files->read(item.path) : read_file(item.path);
     const Image image = decode_image(bytes, static_cast<int>(form_.shape[2]), name(index));
     if (as_stored_ && (image.height != form_.shape[0] || image.width != form_.shape[1]))
       fail("'{}' is {} x {}, and the network sees images of {} x {}", name(index), image.height, image.width,
            form_.shape[0], form_.shape[1]);
-    if (!letterbox_)
-      return (*transform_)(
+    if (letterbox_) (*letterbox_)(image.view(), {}, index, {}, pixels, sample.target<float>(), target_.shape[0]);
+    else
+      (*transform_)(
           image.view(), index, {}, [&] { return name(index); }, pixels);
-    (*letterbox_)(image.view(), {}, index, {}, pixels, sample.target<float>(), target_.shape[0]);
+    if (!letterbox_ && !masks_) return;
     const std::lock_guard lock(mutex_);
     sides_[index] = {image.height, image.width};
   } catch (const Failure& failure) {
@@ -97,6 +101,12 @@ ImageBox ImageFiles::in_image(int64_t index, const ImageBox& box) const {
   const std::lock_guard lock(mutex_);
   const Sides& sides = sides_.at(index);
   return letterbox_->in_image(box, sides.height, sides.width);
+}
+
+Image ImageFiles::classes_in_image(int64_t index, const std::vector<uint8_t>& classes) const {
+  const std::lock_guard lock(mutex_);
+  const Sides& sides = sides_.at(index);
+  return transform_->classes_in_image(classes.data(), sides.height, sides.width);
 }
 
 std::string ImageFiles::failure(int64_t index) const {

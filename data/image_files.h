@@ -1,5 +1,6 @@
 #pragma once
-// Image files to classify, or in which to find boxes. They are prepared as the images of a validation split are.
+// Image files to classify, or in which to find boxes or the class of each pixel. They are prepared as the images of a
+// validation split are.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -39,7 +40,7 @@ class ImageFiles final : public Dataset {
   SampleFormat format() const override { return {.inputs = {{form_.shape, DType::f32}}, .target = target_}; }
   int64_t classes() const override { return form_.classes; }
   const std::vector<std::string>& class_names() const override { return form_.class_names; }
-  // Every label is 0, and there are no boxes.
+  // Every label is 0, and there are no boxes and no classes of pixels.
   void read(int64_t index, const Draw& draw, const SampleBuffers& sample) const override;
   void describe(Hasher& hasher) const override;
 
@@ -49,6 +50,9 @@ class ImageFiles final : public Dataset {
   // Returns a box as pixels of an image that has been read. The box is in shares of the square's sides. The data must
   // have boxes.
   ImageBox in_image(int64_t index, const ImageBox& box) const;
+  // Returns the classes of an image that has been read, in its size, from those of its sample; kNoClass where the
+  // sample does not show it. The data must have masks.
+  Image classes_in_image(int64_t index, const std::vector<uint8_t>& classes) const;
 
  private:
   struct Item {
@@ -59,16 +63,16 @@ class ImageFiles final : public Dataset {
 
   SampleForm form_;
   Field target_;
-  std::optional<ImageTransform> transform_;  // of data with labels
+  std::optional<ImageTransform> transform_;  // of data with labels or masks
   std::optional<Letterbox> letterbox_;       // of data with boxes
-  bool as_stored_;
+  bool as_stored_, masks_;
   std::vector<Item> items_;
   mutable std::mutex mutex_;
   mutable std::map<int64_t, std::string> failures_;
   struct Sides {
     int64_t height, width;
   };
-  mutable std::map<int64_t, Sides> sides_;  // of data with boxes
+  mutable std::map<int64_t, Sides> sides_;  // of data with boxes or masks
 };
 
 }  // namespace elinvar

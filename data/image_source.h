@@ -70,6 +70,8 @@ std::optional<PixelStatistics> usual_pixels(const DataConfig& config);
 
 // Returns whether the files of config.kind are images with boxes instead of labels.
 inline bool has_boxes(const DataConfig& config) { return config.kind == "coco"; }
+// The same of a class for each pixel.
+inline bool has_masks(const DataConfig& config) { return config.kind == "image_masks"; }
 
 // Returns whether the name ends in .jpg, .jpeg or .png: the formats that can be decoded.
 bool is_image_name(std::string_view path);

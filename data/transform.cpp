@@ -39,6 +39,17 @@ void ImageTransform::with_classes(const ImageView& image, int64_t index, const D
   });
 }
 
+Image ImageTransform::classes_in_image(const uint8_t* classes, int64_t height, int64_t width) const {
+  Image image(height, width, 1);
+  const Crop crop = crop_.choose({nullptr, height, width, channels_}, 0, {}, [] { return std::string(); });
+  for (int64_t y = 0; y < height; ++y)
+    for (int64_t x = 0; x < width; ++x) {
+      const int64_t at = crop_.shown_at(crop, y, x);
+      image.pixels[static_cast<size_t>(y * width + x)] = at < 0 ? kNoClass : classes[at];
+    }
+  return image;
+}
+
 void ImageTransform::finish(Image square, int64_t index, const Draw& draw, float* output) const {
   if (draw.augment && !jitter_.changes_nothing())
     jitter_(square, transform_words(index, draw, 13), transform_words(index, draw, 14).v[0]);

@@ -38,6 +38,10 @@ class ImageTransform {
   void with_classes(const ImageView& image, int64_t index, const Draw& draw, const std::function<std::string()>& where,
                     float* output, int64_t none, int64_t* classes) const;
 
+  // Returns the classes (height, width) of an image of which the sample, not augmented, has `classes`; kNoClass where
+  // the sample does not show it.
+  Image classes_in_image(const uint8_t* classes, int64_t height, int64_t width) const;
+
   void describe(Hasher& hasher) const;
 
  private:

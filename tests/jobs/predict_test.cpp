@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "data/class_image.h"
 #include "tensor/base/file.h"
 #include "tests/data/image_writer.h"
 #include "tests/jobs/train_command.h"
@@ -40,6 +41,46 @@ class Predict : public TrainCommand {
     return train(more);
   }
 };
+
+// A U-Net that learned that light pixels are of class 1 finds them, and its masks have the sizes of their images.
+TEST_F(Predict, FindsTheClassesOfPixels) {
+  for (const std::string part : {"train", "val"})
+    for (int i = 0; i < 8; ++i) {
+      Image image(20, 30, 3), mask(20, 30, 1);
+      for (size_t at = 0; at < mask.pixels.size(); ++at) {
+        mask.pixels[at] = at % 30 >= static_cast<size_t>(12 + i);
+        std::fill_n(image.pixels.data() + 3 * at, 3, static_cast<uint8_t>(mask.pixels[at] ? 220 : 30));
+      }
+      folder_.write(fmt::format("pixels/{}/images/{}.png", part, i), png(image));
+      folder_.write(fmt::format("pixels/{}/masks/{}.png", part, i), png(mask));
+    }
+  folder_.write("pixels.toml",
+                fmt::format("[run]\nsteps = 12\nbatch_size = 8\n[model]\nkind = \"unet\"\nchannels = 4\n[task]\nkind = "
+                            "\"segmentation\"\n[data]\nkind = \"image_masks\"\npath = \"{}\"\nimage_size = 16\n"
+                            "classes = 2\n[optimizer]\nkind = \"adam\"\nlr = 0.01\n",
+                            (folder_ / "pixels").string()));
+  const Ended trained = run("pixels.toml", "run");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_NE(trained.out.find(" iou="), std::string::npos) << trained.out;
+  const std::string masks = folder_ / "found", path = folder_ / "pixels/val/images";
+  const Ended found = predict("run", {path, "--masks", masks});
+  ASSERT_EQ(found.code, 0) << found.err;
+  EXPECT_EQ(lines_of(found.out).size(), 8u);
+  const Image mask = decode_classes(read_file(masks + "/3.png"), "3.png");
+  ASSERT_EQ(mask.height, 20);
+  ASSERT_EQ(mask.width, 30);
+  int right = 0;
+  for (size_t at = 0; at < mask.pixels.size(); ++at) {
+    const size_t x = at % 30;
+    // The sample shows columns 5 to 24, scaled by 4/5.
+    if (x < 5 || x >= 25) EXPECT_EQ(mask.pixels[at], 255) << at;
+    else right += mask.pixels[at] == (x >= 15);
+  }
+  EXPECT_GT(right, 380) << "of 400";
+  EXPECT_NE(predict("run", {path, folder_ / "pixels/train/images", "--masks", masks}).err.find("the same mask"),
+            std::string::npos);
+  EXPECT_NE(predict("run", {"--text", "-", "--masks", masks}).err.find("a text has no pixels"), std::string::npos);
+}
 
 // Boxes lie within their image, the likeliest first, and are the same in every form.
 TEST_F(Predict, FindsBoxes) {

@@ -14,6 +14,7 @@ struct PredictOptions {
   std::string text;                 // a file, or "-" for standard input; empty: images
   int64_t top = 5;                  // classes of an image, boxes in it, or tokens after a text
   bool json = false;                // a line of JSON for each image, or for the text
+  std::string masks;                // a folder for PNGs of the classes of pixels; empty: none
   std::string csv;  // a .csv file to write, with a line for each class, or box, of each image; empty: none
   DeviceOptions device;
 };

@@ -1,10 +1,14 @@
-// Classifies image files, or finds boxes in them. They are prepared as the images of the run's validation split are;
-// the data set itself may be absent.
+// Classifies image files or their pixels, or finds boxes in them. They are prepared as the images of the run's
+// validation split are; the data set itself may be absent.
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "data/class_image.h"
 #include "data/image_files.h"
+#include "data/image_source.h"
 #include "data/loader.h"
 #include "nn/detection.h"
 #include "tensor/base/check.h"
@@ -28,6 +32,19 @@ size_t columns_of(const std::string& text) {
 std::string padded(const std::string& text, size_t columns) {
   const size_t own = columns_of(text);
   return text + std::string(columns > own ? columns - own : 0, ' ');
+}
+
+// Returns the class with the largest logit of each pixel of each image, of equal ones the first. `logits` is (N, H, W,
+// classes), float32, on the CPU.
+std::vector<std::vector<uint8_t>> classes_of_pixels(const Tensor& logits) {
+  const Tensor x = logits.to_contiguous();
+  const int64_t images = x.shape()[0], classes = x.shape()[3], pixels = x.numel() / classes / images;
+  std::vector<std::vector<uint8_t>> all(static_cast<size_t>(images));
+  const float* row = x.data<float>();
+  for (std::vector<uint8_t>& image : all)
+    for (int64_t i = 0; i < pixels; ++i, row += classes)
+      image.push_back(static_cast<uint8_t>(std::max_element(row, row + classes) - row));
+  return all;
 }
 
 // Prints the classes of each image, or its boxes, and collects the lines of the .csv file.
@@ -59,6 +76,26 @@ class Listing {
     for (size_t rank = 0; rank < likely.size() && !options_.csv.empty(); ++rank)
       csv_ += fmt::format("{},{},{},{}\n", csv_field(name), rank + 1, csv_field(class_name(likely[rank].index)),
                           likely[rank].probability);
+  }
+
+  // Prints the share of each class that occurs, the largest first.
+  void add(int64_t image, const std::vector<uint8_t>& classes) {
+    std::vector<int64_t> counts(static_cast<size_t>(images_.classes()));
+    for (const uint8_t k : classes) ++counts[k];
+    std::vector<Likely> shares;
+    for (size_t k = 0; k < counts.size(); ++k)
+      if (counts[k] > 0)
+        shares.push_back({static_cast<int64_t>(k), static_cast<float>(counts[k]) / static_cast<float>(classes.size())});
+    std::ranges::stable_sort(shares, std::greater(), &Likely::probability);
+    shares.resize(std::min(shares.size(), static_cast<size_t>(options_.top)));
+    add(image, shares);
+    if (options_.masks.empty()) return;
+    std::filesystem::create_directories(options_.masks);
+    replace_file(mask_path(image), encode_classes(images_.classes_in_image(image, classes)));
+  }
+  std::filesystem::path mask_path(int64_t image) const {
+    return std::filesystem::path(options_.masks) /
+           std::filesystem::path(images_.name(image)).filename().replace_extension(".png");
   }
 
   // Boxes are written as in COCO's files: left, top, width and height in pixels.
@@ -112,7 +149,16 @@ int predict_images(const PredictOptions& options) {
   setup.load_network(directory);
 
   const auto* const detector = dynamic_cast<const Detector*>(setup.task.operator->());
+  const bool masks = has_masks(config.data);
+  check(options.masks.empty() || masks, "--masks: {} has no network that finds the class of each pixel",
+        directory.string());
   Listing listing(options, *images, detector != nullptr);
+  std::map<std::filesystem::path, int64_t> to;  // which image each mask is of
+  for (int64_t i = 0; i < images->size() && !options.masks.empty(); ++i) {
+    const auto [found, is_new] = to.emplace(listing.mask_path(i), i);
+    check(is_new, "--masks: '{}' and '{}' would have the same mask {}", images->name(found->second), images->name(i),
+          found->first.string());
+  }
   Loader loader(images, {.global_batch = setup.rank_samples(),
                          .shuffle = false,
                          .augment = false,
@@ -134,6 +180,7 @@ int predict_images(const PredictOptions& options) {
     };
     const Tensor output = output_of(setup, std::span(&input, 1)).to(Device{});
     if (detector != nullptr) list(detector->detect(output));
+    else if (masks) list(classes_of_pixels(output));
     else list(likeliest(output, options.top));
   }
   listing.write();
