@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
                 kKept = kWordsOf<ForwardShared>;
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
-  const AttentionPlace at(s.heads, tq, size);
+  const AttentionPlace at(s.batch, s.heads, tq, size, TilesFrom::last);
   const int64_t kv = at.h / (s.heads / s.kv_heads), row_of_stats = (at.b * s.heads + at.h) * s.tq;
   const int t = static_cast<int>(threadIdx.x);
   const ExactHead q(a.q, at.b, at.h, tq), k(a.k, at.b, kv, tk), v(a.v, at.b, kv, tk);

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   constexpr int kWeights = words_in(offsetof(QueryShared, weights)), kKeys = words_in(offsetof(QueryShared, keys)),
                 kOthersAt = words_in(offsetof(QueryShared, others)), kKeptQ = kWordsOf<QueryShared>;
   const int kept_d_o = kKeptQ + steps_of(size) * kWordsOf<Factor>;
-  const AttentionPlace at(s.heads, tq, size);
+  const AttentionPlace at(s.batch, s.heads, tq, size, TilesFrom::last);
   const int64_t kv = at.h / (s.heads / s.kv_heads);
   const ExactHead q(a.q, at.b, at.h, tq), d_o(a.d_o, at.b, at.h, tq);
   const ExactHead &k = shared.k, &v = shared.v;
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
                 kOthersAt = words_in(offsetof(KeyShared, others)), kKeptK = kWordsOf<KeyShared>;
   const int kept_v = kKeptK + steps_of(size) * kWordsOf<Factor>;
   const AttentionPlace& at = shared.at;
-  if (threadIdx.x == 0) shared.at = AttentionPlace(s.kv_heads, tk, size);
+  if (threadIdx.x == 0) shared.at = AttentionPlace(s.batch, s.kv_heads, tk, size, TilesFrom::first);
   __syncthreads();
   const int heads = static_cast<int>(s.heads / s.kv_heads);  // that share the keys
   const ExactHead k(a.k, at.b, at.h, tk), v(a.v, at.b, at.h, tk);
