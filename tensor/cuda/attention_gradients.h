@@ -22,11 +22,11 @@ static __global__ void query_dots(AttentionShape s, HeadsView d_o_of, HeadsView 
   if (threadIdx.x % 32 == 0) dots[at] = dot;
 }
 
-// Loads the queries [first, first + kAttentionSide) of head h, one thread each. Args has s, m and r.
-template <class Args>
+// Loads the queries [first, first + kCount) of head h, one thread each. Args has s, m and r.
+template <class Args, int kCount>
 __device__ void load_stats(const Args& a, const float* dots, int64_t b, int64_t h, int first,
-                           QueryStats (&stats)[kAttentionSide]) {
-  if (threadIdx.x >= kAttentionSide) return;
+                           QueryStats (&stats)[kCount]) {
+  if (threadIdx.x >= kCount) return;
   const int i = first + static_cast<int>(threadIdx.x);
   const int64_t at = (b * a.s.heads + h) * a.s.tq + i;
   stats[threadIdx.x] = i < a.s.tq ? QueryStats{a.m.template as<float>()[at], a.r.template as<float>()[at], dots[at]}

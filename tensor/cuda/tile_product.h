@@ -11,79 +11,86 @@
 
 namespace elinvar::HWY_NAMESPACE {
 
-using Chains = Vec<float>[8][8];
+template <int kColumns>
+using ChainsOf = Vec<float>[8][kColumns];
+using Chains = ChainsOf<8>;
 
-__device__ inline void clear(Chains& x) {
+template <int kColumns>
+__device__ void clear(ChainsOf<kColumns>& x) {
 #pragma unroll
   for (int p = 0; p < 8; ++p)
 #pragma unroll
-    for (int q = 0; q < 8; ++q) x[p][q] = Vec<float>{0.0f};
+    for (int q = 0; q < kColumns; ++q) x[p][q] = Vec<float>{0.0f};
 }
 
 // Sums of finished chunks and groups, one for each chain. They are used only once in kChunk steps, so they are kept in
 // a thread's local memory; registers are for what each step uses. The compiler, which sees only loops, would choose
 // registers, and spill what each step uses.
-class alignas(16) ChunkSums {
+template <int kColumns>
+class alignas(16) ChunkSumsOf {
  public:
-  __device__ ChunkSums() {
+  __device__ ChunkSumsOf() {
 #ifdef __CUDACC__
     asm volatile("" : "+l"(at_));  // hides the address, so that the compiler cannot use registers
 #endif
     float4* const at = at_;
 #pragma unroll
-    for (int i = 0; i < 16; ++i) at[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int i = 0; i < kFours; ++i) at[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   }
-  ChunkSums(const ChunkSums&) = delete;
-  ChunkSums& operator=(const ChunkSums&) = delete;
+  ChunkSumsOf(const ChunkSumsOf&) = delete;
+  ChunkSumsOf& operator=(const ChunkSumsOf&) = delete;
 
   // Adds the chains, and clears them. at_ is read again for each four: with it in a register ptxas spills.
-  __device__ void take(Chains& x) {
+  __device__ void take(ChainsOf<kColumns>& x) {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      Vec<float>* four = &x[i / 2][i % 2 * 4];
+    for (int i = 0; i < kFours; ++i) {
+      Vec<float>* four = &x[i / kFoursOfRow][i % kFoursOfRow * 4];
       add(i, make_float4(four[0].v, four[1].v, four[2].v, four[3].v));
 #pragma unroll
       for (int e = 0; e < 4; ++e) four[e] = Vec<float>{0.0f};
     }
   }
   // Adds other sums, and clears them.
-  __device__ void take(ChunkSums& x) {
+  __device__ void take(ChunkSumsOf& x) {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < kFours; ++i) {
       add(i, x.at_[i]);
       x.at_[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
   }
   // Puts chains away, and returns them: a second sum does not take registers while another one is computed.
-  __device__ void put(const Chains& x) {
+  __device__ void put(const ChainsOf<kColumns>& x) {
     float4* const at = at_;
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const Vec<float>* four = &x[i / 2][i % 2 * 4];
+    for (int i = 0; i < kFours; ++i) {
+      const Vec<float>* four = &x[i / kFoursOfRow][i % kFoursOfRow * 4];
       at[i] = make_float4(four[0].v, four[1].v, four[2].v, four[3].v);
     }
   }
-  __device__ void get(Chains& x) const {
+  __device__ void get(ChainsOf<kColumns>& x) const {
     const float4* const at = at_;
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < kFours; ++i) {
       const float4 four = at[i];
-      Vec<float>* to = &x[i / 2][i % 2 * 4];
+      Vec<float>* to = &x[i / kFoursOfRow][i % kFoursOfRow * 4];
       to[0].v = four.x, to[1].v = four.y, to[2].v = four.z, to[3].v = four.w;
     }
   }
-  __device__ float4 four(int p, int half) const { return at_[2 * p + half]; }
+  __device__ float4 four(int p, int half) const { return at_[kFoursOfRow * p + half]; }
 
  private:
+  static constexpr int kFoursOfRow = kColumns / 4, kFours = 8 * kFoursOfRow;
+
   __device__ void add(int i, float4 x) {
     using V = Vec<float>;
     const float4 sum = at_[i];
     at_[i] = make_float4((V{sum.x} + V{x.x}).v, (V{sum.y} + V{x.y}).v, (V{sum.z} + V{x.z}).v, (V{sum.w} + V{x.w}).v);
   }
 
-  float4 sums_[16];
+  float4 sums_[kFours];
   float4* at_ = sums_;
 };
+using ChunkSums = ChunkSumsOf<8>;
 
 // The 8 rows and columns of a thread in a tile: four in either half, so that the 4 x 8 threads of a warp read adjacent
 // terms of a step.

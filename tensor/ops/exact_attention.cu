@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
                 kKept = kWordsOf<ForwardShared>;
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
-  const AttentionPlace at(s.heads, tq, size);
+  const AttentionPlace at(s.batch, s.heads, tq, size, TilesFrom::last);
   const int64_t kv = at.h / (s.heads / s.kv_heads), row_of_stats = (at.b * s.heads + at.h) * s.tq;
   const int t = static_cast<int>(threadIdx.x);
   const ExactHead q(a.q, at.b, at.h, tq), k(a.k, at.b, kv, tk), v(a.v, at.b, kv, tk);
@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   for (int j0 = 0; j0 < keys; j0 += kOthers) {
     products(j0);
     each<ScoreSums>([&](int r, int c) {
-      const float product = (V{x[r][c]} * scale).v;
-      if (j0 + ScoreSums::column(c) < visible(r) && m[r] < product) m[r] = product;
+      const V product = V{x[r][c]} * scale;
+      m[r] = select(j0 + ScoreSums::column(c) < visible(r) && m[r] < product.v, product, V{m[r]}).v;
     });
   }
   across_row(m, shared.m_halves, [](float one, float other) { return one < other ? other : one; });
@@ -90,8 +90,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     each<ScoreSums>([&](int r, int c) {
       const QueryRow& row = shared.rows[row_of(r)];
       const bool sees = j0 + ScoreSums::column(c) < visible(r);
-      const float weight = sees ? exp(V{x[r][c]} * scale - V{row.m}).v : 0.0f;
-      f(r, c, weight, sees ? weight * relative_scale(against[c], row.most) : 0.0f);
+      const V weight = select(sees, exp(V{x[r][c]} * scale - V{row.m}), V{0.0f});
+      f(r, c, weight.v, select(sees, weight * V{relative_scale(against[c], row.most)}, V{0.0f}).v);
     });
   };
 

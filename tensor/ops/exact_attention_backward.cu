@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   constexpr int kWeights = words_in(offsetof(QueryShared, weights)), kKeys = words_in(offsetof(QueryShared, keys)),
                 kOthersAt = words_in(offsetof(QueryShared, others)), kKeptQ = kWordsOf<QueryShared>;
   const int kept_d_o = kKeptQ + steps_of(size) * kWordsOf<Factor>;
-  const AttentionPlace at(s.heads, tq, size);
+  const AttentionPlace at(s.batch, s.heads, tq, size, TilesFrom::last);
   const int64_t kv = at.h / (s.heads / s.kv_heads);
   const ExactHead q(a.q, at.b, at.h, tq), d_o(a.d_o, at.b, at.h, tq);
   const ExactHead &k = shared.k, &v = shared.v;
@@ -83,8 +83,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     for (int c = 0; c < ScoreSums::kColumns; ++c) against[c] = k.exponent(j0 + ScoreSums::column(c));
     each<ScoreSums>([&](int r, int c) {
       const bool sees = j0 + ScoreSums::column(c) < visible(r);
-      const float ds = sees ? score_gradient(p(r, c), V{x[r][c]}, scale, shared.stats[row_of(r)]) : 0.0f;
-      f(r, c, sees ? ds * relative_scale(against[c], shared.rows[row_of(r)].most) : 0.0f);
+      const V ds = V{score_gradient(p(r, c), V{x[r][c]}, scale, shared.stats[row_of(r)])} *
+                   V{relative_scale(against[c], shared.rows[row_of(r)].most)};
+      f(r, c, select(sees, ds, V{0.0f}).v);
     });
   };
   int32_t largest[kRows] = {};
@@ -136,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
                 kOthersAt = words_in(offsetof(KeyShared, others)), kKeptK = kWordsOf<KeyShared>;
   const int kept_v = kKeptK + steps_of(size) * kWordsOf<Factor>;
   const AttentionPlace& at = shared.at;
-  if (threadIdx.x == 0) shared.at = AttentionPlace(s.kv_heads, tk, size);
+  if (threadIdx.x == 0) shared.at = AttentionPlace(s.batch, s.kv_heads, tk, size, TilesFrom::first);
   __syncthreads();
   const int heads = static_cast<int>(s.heads / s.kv_heads);  // that share the keys
   const ExactHead k(a.k, at.b, at.h, tk), v(a.v, at.b, at.h, tk);
@@ -212,8 +213,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
             kKeptK, [&](int r) { return shared.of_k[row_of(r)]; }, q, j0, size, kOthersAt, x);
         each<ScoreSums>([&](int r, int c) {
           const int column = ScoreSums::column(c);
-          score_at(half, r, c) =
-              sees(r, j0 + column) ? probability(V{x[r][c]}, scale, shared.stats[half * kOthers + column]) : 0.0f;
+          const V p{probability(V{x[r][c]}, scale, shared.stats[half * kOthers + column])};
+          score_at(half, r, c) = select(sees(r, j0 + column), p, V{0.0f}).v;
         });
       }
       add(d_o, scratch.gradients.of(at.b, h), dv);
@@ -226,9 +227,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         each<ScoreSums>([&](int r, int c) {
           const int column = ScoreSums::column(c);
           float& at_query = score_at(half, r, c);
-          at_query = sees(r, j0 + column)
-                         ? score_gradient(at_query, V{x[r][c]}, scale, shared.stats[half * kOthers + column])
-                         : 0.0f;
+          const V ds{score_gradient(at_query, V{x[r][c]}, scale, shared.stats[half * kOthers + column])};
+          at_query = select(sees(r, j0 + column), ds, V{0.0f}).v;
         });
       }
       add(q, scratch.queries.of(at.b, h), dk);

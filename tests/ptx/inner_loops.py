@@ -35,9 +35,9 @@ PRODUCTS = {"matmul": ("matmul", "product_tiles.*Lb1ELb0E.*Li128ELi128ELi4E", 12
             "convolution, forward": ("conv2d", "product_tiles.*Forward.*Li128ELi128ELi4E", 128),
             "convolution, gradient of the input": ("conv2d", "product_tiles.*GradInput.*Li128ELi128ELi4E", 128),
             "convolution, gradient of the filter": ("conv2d", "product_tiles.*GradFilter.*Li128ELi128ELi4E", 128),
-            "attention, forward": ("attention", "forward_tilesILi4E", 64),
-            "attention, gradient of queries": ("attention", "query_gradientsILi4E", 64),
-            "attention, gradient of keys": ("attention", "key_gradientsILi4E", 64)}
+            "attention, forward": ("attention", "forward_tiles.*Li4EEEv", 64),
+            "attention, gradient of queries": ("attention", "query_gradients.*Li4EEEv", 64),
+            "attention, gradient of keys": ("attention", "key_gradients.*Li4EEEv", 64)}
 
 # Exact products (tensor/cuda/exact_product.h). A loop takes PAIRS pairs, and four products of bytes make one of numbers
 # of 14 bits. NVIDIA's peak is that of `wgmma`; of it `mma` reaches 62.9 % on average on Hopper, in the measurements of

@@ -3,6 +3,7 @@
 // coefficient of exp.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,16 @@ TEST_P(GpuAttention, ScoresThatDecideTheBitsOfExp) {
       const Separated s(36, scores, in_fours);
       expect_same("scores from " + std::to_string(first), {s.q, s.k, s.v, s.d_o}, false, 1.0);
     }
+}
+
+// The scores of key 1 are -inf, so its weights are zero, and its gradients are numbers: places of a tile beyond the
+// last query and the last key must not be multiplied by it.
+TEST_P(GpuAttention, AKeyOfInfinities) {
+  const Shape shape{1, 5, 1, 4};
+  const Tensor q = Tensor::full(shape, 1.0), v = normal(shape, "v"), d_o = normal(shape, "do");
+  Tensor k = normal(shape, "k");
+  for (int d = 0; d < 4; ++d) k.data<float>()[4 + d] = -std::numeric_limits<float>::infinity();
+  for (const bool causal : {false, true}) expect_same(causal ? "causal" : "full", {q, k, v, d_o}, causal, 1.0);
 }
 
 }  // namespace

@@ -283,6 +283,8 @@ TEST_P(GpuProducts, OfScores) {
                          Heads{{1, 67, 1, 39}, {1, 70, 1, 39}, true}, Heads{{1, 67, 1, 5}, {1, 70, 1, 5}, true},
                          Heads{{1, 67, 1, 6}, {1, 70, 1, 6}, false}, Heads{{1, 67, 1, 7}, {1, 70, 1, 7}, true},
                          Heads{{1, 3, 1, 5}, {1, 9000, 1, 5}, true}, Heads{{1, 8300, 1, 5}, {1, 3, 1, 5}, false},
+                         // more heads than blocks take at once (kHeadGroup)
+                         Heads{{1, 65, 130, 4}, {1, 1, 130, 4}, false},
                          // groups of queries, and two heads per key head
                          Heads{{1, 8300, 2, 4}, {1, 3, 1, 4}, false}}) {
     const std::string name = to_string(c.q) + " by " + to_string(c.k);
