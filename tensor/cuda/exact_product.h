@@ -84,21 +84,13 @@ class ExactSums {
     return int64_t{at(high_, r, c)} * (1 << 16) + int64_t{at(middle_, r, c)} * (1 << 8) +
            static_cast<uint32_t>(at(low_, r, c));
   }
+  __device__ float rounded(int r, int c) const { return static_cast<float>(sum(r, c)); }
   // A sum of at most kShortSum terms, rounded to float32: a multiple of 2^12 that float32 holds, plus the rest.
   static constexpr int64_t kShortSum = 512;
   __device__ float short_sum(int r, int c) const {
     const int32_t low = at(low_, r, c), middle = at(middle_, r, c) + (low >> 8);
     return std::fma(static_cast<float>(at(high_, r, c) * (1 << 4) + (middle >> 4)), 4096.0f,
                     static_cast<float>((middle & 15) << 8 | (low & 255)));
-  }
-
-  // Calls f(i, j, sum) for the thread's sums in the tile.
-  template <class F>
-  __device__ void each(F f) const {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r)
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) f(row(r), column(c), sum(r, c));
   }
 
  private:
@@ -122,13 +114,45 @@ union ExactShared {
   } results;
 };
 
+// Writes the sums of a tile, which 2 kSide threads call when the block's shared memory is free.
+template <int kSide, class Factors, class Sums>
+__device__ void write_results(const Factors& f, const ExactSlices& slices, const TileOfProduct& tile,
+                              const Sums& sums) {
+  auto& results = *dynamic_shared<typename ExactShared<kSide>::Results>();
+  const int thread = static_cast<int>(threadIdx.x), j = tile.j + thread % kSide;
+  int64_t* const partial =
+      slices.sums ? slices.sums + (int64_t{tile.slice} * f.batch + tile.batch) * f.m * f.n : nullptr;
+#pragma unroll
+  for (int r = 0; r < Sums::kRows; ++r)
+#pragma unroll
+    for (int c = 0; c < Sums::kColumns; ++c) {
+      const int row = sums.row(r), column = sums.column(c);
+      if (!partial) results.at[row][column] = sums.rounded(r, c);
+      else if (tile.i + row < f.m && tile.j + column < f.n)
+        partial[int64_t{tile.i + row} * f.n + (tile.j + column)] = sums.sum(r, c);
+    }
+  if (partial) return;
+  if (thread < kSide && tile.i + thread < f.m)
+    results.row_exponents[thread] = f.row_exponent(tile.batch, tile.i + thread);
+  __syncthreads();
+  if (j >= f.n) return;
+  const int32_t exponent = f.column_exponent(tile.batch, j);
+  const float* const bias = f.bias(tile.batch);
+  const float added = bias ? bias[j] : 0.0f;
+#pragma unroll 1
+  for (int row = thread / kSide; row < kSide && tile.i + row < f.m; row += 2) {
+    float* const c = f.row(tile.batch, tile.i + row);
+    const float x = scaled(results.at[row][thread % kSide], results.row_exponents[row] + exponent);
+    if (c) c[j] = bias ? x + added : x;
+  }
+}
+
 template <class Factors, int kSide, int kWidth>
 __global__ void __launch_bounds__(2 * kSide, exact_tile_of(kSide).blocks)
     exact_tiles(const __grid_constant__ Factors f, const ExactSlices slices) {
-  using Shared = ExactShared<kSide>;
   using A = decltype(f.a);
   using B = decltype(f.b);
-  constexpr int kThreads = 2 * kSide, kWords = PairTile<kSide, false>::kWords;  // of either layout at most
+  constexpr int kWords = PairTile<kSide, false>::kWords;  // of either layout at most
   // The loop needs all registers, so these are in memory.
   __shared__ TileOfProduct tile;
   __shared__ decltype(f.skip(0)) skip;
@@ -160,29 +184,7 @@ __global__ void __launch_bounds__(2 * kSide, exact_tile_of(kSide).blocks)
   }
 
   await_copies();
-  auto& results = *dynamic_shared<typename Shared::Results>();
-  const int thread = static_cast<int>(threadIdx.x), j = tile.j + thread % kSide;
-  int64_t* const partial =
-      slices.sums ? slices.sums + (int64_t{tile.slice} * f.batch + tile.batch) * f.m * f.n : nullptr;
-  sums.each([&](int row, int column, int64_t sum) {
-    if (!partial) results.at[row][column] = static_cast<float>(sum);
-    else if (tile.i + row < f.m && tile.j + column < f.n)
-      partial[int64_t{tile.i + row} * f.n + (tile.j + column)] = sum;
-  });
-  if (partial) return;
-  if (thread < kSide && tile.i + thread < f.m)
-    results.row_exponents[thread] = f.row_exponent(tile.batch, tile.i + thread);
-  __syncthreads();
-  if (j >= f.n) return;
-  const int32_t exponent = f.column_exponent(tile.batch, j);
-  const float* const bias = f.bias(tile.batch);
-  const float added = bias ? bias[j] : 0.0f;
-#pragma unroll 1
-  for (int row = thread / kSide; row < kSide && tile.i + row < f.m; row += kThreads / kSide) {
-    float* const c = f.row(tile.batch, tile.i + row);
-    const float x = scaled(results.at[row][thread % kSide], results.row_exponents[row] + exponent);
-    if (c) c[j] = bias ? x + added : x;
-  }
+  write_results<kSide>(f, slices, tile, sums);
 }
 
 template <class Factors>

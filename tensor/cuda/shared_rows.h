@@ -50,6 +50,25 @@ __device__ inline void await_copies() {
   __syncthreads();
 }
 
+// Ends a group of this thread's copies.
+__device__ inline void end_copies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#else
+  emulation::end_copies();
+#endif
+}
+
+// Waits for this thread's groups but the last kRunning.
+template <int kRunning>
+__device__ void await_copy_groups() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.wait_group %0;" ::"n"(kRunning) : "memory");
+#else
+  emulation::wait_for_copies(kRunning);
+#endif
+}
+
 // Loads four matrices of 8 x 8. Lane l passes the place of row l % 8 of matrix l / 8. Lane 4 g + t gets elements 2 t
 // and 2 t + 1 of row g of each, or, transposed, of column g.
 template <bool kTransposed>

@@ -1,6 +1,6 @@
 #include "tensor/cuda/kernel.h"
 
-#include "tensor/cuda/exact_product.h"
+#include "tensor/cuda/exact_warpgroups.h"
 #include "tensor/cuda/patches.h"
 #include "tensor/cuda/product.h"
 #include "tensor/ops/conv2d.h"
@@ -94,34 +94,40 @@ struct GradFilter {  // i = o, k = (n, oh, ow), j = (kh, kw, c)
   __device__ const float* bias(int) const { return nullptr; }
 };
 
-// The same of pairs, whose exponents belong to images, filters and channels.
+// The same of pairs, or of chunks, whose exponents belong to images, filters and channels.
 
-struct ExactForward : Forward<uint32_t> {
+template <class T>
+struct ExactForward : Forward<T> {
+  using Forward<T>::a, Forward<T>::n;
   Exponents exponents;
   int positions;  // of an image
 
   explicit ExactForward(const ConvArgs& args)
-      : Forward(args), exponents(args.exponents), positions(a.patches.out_height * a.patches.out_width) {}
+      : Forward<T>(args), exponents(args.exponents), positions(a.patches.out_height * a.patches.out_width) {}
 
   __device__ int32_t row_exponent(int, int i) const { return exponents.rows[i / positions]; }
   __device__ int32_t column_exponent(int group, int j) const { return exponents.columns[group * n + j]; }
 };
 
-struct ExactGradInput : GradInput<uint32_t> {
+template <class T>
+struct ExactGradInput : GradInput<T> {
+  using GradInput<T>::a, GradInput<T>::n;
   Exponents exponents;
   int positions;  // lines of an image
 
   explicit ExactGradInput(const ConvGradInputArgs& args)
-      : GradInput(args), exponents(args.exponents), positions(a.lines_high * a.lines_wide) {}
+      : GradInput<T>(args), exponents(args.exponents), positions(a.lines_high * a.lines_wide) {}
 
   __device__ int32_t row_exponent(int, int i) const { return exponents.rows[i / positions]; }
   __device__ int32_t column_exponent(int phase, int j) const { return exponents.columns[phase / a.phases() * n + j]; }
 };
 
-struct ExactGradFilter : GradFilter<uint32_t> {
+template <class T>
+struct ExactGradFilter : GradFilter<T> {
+  using GradFilter<T>::b, GradFilter<T>::m;
   Exponents exponents;
 
-  explicit ExactGradFilter(const ConvGradFilterArgs& args) : GradFilter(args), exponents(args.exponents) {}
+  explicit ExactGradFilter(const ConvGradFilterArgs& args) : GradFilter<T>(args), exponents(args.exponents) {}
 
   __device__ int32_t row_exponent(int group, int i) const { return exponents.rows[group * m + i]; }
   __device__ int32_t column_exponent(int group, int j) const {
@@ -129,6 +135,51 @@ struct ExactGradFilter : GradFilter<uint32_t> {
     return exponents.columns[group * channels + j % channels];
   }
 };
+
+// Each multiplies chunks of the pairs, or returns false: a chunk has whole pairs, of channels of one group.
+
+bool multiply_in_chunks(Gpu& stream, const char* name, const ConvArgs& pairs) {
+  using Factors = ExactForward<Chunk>;
+  const ConvGeometry& g = pairs.g;
+  const int64_t channels = g.c / g.groups;
+  const ExactForward<uint32_t> f(pairs);
+  if (!have_warpgroups<Factors>() || !prefers_chunks(f, channels)) return false;
+  const Chunks x(stream, name, pairs.x.data, true, g.n * g.h * g.w, g.c),
+      w(stream, name, pairs.w.data, true, g.o * g.kh * g.kw, channels);
+  ConvArgs chunks = pairs;
+  chunks.g.c /= kPairsOfChunk;
+  chunks.x.data = x.data(), chunks.w.data = w.data();
+  multiply_chunks(stream, name, Factors(chunks), f, x, w);
+  return true;
+}
+
+bool multiply_in_chunks(Gpu& stream, const char* name, const ConvGradInputArgs& pairs) {
+  using Factors = ExactGradInput<Chunk>;
+  const ConvGeometry& g = pairs.g;
+  const ExactGradInput<uint32_t> f(pairs);
+  if (!have_warpgroups<Factors>() || !prefers_chunks(f, g.o / g.groups)) return false;
+  const Chunks dy(stream, name, pairs.dy.data, true, g.n * g.oh * g.ow, g.o),
+      w(stream, name, pairs.w.data, false, g.kh * g.kw * (g.c / g.groups), g.o);
+  ConvGradInputArgs chunks = pairs;
+  chunks.g.o /= kPairsOfChunk;
+  chunks.dy.data = dy.data(), chunks.w.data = w.data();
+  multiply_chunks(stream, name, Factors(chunks), f, dy, w);
+  return true;
+}
+
+bool multiply_in_chunks(Gpu& stream, const char* name, const ConvGradFilterArgs& pairs) {
+  using Factors = ExactGradFilter<Chunk>;
+  const ConvGeometry& g = pairs.g;
+  const ExactGradFilter<uint32_t> f(pairs);
+  if (!have_warpgroups<Factors>() || !prefers_chunks(f, g.n)) return false;
+  const Chunks dy(stream, name, pairs.dy.data, false, g.oh * g.ow * g.o, g.n),
+      x(stream, name, pairs.x.data, false, g.h * g.w * g.c, g.n);
+  ConvGradFilterArgs chunks = pairs;
+  chunks.g.n /= kPairsOfChunk;
+  chunks.dy.data = dy.data(), chunks.x.data = x.data();
+  multiply_chunks(stream, name, Factors(chunks), f, dy, x);
+  return true;
+}
 
 void check_geometry(const ConvGeometry& g) {
   check_extents("conv2d", {g.n * g.h * g.w, g.n * g.oh * g.ow, g.kh * g.kw * g.c, g.kh * g.kw * g.o,
@@ -164,19 +215,25 @@ void conv2d_grad_filter(Gpu& stream, const ConvGradFilterArgs& a) {
 template <>
 void exact_conv2d(Gpu& stream, const ConvArgs& a) {
   HWY_NAMESPACE::check_geometry(a.g);
-  HWY_NAMESPACE::multiply_exactly(stream, "exact_conv2d", HWY_NAMESPACE::ExactForward(a));
+  constexpr const char* kName = "exact_conv2d";
+  if (!HWY_NAMESPACE::multiply_in_chunks(stream, kName, a))
+    HWY_NAMESPACE::multiply_exactly(stream, kName, HWY_NAMESPACE::ExactForward<uint32_t>(a));
 }
 
 template <>
 void exact_conv2d_grad_input(Gpu& stream, const ConvGradInputArgs& a) {
   HWY_NAMESPACE::check_geometry(a.g);
-  HWY_NAMESPACE::multiply_exactly(stream, "exact_conv2d_grad_input", HWY_NAMESPACE::ExactGradInput(a));
+  constexpr const char* kName = "exact_conv2d_grad_input";
+  if (!HWY_NAMESPACE::multiply_in_chunks(stream, kName, a))
+    HWY_NAMESPACE::multiply_exactly(stream, kName, HWY_NAMESPACE::ExactGradInput<uint32_t>(a));
 }
 
 template <>
 void exact_conv2d_grad_filter(Gpu& stream, const ConvGradFilterArgs& a) {
   HWY_NAMESPACE::check_geometry(a.g);
-  HWY_NAMESPACE::multiply_exactly(stream, "exact_conv2d_grad_filter", HWY_NAMESPACE::ExactGradFilter(a));
+  constexpr const char* kName = "exact_conv2d_grad_filter";
+  if (!HWY_NAMESPACE::multiply_in_chunks(stream, kName, a))
+    HWY_NAMESPACE::multiply_exactly(stream, kName, HWY_NAMESPACE::ExactGradFilter<uint32_t>(a));
 }
 
 }  // namespace elinvar

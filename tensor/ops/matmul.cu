@@ -1,6 +1,6 @@
 #include "tensor/cuda/kernel.h"
 
-#include "tensor/cuda/exact_product.h"
+#include "tensor/cuda/exact_warpgroups.h"
 #include "tensor/cuda/product.h"
 #include "tensor/ops/matmul.h"
 
@@ -35,13 +35,13 @@ struct Matrices {
   __device__ const float* bias(int) const { return added; }
 };
 
-// The same of pairs.
-template <bool kAlongKOfA, bool kAlongKOfB>
-struct ExactMatrices : Matrices<kAlongKOfA, kAlongKOfB, uint32_t> {
+// The same of pairs, or of chunks.
+template <bool kAlongKOfA, bool kAlongKOfB, class T = uint32_t>
+struct ExactMatrices : Matrices<kAlongKOfA, kAlongKOfB, T> {
   Exponents exponents;
 
   explicit ExactMatrices(const MatmulArgs& args)
-      : Matrices<kAlongKOfA, kAlongKOfB, uint32_t>(args), exponents(args.exponents) {}
+      : Matrices<kAlongKOfA, kAlongKOfB, T>(args), exponents(args.exponents) {}
 
   __device__ int32_t row_exponent(int, int i) const { return exponents.rows[i]; }
   __device__ int32_t column_exponent(int, int j) const { return exponents.columns[j]; }
@@ -55,6 +55,26 @@ void visit_layouts(const MatmulArgs& a, F f) {
   else if (a_along_k) f.template operator()<true, false>();
   else if (b_along_k) f.template operator()<false, true>();
   else f.template operator()<false, false>();
+}
+
+// Multiplies chunks of the pairs, or returns false: rows must follow each other.
+template <bool kAlongKOfA, bool kAlongKOfB>
+bool multiply_in_chunks(Gpu& stream, const MatmulArgs& pairs) {
+  using Factors = ExactMatrices<kAlongKOfA, kAlongKOfB, Chunk>;
+  constexpr const char* kName = "exact_matmul";
+  const ExactMatrices<kAlongKOfA, kAlongKOfB> f(pairs);
+  if (pairs.batch != 1 || (kAlongKOfA ? pairs.a.row != pairs.k : pairs.a.col != pairs.m) ||
+      (kAlongKOfB ? pairs.b.col != pairs.k : pairs.b.row != pairs.n) || !have_warpgroups<Factors>() ||
+      !prefers_chunks(f, pairs.k))
+    return false;
+  const Chunks a(stream, kName, pairs.a.data, kAlongKOfA, pairs.m, pairs.k),
+      b(stream, kName, pairs.b.data, kAlongKOfB, pairs.n, pairs.k);
+  MatmulArgs chunks = pairs;
+  chunks.k /= kPairsOfChunk;
+  chunks.a = {a.data(), kAlongKOfA ? chunks.k : 1, kAlongKOfA ? 1 : chunks.m, 0};
+  chunks.b = {b.data(), kAlongKOfB ? 1 : chunks.n, kAlongKOfB ? chunks.k : 1, 0};
+  multiply_chunks(stream, kName, Factors(chunks), f, a, b);
+  return true;
 }
 
 }  // namespace
@@ -76,7 +96,8 @@ void exact_matmul(Gpu& stream, const MatmulArgs& a) {
   using namespace HWY_NAMESPACE;
   check_extents("exact_matmul", {a.m, a.n, a.k});
   visit_layouts(a, [&]<bool kAlongKOfA, bool kAlongKOfB>() {
-    multiply_exactly(stream, "exact_matmul", ExactMatrices<kAlongKOfA, kAlongKOfB>(a));
+    if (!multiply_in_chunks<kAlongKOfA, kAlongKOfB>(stream, a))
+      multiply_exactly(stream, "exact_matmul", ExactMatrices<kAlongKOfA, kAlongKOfB>(a));
   });
 }
 

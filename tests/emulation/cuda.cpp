@@ -125,11 +125,19 @@ class Block {
     threads_[current_].copies.push_back({to, there ? from : nullptr, size});
   }
 
-  void wait_for_copies() {
-    for (const Copy& copy : std::exchange(threads_[current_].copies, {})) {
-      if (copy.from != nullptr) std::memcpy(shared_at(copy.to, copy.bytes), copy.from, copy.bytes);
-      else std::memset(shared_at(copy.to, copy.bytes), 0, copy.bytes);
+  void end_copies() { threads_[current_].copies.push_back({0, nullptr, 0}); }
+
+  void wait_for_copies(int running) {
+    std::vector<Copy>& copies = threads_[current_].copies;
+    auto end = copies.end();  // of those that arrive
+    for (int groups = 0; running > 0 && end != copies.begin(); --end)
+      if ((end - 1)->bytes == 0 && groups++ == running) break;
+    for (auto copy = copies.begin(); copy != end; ++copy) {
+      if (copy->bytes == 0) continue;
+      if (copy->from != nullptr) std::memcpy(shared_at(copy->to, copy->bytes), copy->from, copy->bytes);
+      else std::memset(shared_at(copy->to, copy->bytes), 0, copy->bytes);
     }
+    copies.erase(copies.begin(), end);
   }
 
  private:
@@ -137,7 +145,7 @@ class Block {
   struct Copy {
     uint32_t to;
     const void* from;  // null: zeros
-    size_t bytes;
+    size_t bytes;      // 0: the end of a group
   };
   struct Thread {
     State state = State::fresh;
@@ -249,7 +257,8 @@ void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)
 }
 MatrixLoads matrix_loads() { return {matrix_accesses, bank_conflicts}; }
 void copy_later(uint32_t to, const void* from, int bytes, bool there) { block->copy_later(to, from, bytes, there); }
-void wait_for_copies() { block->wait_for_copies(); }
+void end_copies() { block->end_copies(); }
+void wait_for_copies(int running) { block->wait_for_copies(running); }
 
 uint64_t exchange(uint64_t value, int lane) {
   uint64_t taken = 0;

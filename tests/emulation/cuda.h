@@ -68,7 +68,8 @@ void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)
 // "cp.async" of 16 or 4 bytes, or of zeros. They arrive as late as possible, when this thread waits; until then the
 // place has NaN.
 void copy_later(uint32_t to, const void* from, int bytes, bool there);
-void wait_for_copies();
+void end_copies();                      // ends a group
+void wait_for_copies(int running = 0);  // for all but the last groups; 0: for copies of no group, too
 
 template <class T>
 T shuffle(T value, int lane) {

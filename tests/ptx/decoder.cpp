@@ -111,6 +111,11 @@ int Decoder::add_call(Call call) {
   return static_cast<int>(function_->calls.size()) - 1;
 }
 
+int Decoder::add_list(std::vector<int> rows) {
+  function_->lists.push_back(std::move(rows));
+  return static_cast<int>(function_->lists.size()) - 1;
+}
+
 void Decoder::read_head() {
   const std::string& head = source_.head;
   const size_t open = head.find('('), close = head.rfind(')');

@@ -39,7 +39,8 @@ class Decoder {
   int address(const std::string& operand, Instruction& i);
   size_t call_argument(const std::string& name) const;
   std::shared_ptr<const Function> callee(const std::string& name) const;
-  int add_call(Call call);  // returns its number
+  int add_call(Call call);              // returns its number
+  int add_list(std::vector<int> rows);  // returns its number
   void branch_to(const std::string& label) { branches_.emplace_back(function_->code.size(), label); }
 
  private:

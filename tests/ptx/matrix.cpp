@@ -1,6 +1,7 @@
 // Products of matrices on tensor cores, and the loads of their factors. A warp holds a matrix in fragments: lane 4 g +
 // t has elements of row g and columns 2 t and 2 t + 1.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -118,18 +119,35 @@ void begin_copies(Warp& warp, const Instruction& i, Lanes lanes) {
   });
 }
 
-void wait_for_copies(Warp& warp, const Instruction&, Lanes lanes) {
+void end_copy_group(Warp& warp, const Instruction&, Lanes lanes) {
+  each_lane(lanes, [&](int lane) { warp.copies[lane].push_back({.bytes = 0, .last_of_group = true}); });
+}
+
+// Ends all copies, or all groups but the last `variant` ones if that is not negative.
+void wait_for_copies(Warp& warp, const Instruction& i, Lanes lanes) {
   each_lane(lanes, [&](int lane) {
-    for (const AsyncCopy& copy : warp.copies[lane]) {
+    std::vector<AsyncCopy>& copies = warp.copies[lane];
+    auto groups = std::ranges::count(copies, true, &AsyncCopy::last_of_group);
+    size_t done = 0;
+    for (; i.variant < 0 ? done < copies.size() : groups > i.variant; ++done) {
+      const AsyncCopy& copy = copies[done];
+      groups -= copy.last_of_group;
+      if (copy.bytes == 0) continue;
       if (warp.block->races) warp.block->races->access(warp, lane, copy.to, copy.bytes, true, true);
       std::memset(copy.to, 0, copy.bytes);
       if (copy.given != 0) std::memcpy(copy.to, copy.from, copy.given);
     }
-    warp.copies[lane].clear();
+    copies.erase(copies.begin(), copies.begin() + static_cast<ptrdiff_t>(done));
   });
 }
 
 }  // namespace
+
+bool read_count(const std::string& operand, int& count) {
+  const char* const end = operand.data() + operand.size();
+  const auto [read, error] = std::from_chars(operand.data(), end, count);
+  return error == std::errc() && read == end && count >= 0;
+}
 
 bool decode_matrix_load(Decoder& decoder, const Statement& s, Instruction& i) {
   const bool transposed = s.opcode == "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16";
@@ -170,8 +188,17 @@ bool decode_product(Decoder& decoder, const Statement& s, Instruction& i) {
 // bytes are "cp.async.ca.shared.global".
 bool decode_async_copy(Decoder& decoder, const Statement& s, Instruction& i) {
   if (s.opcode == "cp.async.wait_all") {
+    i.variant = -1;
     i.execute = wait_for_copies;
     return s.operands.empty();
+  }
+  if (s.opcode == "cp.async.commit_group") {
+    i.execute = end_copy_group;
+    return s.operands.empty();
+  }
+  if (s.opcode == "cp.async.wait_group") {
+    i.execute = wait_for_copies;
+    return s.operands.size() == 1 && read_count(s.operands[0], i.variant);
   }
   const bool whole = s.opcode.starts_with("cp.async.cg.shared.global");
   if ((!whole && !s.opcode.starts_with("cp.async.ca.shared.global")) || s.operands.size() < 3 ||

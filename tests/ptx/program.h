@@ -83,6 +83,7 @@ struct Function {
   std::vector<Instruction> code;  // the last one is an exit that the text does not have
   std::vector<Origin> origins;    // of each instruction
   std::vector<Call> calls;
+  std::vector<std::vector<int>> lists;  // rows of instructions with more than they have room for
   std::vector<InitialRow> initial;
   std::vector<std::pair<int, bool>> constant_predicates;
   int rows = 0, predicates = 0;  // a row has 128 bytes; registers of 64 bits take two

@@ -144,6 +144,64 @@ TEST(Ptx, ProductsOfBytes) {
   EXPECT_EQ(sum("u8.u8"), 32u * 255 * 128);
 }
 
+// A product of a warpgroup whose factors are the same 128 lines of 32 bytes, which have the value line % 16. The sums
+// begin with 5.
+std::string warpgroup_product(const std::string& end) {
+  std::string names, begin;
+  for (int k = 0; k < 64; ++k) {
+    names += (k == 0 ? "%d" : ", %d") + std::to_string(k);
+    begin += "\tmov.b32 %d" + std::to_string(k) + ", 5;\n";
+  }
+  return R"(	.reg .b32 %d<64>;
+	.shared .align 16 .b8 lines[4096];
+	mov.u32 %r2, lines;
+	mul.lo.s32 %r3, %r1, 16;
+	add.s32 %r3, %r3, %r2;
+	and.b32 %r4, %r1, 15;
+	mul.lo.s32 %r4, %r4, 0x01010101;
+	st.shared.v4.u32 [%r3], {%r4, %r4, %r4, %r4};
+	st.shared.v4.u32 [%r3+2048], {%r4, %r4, %r4, %r4};
+	bar.sync 0;
+	shr.u32 %r5, %r2, 4;
+	cvt.u64.u32 %rd2, %r5;
+	or.b64 %rd2, %rd2, 0x800800000;
+)" + begin +
+         R"(	wgmma.fence.sync.aligned;
+	wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {)" +
+         names + "}, %rd2, %rd2, 1;\n\twgmma.commit_group.sync.aligned;\n" + end;
+}
+
+TEST(Ptx, ProductsOfWarpgroupsEndWhenTheirGroupIsAwaited) {
+  const std::string store = "\tst.global.u32 [%rd1], %d7;\n", await = "\twgmma.wait_group.sync.aligned 0;\n";
+  const std::vector<uint32_t> early = run(warpgroup_product(store + await), 128),
+                              late = run(warpgroup_product(await + store), 128);
+  for (uint32_t thread = 0; thread < 128; ++thread) {
+    const uint32_t row = thread % 32 / 4 + 8, column = 8 + thread % 4 * 2 + 1;  // of %d7, in its warp's rows
+    EXPECT_EQ(early[thread], 5u) << thread;
+    EXPECT_EQ(late[thread], 5 + 32 * row * column) << thread;
+  }
+  expect_failure(warpgroup_product(""), "a warp ends before its products", 128);
+  expect_failure(warpgroup_product("\twgmma.wait_group.sync.aligned 1;\n"), "a warp ends before its products", 128);
+}
+
+TEST(Ptx, CopiesArriveWhenTheirGroupIsAwaited) {
+  const auto arrived = [](const std::string& groups) {
+    return value(R"(
+	mov.u32 %r3, room;
+	mov.b32 %r4, 4;
+	st.global.u32 [%rd8], 7;
+	cp.async.ca.shared.global [%r3], [%rd8], 4, %r4;
+	cp.async.commit_group;
+	cp.async.commit_group;
+	cp.async.wait_group )" +
+                 groups + R"(;
+	ld.shared.u32 %r2, [room];
+	cp.async.wait_all;)");
+  };
+  EXPECT_EQ(arrived("1"), 7u);
+  EXPECT_EQ(arrived("2"), ~0u);
+}
+
 TEST(Ptx, AccessesThatAreNowhere) {
   expect_failure("\tst.global.u32 [%rd1+4], %r1;", "not in the memory that this may access");
   expect_failure("\tst.global.u32 [%rd1+2], %r1;", "not aligned");

@@ -4,7 +4,7 @@
     tests/ptx/ptxas.py [--build build] [--ptxas PROGRAM] [--write] [--compile sm_80,sm_100]
 
 The build keeps what ptxas reports while it compiles the kernels. More spills than the table has are a failure, and so is
-any spill of products of matrices, convolutions and attention for sm_90; with the ptxas of the table, so is any other
+any spill of products of matrices, convolutions and attention for sm_90(a); with the ptxas of the table, so is any other
 difference. Of another ptxas, differences of registers are counted only. --write rewrites the tables of the architectures
 that the build has. An architecture without a table is named and not compared. --compile takes other architectures than
 the build's, for which it compiles the kernels, which takes minutes.
@@ -24,11 +24,12 @@ from ptx_text import plain_name
 REWRITE = "tests/ptx/ptxas.py --write"
 HEAD = """# Registers, spill stores and loads (bytes), static shared memory (bytes), threads of a block, warps of a
 # multiprocessor, file, kernel."""
-NEVER = re.compile("matmul |conv2d .*(product|exact)_tiles|attention |attention_fast")  # files and kernels
+NEVER = re.compile("matmul |conv2d .*(product_tiles|exact_(tiles|warpgroups))|attention |attention_fast")  # file and kernel
 UNBOUNDED = 256  # threads of the launches of kernels without __launch_bounds__
 # Bytes of shared memory and blocks of a multiprocessor (CUDA C++ programming guide, compute capabilities). All have
 # 65536 registers, given to warps in units of 256, and 64 warps; a block takes 1 KiB of shared memory beside its own.
-MULTIPROCESSORS = {"sm_80": (164 << 10, 32), "sm_90": (228 << 10, 32), "sm_100": (228 << 10, 32)}
+MULTIPROCESSORS = {"sm_80": (164 << 10, 32), "sm_90": (228 << 10, 32), "sm_90a": (228 << 10, 32),
+                   "sm_100": (228 << 10, 32)}
 
 
 def occupancy(target, registers, shared, threads):
@@ -131,7 +132,7 @@ def differences(table_version, table, version, rows, target="sm_90"):
             if version == table_version:
                 wrong.append(f"{name}: {now}, in the table {was}")
     wrong += [f"{' '.join(key)}: spills, which costs the products their speed" for key, now in sorted(rows.items())
-              if target == "sm_90" and NEVER.match(" ".join(key)) and (now[1] or now[2])]
+              if target in ("sm_90", "sm_90a") and NEVER.match(" ".join(key)) and (now[1] or now[2])]
     return wrong, changed
 
 

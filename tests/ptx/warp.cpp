@@ -140,6 +140,7 @@ class Execution {
     each_lane(lanes, [&](int lane) {
       if (!warp_.copies[lane].empty()) throw Fault("a thread ends before its copies have arrived");
     });
+    if (!warp_.products.empty()) throw Fault("a warp ends before its products");
     warp_.live &= ~lanes;
     group_ &= ~lanes;
     ++at_;

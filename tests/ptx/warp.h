@@ -25,6 +25,14 @@ struct AsyncCopy {
   const unsigned char* from = nullptr;
   size_t given = 16;  // the rest becomes zero
   size_t bytes = 16;
+  bool last_of_group = false;
+};
+
+// A product of a warpgroup that has begun (wgmma). Its sums may not be read before the warp has waited for it.
+struct WarpgroupProduct {
+  const std::vector<int>* sums = nullptr;
+  uint64_t a = 0, b = 0;  // descriptors
+  bool last_of_group = false;
 };
 
 struct alignas(64) RowOfLanes {
@@ -44,6 +52,7 @@ struct Warp {
   size_t parameter_stride = 0;  // from lane to lane: those of a called function differ
   std::vector<unsigned char> local, call_arguments;
   std::vector<AsyncCopy> copies[kLanes];
+  std::vector<WarpgroupProduct> products;
   std::unique_ptr<Warp> called;
   const Warp* caller = nullptr;
 

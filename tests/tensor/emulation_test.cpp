@@ -124,6 +124,22 @@ TEST(Emulation, CopiesArriveWhenTheyAreWaitedForByAll) {
   }
 }
 
+TEST(Emulation, AGroupOfCopiesArrivesWhenItIsWaitedFor) {
+  const std::vector<float> from(4, 2.0f);
+  for (const int running : {1, 2}) {
+    float got = 0.0f;
+    emulation::run(1, 1, 16, [&] {
+      emulation::copy_later(0, from.data(), 16, true);
+      emulation::end_copies();
+      emulation::end_copies();
+      emulation::wait_for_copies(running);
+      got = *static_cast<const float*>(emulation::shared_memory());
+      emulation::wait_for_copies();
+    });
+    EXPECT_EQ(got == 2.0f, running == 1);
+  }
+}
+
 TEST(EmulationDeathTest, AKernelThatDoesNotWaitForItsCopiesIsAnError) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const float from[4] = {};

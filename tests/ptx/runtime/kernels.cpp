@@ -121,6 +121,15 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
     die(e.what());
   }
 }
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* host) {
+  try {
+    *attributes = {};
+    attributes->sharedSizeBytes = Registry::instance().find(host).kernel->shared_bytes;
+    return cudaSuccess;
+  } catch (const std::exception& e) {
+    die(e.what());
+  }
+}
 cudaError_t cudaFuncSetAttribute(const void* host, cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) die("an attribute that the interpreter does not know");
   if (value < 0 || static_cast<size_t>(value) > kMostShared) return noted(cudaErrorInvalidValue);
