@@ -6,11 +6,9 @@
 namespace elinvar {
 namespace {
 
-// The forward pass with given statistics; `batch` says whether they were computed from x, so that dx flows through
-// them.
-Var normalize(const Var& x, const Var& gamma, const Var& beta, const Tensor& mean, const Tensor& var,
+// The forward pass with given factors; `batch` says whether they were computed from x, so that dx flows through them.
+Var normalize(const Var& x, const Var& gamma, const Var& beta, const BatchNormFactors& factors,
               const BatchNormOptions& options, bool batch) {
-  const BatchNormFactors factors = batch_norm_factors(mean, var, gamma.value(), beta.value(), options.eps);
   const Var residual = options.residual.defined() && options.residual.dtype() != x.dtype()
                            ? cast(options.residual, x.dtype())
                            : options.residual;
@@ -76,14 +74,15 @@ Var normalize(const Var& x, const Var& gamma, const Var& beta, const Tensor& mea
 }  // namespace
 
 BatchNormResult batch_norm(const Var& x, const Var& gamma, const Var& beta, const BatchNormOptions& options) {
-  BatchStatistics statistics = batch_statistics(x.value());
-  Var y = normalize(x, gamma, beta, statistics.mean, statistics.var, options, true);
-  return {std::move(y), std::move(statistics)};
+  NormalizedBatch of = batch_norm_of_batch(x.value(), gamma.value(), beta.value(), options.eps);
+  Var y = normalize(x, gamma, beta, of.factors, options, true);
+  return {std::move(y), std::move(of.statistics)};
 }
 
 Var batch_norm_eval(const Var& x, const Var& gamma, const Var& beta, const Tensor& mean, const Tensor& var,
                     const BatchNormOptions& options) {
-  return normalize(x, gamma, beta, mean, var, options, false);
+  return normalize(x, gamma, beta, batch_norm_factors(mean, var, gamma.value(), beta.value(), options.eps), options,
+                   false);
 }
 
 }  // namespace elinvar

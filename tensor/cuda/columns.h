@@ -1,8 +1,9 @@
 #pragma once
 // The order of sums along a column (NUMERICS.md, rule 12) on a GPU: chains of kColumnLeaf rows from +0, then the
-// adjacent pairwise tree over the chains, an odd one passing up. The tree has three forms, for nodes of any kind:
-// PairTree for the nodes of one thread, block_tree for those of a block's threads, and launches that merge the results
-// of blocks (leaf_tree.h). An aligned run of 2^k leaves is a whole subtree, so no split shows in a result.
+// adjacent pairwise tree over the chains, an odd one passing up. The tree has several forms, for nodes of any kind:
+// PairTree and adjacent_tree for the nodes of one thread, block_tree for those of a block's threads, and launches that
+// merge the results of blocks (leaf_tree.h). An aligned run of 2^k leaves is a whole subtree, so no split shows in a
+// result.
 //
 //   const float sum = column_sum_of_thread<float>(n, [&](float acc, int64_t k) { return acc + x[k * cols + c]; });
 #include "tensor/cuda/kernel.h"
@@ -48,6 +49,17 @@ class PairTree {
   Node carry_[kLevels];
 };
 
+// The same for the first n of kMost nodes, n > 0, which stay in registers: makes nodes[0] the root.
+template <int kMost, class Node, class Merge>
+__device__ void adjacent_tree(Node (&nodes)[kMost], int64_t n, const Merge& merge) {
+#pragma unroll
+  for (int s = 1; s < kMost; s *= 2) {
+#pragma unroll
+    for (int k = 0; k + s < kMost; k += 2 * s)
+      if (k + s < n) merge(nodes[k], nodes[k + s]);
+  }
+}
+
 struct AddNodes {
   template <class T>
   __device__ void operator()(T& a, T b) const {
@@ -56,28 +68,29 @@ struct AddNodes {
 };
 
 // How a block's threads share its columns: `width` neighbouring threads read one row, and threads / width of them take
-// the leaves of one column. Both are powers of two.
+// the leaves of one column. All are powers of two.
 struct ColumnTile {
   static constexpr int kThreads = 256;
   int width;
+  int threads = kThreads;
 
-  // For columns of `leaves` leaves: no more threads per column than leaves, and the width of a warp if there are enough
-  // columns.
-  static ColumnTile of(int64_t cols, int64_t leaves) {
-    int narrow = 1, deep = 1;
-    while (narrow < 32 && narrow < cols) narrow *= 2;
-    while (deep < kThreads / narrow && deep < leaves) deep *= 2;
-    return {kThreads / deep};
+  // For columns of `leaves` leaves: no more threads per column than leaves, and `narrow` threads side by side, by
+  // default those of a warp, if there are enough columns and leaves.
+  static ColumnTile of(int64_t cols, int64_t leaves, int threads = kThreads, int narrow = 32) {
+    int least = 1, deep = 1;
+    while (least < narrow && least < cols) least *= 2;
+    while (deep < threads / least && deep < leaves) deep *= 2;
+    return {threads / deep, threads};
   }
 
   int64_t tiles(int64_t cols) const { return (cols + width - 1) / width; }
   template <class Node>
   Grid grid(int64_t blocks) const {
-    return {.blocks = blocks, .threads = kThreads, .shared = kThreads * sizeof(Node)};
+    return {.blocks = blocks, .threads = threads, .shared = static_cast<size_t>(threads) * sizeof(Node)};
   }
 
-  __host__ __device__ int depth() const { return kThreads / width; }
-  __device__ int column() const { return static_cast<int>(threadIdx.x) % width; }
+  __host__ __device__ int depth() const { return threads / width; }
+  __device__ int column() const { return static_cast<int>(threadIdx.x) & (width - 1); }
   __device__ int leaf() const { return static_cast<int>(threadIdx.x) / width; }
 };
 

@@ -26,7 +26,15 @@ template <class T, class Step>
 __device__ T warp_segment_reduce(int64_t begin, int64_t end, Step step) {
   T low{0}, high{0};
   int64_t i = begin + static_cast<int64_t>(threadIdx.x % 32);
-#pragma unroll 4  // overlaps loads of several terms
+  constexpr int kSteps = 4;  // without a branch between them, so that their loads overlap
+  for (; i + (kSteps - 1) * kRowLanes + 32 < end; i += kSteps * kRowLanes) {
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      low = step(low, i + k * kRowLanes);
+      high = step(high, i + k * kRowLanes + 32);
+    }
+  }
+#pragma unroll 1
   for (; i + 32 < end; i += kRowLanes) {
     low = step(low, i);
     high = step(high, i + 32);
@@ -76,10 +84,43 @@ __device__ T warp_row_dot(int64_t n, A a, B b) {
   return warp_row_reduce<T>(n, [&](T acc, int64_t i) { return fma(Vec<T>{a(i)}, Vec<T>{b(i)}, Vec<T>{acc}).v; });
 }
 
+// A row of n elements, n even and at most kHeldRow, in the registers of a warp: thread t has the pairs of elements
+// 64 k + 2 t and the next one, k = 0, 1, ..., which are virtual lanes 2 t and 2 t + 1.
+constexpr int kHeldPairs = 16;
+constexpr int64_t kHeldRow = kRowLanes * kHeldPairs;
+static_assert(kHeldRow <= kRowSegment);
+
+// Calls f(k, number of the pair in the row) for the thread's pairs.
+template <class F>
+__device__ void each_pair(int n, F f) {
+  const int t = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+  for (int k = 0; k < kHeldPairs; ++k)
+    if (64 * k + 2 * t < n) f(k, 32 * k + t);
+}
+
+// All threads of a warp call it, and each gets the sum. step(acc, k, e) returns acc with element e of pair k added.
+template <class T, class Step>
+__device__ T warp_pairs_reduce(int n, Step step) {
+  T even{0}, odd{0};
+  each_pair(n, [&](int k, int) {
+    even = step(even, k, 0);
+    odd = step(odd, k, 1);
+  });
+  for (int s = 16; s > 0; s /= 2) {
+    const T more_even = __shfl_down_sync(kWholeWarp, even, static_cast<unsigned>(s));
+    const T more_odd = __shfl_down_sync(kWholeWarp, odd, static_cast<unsigned>(s));
+    even = even + more_even;
+    odd = odd + more_odd;
+  }
+  return __shfl_sync(kWholeWarp, T{0} + (even + odd), 0);
+}
+
 // Returns the largest of n > 0 elements x[i] to every thread, by the select of rule 13 (as row_max in reduce-inl.h).
 template <class T, class X>
 __device__ T warp_row_max(const X& x, int64_t n) {
   T m = x[0];
+#pragma unroll 8  // overlaps loads
   for (int64_t i = static_cast<int64_t>(threadIdx.x % 32); i < n; i += 32) {
     const T other = x[i];
     m = m < other ? other : m;

@@ -12,7 +12,7 @@
 // layout, so that wrong loads are found; float32 sums are chains of fma there, which is not the order of the hardware.
 #include <cmath>
 
-#include "tensor/cuda/kernel.h"
+#include "tensor/cuda/elements.h"
 
 namespace elinvar::HWY_NAMESPACE {
 
@@ -41,17 +41,6 @@ struct IntegerSums {
 
 __device__ inline int lane_group() { return static_cast<int>(threadIdx.x % 32) / 4; }     // g
 __device__ inline int lane_in_group() { return static_cast<int>(threadIdx.x % 32) % 4; }  // t
-
-// Rounds two floats to bfloat16; the first is in the lower half.
-__device__ inline uint32_t rounded_pair(float low, float high) {
-#ifdef __CUDACC__
-  uint32_t pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-#else
-  return uint32_t{bf16(low).bits} | uint32_t{bf16(high).bits} << 16;
-#endif
-}
 
 // Sums of columns 16 i .. 16 i + 7 and of the next 8 as a factor of a product over these columns.
 __device__ inline FactorA as_factor(const Sums& first, const Sums& second) {

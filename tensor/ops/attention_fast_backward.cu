@@ -42,7 +42,7 @@ __global__ void fast_statistics(AttentionBackwardArgs a, Statistics* statistics,
   float dot = 0.0f;
   if (t < s.tq) {
     const auto d_o = HeadRows(a.d_o, b, h, s.size).chunk(t, lane), o = HeadRows(a.o, b, h, s.size).chunk(t, lane);
-    for (int i = 0; i < 8; ++i) dot = std::fma(static_cast<float>(d_o.v[i]), static_cast<float>(o.v[i]), dot);
+    for (int i = 0; i < 8; ++i) dot = std::fma(d_o.at(i), o.at(i), dot);
   }
   for (int other = kLanes / 2; other > 0; other /= 2) dot += __shfl_xor_sync(kWholeWarp, dot, other);
   if (lane != 0) return;

@@ -67,6 +67,16 @@ HWY_INLINE V masked(V dy, V x, V y, V a, V b) {
   else return dy;
 }
 
+template <class V>
+struct FactorsOfChannel {
+  V inv, a, b;
+};
+template <class V>
+HWY_INLINE FactorsOfChannel<V> factors_of(V mean, V var, V gamma, V beta, V eps) {
+  const V inv = V::set(1) / sqrt(var + eps), a = gamma * inv;
+  return {inv, a, fma(neg(mean), a, beta)};
+}
+
 // dx in training.
 template <class V>
 HWY_INLINE V gradient_of(V g, V x, V mean, V a, V mean_g, V slope) {

@@ -42,11 +42,15 @@ enum class ReluMask : uint8_t { none, from_x, from_y, from_bits };
 constexpr ReluMask last_of(ReluMask) { return ReluMask::from_bits; }
 constexpr int64_t mask_bytes(int64_t elements) { return (elements + 7) / 8; }
 
-// partial: two arrays of C for each block of rows (tensor/leaf_tree.h); GPUs use their own memory.
+// partial: two arrays of C for each block of rows (tensor/leaf_tree.h); GPUs use their own memory. inv.data is null if
+// factors are not wanted.
 struct BatchStatisticsArgs {
   In x;
   Out mean, var, partial;
   int64_t rows, channels;
+  In gamma = {}, beta = {};
+  Out inv = {}, a = {}, b = {};
+  double eps = 0.0;
 };
 void batch_statistics(CpuStream&, const BatchStatisticsArgs&);
 template <class B>
@@ -103,6 +107,15 @@ BatchNormFactors batch_norm_gradient_operands(const char* op, const Tensor& dy, 
 Tensor relu_mask_operand(const Tensor& y, ReluMask mask);  // what kernels read of y
 
 BatchStatistics batch_statistics(const Tensor& x);
+
+struct NormalizedBatch {
+  BatchStatistics statistics;
+  BatchNormFactors factors;
+  ELINVAR_FIELDS(statistics, factors)
+};
+// batch_statistics(x), and the factors of it in the same pass, which share its mean.
+NormalizedBatch batch_norm_of_batch(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps);
+
 // mean, var, gamma and beta have the shape (C).
 BatchNormFactors batch_norm_factors(const Tensor& mean, const Tensor& var, const Tensor& gamma, const Tensor& beta,
                                     double eps);

@@ -212,6 +212,10 @@ void batch_statistics(CpuStream& stream, const BatchStatisticsArgs& a) {
       a.var.as<T>()[c] = partial[a.channels + c] / static_cast<T>(a.rows);
     }
   });
+  if (!a.inv.data) return;
+  const auto made = [](const Out& t) { return In{t.data, t.dtype}; };
+  batch_norm_factors(
+      stream, BatchNormFactorsArgs{made(a.mean), made(a.var), a.gamma, a.beta, a.inv, a.a, a.b, a.channels, a.eps});
 }
 
 void batch_norm_sums(CpuStream& stream, const BatchNormSumsArgs& a) {
@@ -233,16 +237,41 @@ void batch_norm_sums(CpuStream& stream, const BatchNormSumsArgs& a) {
 
 namespace {
 
-BatchStatistics statistics_of(const Tensor& input) {
+// `args` has what is not set here: operands and places of factors, if they are wanted.
+BatchStatistics statistics_of(const Tensor& input, BatchStatisticsArgs args) {
   const int64_t channels = batch_norm_channels("batch_norm", input), rows = input.numel() / channels;
   const Tensor x = input.to_contiguous();
   const DType type = computed_in(x.dtype());
   BatchStatistics s{Tensor::empty({channels}, type, x.device()), Tensor::empty({channels}, type, x.device()), rows};
   Tensor partial = Tensor::empty({tree_blocks(rows), 2, channels}, type, x.device());
-  on(x.device(), [&](auto& stream) {
-    batch_statistics(stream, BatchStatisticsArgs{in(x), out(s.mean), out(s.var), out(partial), rows, channels});
-  });
+  args.x = in(x);
+  args.mean = out(s.mean);
+  args.var = out(s.var);
+  args.partial = out(partial);
+  args.rows = rows;
+  args.channels = channels;
+  on(x.device(), [&](auto& stream) { batch_statistics(stream, args); });
   return s;
+}
+
+BatchStatistics statistics_alone(const Tensor& x) { return statistics_of(x, {}); }
+
+NormalizedBatch of_batch(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
+  const int64_t channels = batch_norm_channels("batch_norm", x);
+  const Tensor g = operand("batch_norm", "gamma", gamma, {channels}, x),
+               b = operand("batch_norm", "beta", beta, {channels}, x);
+  const auto empty = [&] { return Tensor::empty({channels}, g.dtype(), x.device()); };
+  BatchNormFactors f{{}, empty(), empty(), empty()};
+  BatchStatisticsArgs args{};
+  args.gamma = in(g);
+  args.beta = in(b);
+  args.inv = out(f.inv);
+  args.a = out(f.a);
+  args.b = out(f.b);
+  args.eps = eps;
+  const BatchStatistics s = statistics_of(x, args);
+  f.mean = s.mean;
+  return {s, std::move(f)};
 }
 
 BatchNormSums sums_of(Tensor dy, const Tensor& input, const Tensor& result, const BatchNormFactors& factors,
@@ -264,12 +293,17 @@ BatchNormSums sums_of(Tensor dy, const Tensor& input, const Tensor& result, cons
   return sums;
 }
 
-const Op kStatistics("batch_statistics(x)", statistics_of);
+const Op kStatistics("batch_statistics(x)", statistics_alone);
+const Op kOfBatch("batch_norm_of_batch(x, gamma, beta, eps)", of_batch);
 const Op kSums("batch_norm_sums(dy, x, y, factors, mask, want_g)", sums_of);
 
 }  // namespace
 
 BatchStatistics batch_statistics(const Tensor& x) { return kStatistics(x); }
+
+NormalizedBatch batch_norm_of_batch(const Tensor& x, const Tensor& gamma, const Tensor& beta, double eps) {
+  return kOfBatch(x, gamma, beta, eps);
+}
 
 BatchNormSums batch_norm_sums(Tensor dy, const Tensor& x, const Tensor& y, const BatchNormFactors& factors,
                               ReluMask mask, bool want_g) {

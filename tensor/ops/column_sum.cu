@@ -8,30 +8,47 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-// The columns of x (outer, rows, cols) are outer * cols; a leaf is a chain of kColumnLeaf rows.
-template <class T>
+// The columns of x (outer, rows, cols) are outer * cols, or half as many pairs; a leaf is a chain of kColumnLeaf rows.
+template <class T, int kCount>
 struct RowsTree {
-  using Node = float;
-  static constexpr int kLeavesOfThread = 1;
+  struct Node {
+    float sum[kCount];
+  };
+  static constexpr bool kLong = true;
+  static constexpr int kBlocks = 4;
   const T* x;
   float* sum;
   int64_t rows, cols;
   float divisor;
 
-  __device__ float leaf(int64_t i, int64_t column) const {
-    const int64_t outer = column / cols, first = i * kColumnLeaf;
-    const Reads<T> at{x + (outer * rows + first) * cols + (column - outer * cols)};
+  __device__ Node leaf(int64_t i, int64_t column) const {
+    const int64_t stride = cols / kCount, outer = column / stride, first = i * kColumnLeaf;
+    const Some<T, kCount>* at = pieces_of<kCount>(x) + (outer * rows + first) * stride + (column - outer * stride);
     const int64_t n = rows - first < kColumnLeaf ? rows - first : kColumnLeaf;
-    return column_chain<float>(n, [&](float acc, int64_t k) { return acc + at[k * cols]; });
+    Node node{};
+#pragma unroll 16
+    for (int64_t k = 0; k < n; ++k) {
+      const Some<T, kCount> row = at[k * stride];
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) node.sum[e] = node.sum[e] + row.at(e);
+    }
+    return node;
   }
-  __device__ void operator()(float& a, float b) const { a = a + b; }
-  __device__ void store(int64_t column, float root) const { sum[column] = (0.0f + root) / divisor; }
+  __device__ void operator()(Node& a, const Node& b) const {
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) a.sum[e] = a.sum[e] + b.sum[e];
+  }
+  __device__ void store(int64_t column, const Node& root) const {
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) sum[column * kCount + e] = (0.0f + root.sum[e]) / divisor;
+  }
 };
 
 // A tree over rows that are leaves already.
 struct PartialsTree {
   using Node = float;
-  static constexpr int kLeavesOfThread = 16;
+  static constexpr bool kLong = false;
+  static constexpr int kBlocks = 1;
   const float* partial;
   float* sum;
   int64_t cols;
@@ -49,13 +66,15 @@ namespace elinvar {
 template <>
 void column_sum(Gpu& stream, const ColumnSumArgs& a) {
   if (a.rows == 0) return fill(stream, FillArgs{{a.sum.data, DType::f32}, Shape{a.outer * a.cols}, Shape{1}, 0.0});
-  visit_activation(a.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    HWY_NAMESPACE::leaf_tree(
-        stream, "column_sum",
-        HWY_NAMESPACE::RowsTree<T>{a.x.as<T>(), a.sum.as<float>(), a.rows, a.cols, static_cast<float>(a.divisor)},
-        (a.rows + kColumnLeaf - 1) / kColumnLeaf, a.outer * a.cols);
-  });
+  using namespace HWY_NAMESPACE;
+  visit_pairs(
+      a.cols, a.x.dtype,
+      [&]<class T, int kCount>() {
+        leaf_tree(stream, "column_sum",
+                  RowsTree<T, kCount>{a.x.as<T>(), a.sum.as<float>(), a.rows, a.cols, static_cast<float>(a.divisor)},
+                  (a.rows + kColumnLeaf - 1) / kColumnLeaf, a.outer * a.cols / kCount);
+      },
+      a.x);
 }
 
 template <>

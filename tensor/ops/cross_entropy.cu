@@ -37,22 +37,28 @@ __global__ void losses(CrossEntropyArgs a) {
   a.r.as<float>()[row] = (V{1.0f} / l).v;
 }
 
-constexpr int kThreads = 256, kOfThread = 4;
+constexpr int kThreads = 256, kOfThread = 8;                 // elements per thread, whose loads overlap
 constexpr int64_t kOfBlock = int64_t{kThreads} * kOfThread;  // classes of a row per block
 
 template <class T>
 __global__ void gradients(CrossEntropyBackwardArgs a, int64_t pieces, float q_elsewhere, float q_target) {
   const int64_t row = int64_t{blockIdx.x} / pieces, first = int64_t{blockIdx.x} % pieces * kOfBlock, n = a.classes;
-  const Reads<T> s{a.logits.as<T>() + row * n};
+  const T* s = a.logits.as<T>() + row * n;
   T* ds = a.dlogits.as<T>() + row * n;
   const int64_t target = a.targets.as<int64_t>()[row];
   const V dy{*a.dy.as<float>()}, m{a.m.as<float>()[row]}, r{a.r.as<float>()[row]};
+  T logits[kOfThread];  // read before any is written, because ds may be s
+#pragma unroll
+  for (int k = 0; k < kOfThread; ++k) {
+    const int64_t i = first + k * kThreads + threadIdx.x;
+    if (i < n) logits[k] = s[i];
+  }
 #pragma unroll
   for (int k = 0; k < kOfThread; ++k) {
     const int64_t i = first + k * kThreads + threadIdx.x;
     if (i >= n) break;
-    const V q{i == target - a.first ? q_target : q_elsewhere};
-    ds[i] = stored<T>(target == a.ignored ? 0.0f : ((exp(V{s[i]} - m) * r - q) * dy).v);
+    const V q{i == target - a.first ? q_target : q_elsewhere}, x{widened(logits[k])};
+    ds[i] = stored<T>(target == a.ignored ? 0.0f : ((exp(x - m) * r - q) * dy).v);
   }
 }
 

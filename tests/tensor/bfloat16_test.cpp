@@ -136,8 +136,9 @@ TEST_P(Bfloat16, CopiesRoundToNearestEven) {
   EXPECT_EQ(x.to(kNarrow).to(kWide).data<float>()[1], 1.015625f);
 }
 
-// A warp sums a row in steps of 64, 128 and 256 elements and in segments of 4096.
-constexpr int64_t kLengths[] = {1, 40, 100, 150, 201, 300, 601, 4421, 12500};
+// A warp sums a row in steps of 64, 128 and 256 elements and in segments of 4096. Norms keep rows of up to 1024
+// elements in registers if their number is even.
+constexpr int64_t kLengths[] = {1, 40, 100, 150, 201, 300, 601, 1024, 4421, 12500};
 int64_t rows_of(int64_t cols) { return cols < 300 ? 70 : 2; }
 
 TEST_P(Bfloat16, NormsOfRows) {
@@ -266,10 +267,11 @@ TEST_P(Bfloat16, DropoutAndRotary) {
 }
 
 TEST_P(Bfloat16, BatchNorm) {
-  // The second has more leaves than one launch reduces.
-  for (const Shape& shape : {Shape{3, 7, 5, 20}, Shape{1, 90, 100, 20}}) {
+  // Channels in pairs and in pieces of 16 bytes, and an odd number of them. The second has more leaves than one launch
+  // reduces.
+  for (const Shape& shape : {Shape{3, 7, 5, 24}, Shape{1, 90, 100, 21}}) {
     const Tensor x = normal(shape, "x"), residual = normal(shape, "residual"), dy = normal(shape, "dy"),
-                 gamma = normal({20}, "gamma"), beta = normal({20}, "beta");
+                 gamma = normal({shape[3]}, "gamma"), beta = normal({shape[3]}, "beta");
     expect_rounded("statistics", {x}, {0}, {kWide, kWide}, [](const Tensors& t) {
       const BatchStatistics s = batch_statistics(t[0]);
       return Tensors{s.mean, s.var};

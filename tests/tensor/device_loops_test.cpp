@@ -96,17 +96,25 @@ TEST_P(DeviceLoops, PicksAndTheirSums) {
   expect_same("gather", DType::f32, {normal({5, 40, 64}, "x"), normal({5, 43, 64}, "dy")}, [&](const Tensors& t) {
     return Tensors{gather(t[0], 1, index[0]), gather_backward(t[1], 1, index[0], 40)};
   });
-  expect_same("embedding", DType::f32, {normal({180, 70}, "x"), normal({190, 70}, "dy")}, [&](const Tensors& t) {
-    return Tensors{embedding(t[0], index[1]), embedding_backward(t[1], index[1], 180)};
-  });
+  const Tensor few = make_inputs({{{1500}, Input::Kind::index, 5}}, "few")[0];
+  for (const int64_t cols : {3, 8})
+    expect_same("picks of few rows", DType::f32, {normal({1500, cols}, "dy")},
+                [&](const Tensors& t) { return Tensors{embedding_backward(t[0], few, 7)}; });
   std::vector<int64_t> ascending;
   for (int64_t i = 0; i < 300; ++i) ascending.push_back(i + i / 4);
   const Tensor rows = Tensor::from(ascending, {300});
-  expect_same("put_rows", DType::f32, {normal({380, 50}, "table"), normal({300, 50}, "rows")}, [&](const Tensors& t) {
-    Tensor table = t[0].clone();
-    put_rows(t[1], rows, table);
-    return Tensors{table};
-  });
+  // Rows of single elements, and of pieces of 16 bytes.
+  for (const int64_t cols : {70, 384}) {
+    expect_same("embedding", DType::f32, {normal({180, cols}, "x"), normal({190, cols}, "dy")}, [&](const Tensors& t) {
+      return Tensors{embedding(t[0], index[1]), embedding_backward(t[1], index[1], 180)};
+    });
+    expect_same("put_rows", DType::f32, {normal({380, cols}, "table"), normal({300, cols}, "rows")},
+                [&](const Tensors& t) {
+                  Tensor table = t[0].clone();
+                  put_rows(t[1], rows, table);
+                  return Tensors{table};
+                });
+  }
 }
 
 TEST_P(DeviceLoops, Experts) {
@@ -147,22 +155,26 @@ TEST_P(DeviceLoops, Dropout) {
 
 TEST_P(DeviceLoops, Pools) {
   const PoolAxis h = pool_axis("pool", 30, 3, 1, 1), w = pool_axis("pool", 30, 5, 1, 2);
-  Tensor x = normal({1, 30, 30, 14}, "x");
-  for (int64_t i = 0; i < x.numel(); i += 199) x.data<float>()[i] = std::numeric_limits<float>::quiet_NaN();
-  for (const DType type : kActivations)
-    expect_same("pools", type, {x, normal(x.shape(), "dy")}, [&](const Tensors& t) {
-      Tensor winner;
-      const Tensor y = max_pool(t[0], h, w, &winner);
-      Tensors all{y, winner, max_pool_backward(t[1], winner, h, w)};
-      for (const bool present_only : {false, true}) {
-        all.push_back(avg_pool(t[0], h, w, present_only));
-        all.push_back(avg_pool_backward(t[1], h, w, present_only));
-      }
-      return all;
-    });
+  // Channels in pieces of 16 bytes or not.
+  for (const int64_t channels : {14, 8}) {
+    Tensor x = normal({1, 30, 30, channels}, "x");
+    for (int64_t i = 0; i < x.numel(); i += 199) x.data<float>()[i] = std::numeric_limits<float>::quiet_NaN();
+    for (int64_t i = 0; i < x.numel() / 4; i += channels) x.data<float>()[i] = -std::numeric_limits<float>::infinity();
+    for (const DType type : kActivations)
+      expect_same("pools", type, {x, normal(x.shape(), "dy")}, [&](const Tensors& t) {
+        Tensor winner;
+        const Tensor y = max_pool(t[0], h, w, &winner);
+        Tensors all{y, winner, max_pool_backward(t[1], winner, h, w)};
+        for (const bool present_only : {false, true}) {
+          all.push_back(avg_pool(t[0], h, w, present_only));
+          all.push_back(avg_pool_backward(t[1], h, w, present_only));
+        }
+        return all;
+      });
+  }
 }
 
-// Sums over so many rows that a block adds up those of other blocks, by three threads.
+// Sums over so many rows that a second launch adds up those of blocks, by several threads for a column.
 TEST_P(DeviceLoops, ColumnsOfManyRows) {
   const int64_t rows = 17000, channels = 20;
   const Tensor x = normal({rows, channels}, "x"), mean = normal({channels}, "mean"), a = normal({channels}, "a"),

@@ -44,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(, DeviceRows, ::testing::ValuesIn(devices_of_the_build(
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceRows);
 
 // The last one has segments for more than half of the lanes that add them up.
-constexpr int64_t kRowLengths[] = {1, 40, 100, 150, 201, 300, 601, 4421, 12500, 150001};
+constexpr int64_t kRowLengths[] = {1, 40, 100, 150, 201, 300, 601, 1024, 4421, 12500, 150001};
 int64_t rows_for(int64_t n) { return n > 20000 ? 1 : 3; }
 
 TEST_P(DeviceRows, Softmax) {
@@ -171,18 +171,22 @@ TEST_P(DeviceRows, BatchNormOfManyRows) {
     });
 }
 
-// The mask is the result's, which a residual needs.
+// The mask is the result's, which a residual needs. Channels are in pieces of 16 bytes or not.
 TEST_P(DeviceRows, BatchNormOfASum) {
-  const Tensor x = normal({5, 7, 20}, "x"), y = normal({5, 7, 20}, "y"), dy = normal({5, 7, 20}, "dy"),
-               gamma = normal({20}, "gamma"), beta = normal({20}, "beta");
   for (const bool training : {false, true})
-    expect_same("gradient", {x, y, dy, gamma, beta}, [&](const Tensors& t) {
-      const BatchStatistics s = batch_statistics(t[0]);
-      const BatchNormFactors f = batch_norm_factors(s.mean, s.var, t[3], t[4], 1e-5);
-      const BatchNormSums sums = batch_norm_sums(t[2].clone(), t[0], t[1], f, ReluMask::from_y, true);
-      return Tensors{sums.sum_g, sums.g,
-                     batch_norm_gradient(t[2].clone(), t[0], t[1], f, training ? &sums : nullptr, ReluMask::from_y)};
-    });
+    for (const Shape& shape : {Shape{16, 9, 20}, Shape{9, 8, 21}})
+      expect_same("gradient",
+                  {normal(shape, "x"), normal(shape, "y"), normal(shape, "dy"), normal({shape[2]}, "gamma"),
+                   normal({shape[2]}, "beta")},
+                  [&](const Tensors& t) {
+                    const BatchStatistics s = batch_statistics(t[0]);
+                    const BatchNormFactors f = batch_norm_factors(s.mean, s.var, t[3], t[4], 1e-5);
+                    const BatchNormSums sums = batch_norm_sums(t[2].clone(), t[0], t[1], f, ReluMask::from_y, true);
+                    return Tensors{
+                        batch_norm_apply(t[0], f, {}, false), batch_norm_apply(t[0], f, t[1], false), sums.sum_g,
+                        sums.g,
+                        batch_norm_gradient(t[2].clone(), t[0], t[1], f, training ? &sums : nullptr, ReluMask::from_y)};
+                  });
 }
 
 }  // namespace
