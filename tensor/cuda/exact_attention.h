@@ -77,29 +77,47 @@ struct PairedHeads {
   }
 };
 
-static __global__ void pair_rows_of_heads(QuantizedHeads from, int64_t batch, int64_t time, PairedHeads to) {
-  for (int64_t i = thread_of_grid(); i < batch * to.heads * to.pair_count * to.size; i += grid_stride()) {
-    const int64_t d = i % to.size, t = i / to.size % to.pair_count * 2, h = i / to.size / to.pair_count % to.heads,
-                  b = i / to.size / to.pair_count / to.heads;
-    const auto* const first =
-        static_cast<const int16_t*>(from.q) + (b * from.batch + t * from.time + h * from.head) * 2 * from.width + d;
-    to.pairs[i] = pair_of(*first, t + 1 < time ? first[from.time * 2 * from.width] : 0);
+// Threads take kWords words of two rows. `units` of them are in a row.
+template <int kWords>
+static __global__ void pair_rows_of_heads(const QuantizedHeads from, int units, int64_t batch, int64_t time,
+                                          const PairedHeads to) {
+  const int pairs = static_cast<int>(to.pair_count), size = static_cast<int>(to.size);
+  for (int64_t i = thread_of_grid(); i < batch * to.heads * pairs * units; i += grid_stride()) {
+    const int64_t row = i / units, all_heads = row / pairs, b = all_heads / to.heads, h = all_heads - b * to.heads;
+    const int word = static_cast<int>(i - row * units) * kWords;
+    const int64_t t = 2 * (row - all_heads * pairs);
+    const uint32_t* const first =
+        static_cast<const uint32_t*>(from.q) + (b * from.batch + t * from.time + h * from.head) * from.width + word;
+    interleave<kWords>(first, t + 1 < time ? first + from.time * from.width : nullptr, to.pairs + row * size + 2 * word,
+                       size - 2 * word);
   }
 }
 
-// largest[b, h, t] is the largest exponent of rows 0 .. t. One warp for each head.
+// largest[b, h, t] is the largest exponent of rows 0 .. t. One warp for each head, whose lanes load several exponents
+// at once.
 static __global__ void largest_exponents(QuantizedHeads from, int64_t batch, int64_t heads, int64_t time,
                                          int32_t* largest) {
+  constexpr int kAtOnce = 8;
   const int64_t head = thread_of_grid() / 32;
   if (head >= batch * heads) return;
   const int32_t* const exponents = from.exponents + head / heads * from.batch + head % heads * from.head;
-  int32_t most = INT32_MIN;
-  for (int64_t first = 0; first < time; first += 32) {
-    const int64_t t = first + lane();
-    if (t < time) most = larger(most, exponents[t * from.time]);
-    for (int s = 1; s < 32; s *= 2) most = larger(most, __shfl_sync(kWholeWarp, most, larger(lane() - s, 0)));
-    if (t < time) largest[head * time + t] = most;
-    most = __shfl_sync(kWholeWarp, most, 31);
+  int32_t before = INT32_MIN;
+  for (int64_t first = lane(); first - lane() < time; first += 32 * kAtOnce) {
+    int32_t most[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k)
+      most[k] = first + 32 * k < time ? exponents[(first + 32 * k) * from.time] : before;
+#pragma unroll
+    for (int s = 1; s < 32; s *= 2)
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k)
+        most[k] = larger(most[k], __shfl_sync(kWholeWarp, most[k], larger(lane() - s, 0)));
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      most[k] = larger(most[k], before);
+      if (first + 32 * k < time) largest[head * time + first + 32 * k] = most[k];
+      before = __shfl_sync(kWholeWarp, most[k], 31);
+    }
   }
 }
 
@@ -109,8 +127,10 @@ class HeadPairs {
   HeadPairs(Gpu& stream, const QuantizedHeads& heads, int64_t batch, int64_t count, int64_t time, int64_t size)
       : scratch_(stream, batch * count * ((time + 1) / 2) * size),
         paired_{scratch_.data(), count, (time + 1) / 2, size} {
-    launch(stream, "exact_attention_pairs", {.blocks = blocks_for(batch * count * ((time + 1) / 2) * size)},
-           pair_rows_of_heads, heads, batch, time, paired_);
+    const bool fours = size % 8 == 0 && reinterpret_cast<uintptr_t>(heads.q) % 16 == 0;
+    const int units = static_cast<int>((size + 1) / 2) / (fours ? 4 : 1);
+    launch(stream, "exact_attention_pairs", {.blocks = blocks_for(batch * count * paired_.pair_count * units)},
+           fours ? pair_rows_of_heads<4> : pair_rows_of_heads<1>, heads, units, batch, time, paired_);
   }
   const PairedHeads& paired() const { return paired_; }
 

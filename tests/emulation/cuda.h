@@ -4,6 +4,7 @@
 // of a block are fibers that switch only at barriers and exchanges. Their order alternates between ascending and
 // descending from one stretch between barriers to the next, so that a kernel without a necessary barrier gives wrong
 // results here, too.
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -90,6 +91,14 @@ inline void __syncwarp(unsigned = 0xffffffffu) { elinvar::emulation::warp_barrie
 template <class T>
 T __ldg(const T* p) {
   return *p;
+}
+// Blocks run on several CPU threads.
+inline int atomicMax(int* p, int x) {
+  const std::atomic_ref at(*p);
+  int before = at.load();
+  while (before < x && !at.compare_exchange_weak(before, x)) {
+  }
+  return before;
 }
 template <class T>
 T __shfl_sync(unsigned, T v, int lane) {

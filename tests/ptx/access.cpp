@@ -102,7 +102,7 @@ void with_elements(const Instruction& i, F f) {
 
 template <class T, class Register>
 void load(Warp& warp, const Instruction& i, Lanes lanes, Space space) {
-  const Addresses from = locate(warp, i, lanes, space, sizeof(T) * i.elements, false);
+  const Addresses from = locate(warp, i, lanes, space, sizeof(T) * i.elements, Access::read);
   with_elements(i, [&](auto count) {
     Register unused[kLanes];  // for "_"
     std::array<Register*, count> to;
@@ -117,7 +117,7 @@ void load(Warp& warp, const Instruction& i, Lanes lanes, Space space) {
 
 template <class T, class Register>
 void store(Warp& warp, const Instruction& i, Lanes lanes, Space space) {
-  const Addresses to = locate(warp, i, lanes, space, sizeof(T) * i.elements, true);
+  const Addresses to = locate(warp, i, lanes, space, sizeof(T) * i.elements, Access::write);
   with_elements(i, [&](auto count) {
     std::array<const Register*, count> from;
     for (size_t k = 0; k < count; ++k) from[k] = warp.row<Register>(i.source[1 + k]);
@@ -126,6 +126,21 @@ void store(Warp& warp, const Instruction& i, Lanes lanes, Space space) {
       for (size_t k = 0; k < count; ++k) values[k] = static_cast<T>(from[k][lane]);
       std::memcpy(host(to[static_cast<size_t>(lane)]), values.data(), sizeof values);
     });
+  });
+}
+
+// The lanes of a warp change memory one after another, in an order that CUDA does not promise.
+void maximum(Warp& warp, const Instruction& i, Lanes lanes) {
+  const Addresses to = locate(warp, i, lanes, Space::global, sizeof(int32_t), Access::atomic);
+  const auto* const values = warp.row<int32_t>(i.source[1]);
+  auto* const results = warp.row<int32_t>(i.result[0]);
+  each_lane(lanes, [&](int lane) {
+    unsigned char* const place = host(to[static_cast<size_t>(lane)]);
+    int32_t before;
+    std::memcpy(&before, place, sizeof before);
+    const int32_t after = std::max(before, values[lane]);
+    std::memcpy(place, &after, sizeof after);
+    results[lane] = before;
   });
 }
 
@@ -180,7 +195,7 @@ std::optional<Space> space_named(const std::string& word) {
 
 }  // namespace
 
-Addresses locate(Warp& warp, const Instruction& i, Lanes lanes, Space space, size_t bytes, bool writes) {
+Addresses locate(Warp& warp, const Instruction& i, Lanes lanes, Space space, size_t bytes, Access kind) {
   Addresses at = addresses_of(warp, i);
   const bool shared = space == Space::shared;
   if (shared)  // addresses are offsets of 32 bits
@@ -208,7 +223,7 @@ Addresses locate(Warp& warp, const Instruction& i, Lanes lanes, Space space, siz
   each_address([&](uint64_t address, int lane) {
     Memory::Extent seen;
     if (space == Space::generic && !warp.block->memory->find(address, address + bytes, seen)) return;  // its own
-    warp.block->races->access(warp, lane, host(address), bytes, shared, writes);
+    warp.block->races->access(warp, lane, host(address), bytes, shared, kind);
   });
   return at;
 }
@@ -223,6 +238,15 @@ const unsigned char* global_place(Warp& warp, uint64_t address, size_t bytes, si
   if (address % bytes != 0) fail("not aligned", address, 0);
   if (!warp.block->memory->contain(address, address + given, i.block)) fail("not in global memory", address, 0);
   return host(address);
+}
+
+bool decode_atomic(Decoder& decoder, const Statement& s, Instruction& i) {
+  if (s.opcode != "atom.global.max.s32" || s.operands.size() != 3) return false;
+  i.result[0] = decoder.row(s.operands[0], 4);
+  i.source[0] = decoder.address(s.operands[1], i);
+  i.source[1] = decoder.row(s.operands[2], 4);
+  i.execute = maximum;
+  return true;
 }
 
 bool decode_access(Decoder& decoder, const Statement& s, Instruction& i) {

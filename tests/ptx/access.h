@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 
+#include "tests/ptx/races.h"
 #include "tests/ptx/warp.h"
 
 namespace elinvar::ptx {
@@ -14,7 +15,7 @@ using Addresses = std::array<uint64_t, kLanes>;  // in the host's memory
 
 // Returns the places of the lanes that take part. Throws Fault if an address is not a multiple of `bytes`, or the bytes
 // there are not in the space.
-Addresses locate(Warp& warp, const Instruction& i, Lanes lanes, Space space, size_t bytes, bool writes);
+Addresses locate(Warp& warp, const Instruction& i, Lanes lanes, Space space, size_t bytes, Access kind);
 
 // The same for one address, a multiple of `bytes`: so many bytes of shared memory, or `given` bytes of global memory.
 unsigned char* shared_place(Warp& warp, uint32_t address, size_t bytes);
@@ -25,5 +26,7 @@ struct Statement;
 
 // ld and st. Returns false for a form that it does not know.
 bool decode_access(Decoder& decoder, const Statement& s, Instruction& i);
+// atom: the larger of two integers.
+bool decode_atomic(Decoder& decoder, const Statement& s, Instruction& i);
 
 }  // namespace elinvar::ptx

@@ -116,13 +116,21 @@ bool decode_operation(Decoder& decoder, const Statement& s, Instruction& i) {
 
 bool decode_special(Decoder& decoder, const Statement& s, Instruction& i) {
   static const std::map<std::string, Decode> all = {
-      {"bra", decode_branch},      {"ret", decode_exit},
-      {"exit", decode_exit},       {"bar", decode_barrier},
-      {"call", decode_call},       {"mov", decode_vector_move},
-      {"ld", decode_access},       {"st", decode_access},
-      {"shfl", decode_shuffle},    {"ldmatrix", decode_matrix_load},
-      {"mma", decode_product},     {"cp", decode_async_copy},
-      {"wgmma", decode_warpgroup}, {"fence", decode_proxy_fence},
+      {"bra", decode_branch},
+      {"ret", decode_exit},
+      {"exit", decode_exit},
+      {"bar", decode_barrier},
+      {"call", decode_call},
+      {"mov", decode_vector_move},
+      {"ld", decode_access},
+      {"st", decode_access},
+      {"atom", decode_atomic},
+      {"shfl", decode_shuffle},
+      {"ldmatrix", decode_matrix_load},
+      {"mma", decode_product},
+      {"cp", decode_async_copy},
+      {"wgmma", decode_warpgroup},
+      {"fence", decode_proxy_fence},
   };
   const auto found = all.find(s.opcode.substr(0, s.opcode.find('.')));
   return found != all.end() && found->second(decoder, s, i);

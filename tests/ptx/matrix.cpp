@@ -25,7 +25,7 @@ void expect_whole_warp(Lanes lanes) {
 // Four matrices of 8 x 8 elements of 16 bits; lane 8 j + r has the address of row r of matrix j.
 void load_matrices(Warp& warp, const Instruction& i, Lanes lanes) {
   expect_whole_warp(lanes);
-  const Addresses rows = locate(warp, i, lanes, Space::shared, 16, false);
+  const Addresses rows = locate(warp, i, lanes, Space::shared, 16, Access::read);
   const auto element = [&](size_t matrix, size_t row, size_t column) {
     uint16_t value;
     std::memcpy(&value, reinterpret_cast<const unsigned char*>(rows[8 * matrix + row]) + 2 * column, sizeof value);
@@ -109,12 +109,12 @@ void begin_copies(Warp& warp, const Instruction& i, Lanes lanes) {
     const auto bytes = static_cast<size_t>(i.variant);
     unsigned char* const place =
         shared_place(warp, static_cast<uint32_t>(to[lane] + static_cast<uint64_t>(i.offset)), bytes);
-    if (warp.block->races) warp.block->races->access(warp, lane, place, bytes, true, true);
+    if (warp.block->races) warp.block->races->access(warp, lane, place, bytes, true, Access::write);
     std::memset(place, 0xff, bytes);
     if (given[lane] > bytes) throw Fault("a copy of more bytes than it says");
     const unsigned char* source = nullptr;
     if (given[lane] != 0) source = global_place(warp, from[lane], bytes, given[lane], i);
-    if (warp.block->races && source) warp.block->races->access(warp, lane, source, given[lane], false, false);
+    if (warp.block->races && source) warp.block->races->access(warp, lane, source, given[lane], false, Access::read);
     warp.copies[lane].push_back({place, source, given[lane], bytes});
   });
 }
@@ -133,7 +133,7 @@ void wait_for_copies(Warp& warp, const Instruction& i, Lanes lanes) {
       const AsyncCopy& copy = copies[done];
       groups -= copy.last_of_group;
       if (copy.bytes == 0) continue;
-      if (warp.block->races) warp.block->races->access(warp, lane, copy.to, copy.bytes, true, true);
+      if (warp.block->races) warp.block->races->access(warp, lane, copy.to, copy.bytes, true, Access::write);
       std::memset(copy.to, 0, copy.bytes);
       if (copy.given != 0) std::memcpy(copy.to, copy.from, copy.given);
     }

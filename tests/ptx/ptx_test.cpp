@@ -243,6 +243,18 @@ TEST(Ptx, RacesAreFound) {
   expect_failure("\tld.global.u32 %r2, [%rd8];\n\tst.global.u32 [%rd1], %r2;", "race", 32, 1, true);
 }
 
+TEST(Ptx, AtomicMaximaAreOfAllLanes) {
+  const std::string zero = "\tmov.u32 %r2, 0;\n\tst.global.u32 [%rd1], %r2;\n\tbar.sync 0;\n";
+  const std::vector<uint32_t> values = run(zero + "\tatom.global.max.s32 %r3, [%rd8], %r1;", 64);
+  EXPECT_EQ(values[0], 63u);
+  EXPECT_EQ(values[1], 0u);
+  EXPECT_EQ(run("\tatom.global.max.s32 %r3, [%rd1], %r1;", 32)[5], 5u) << "fresh memory is -1";
+  EXPECT_EQ(failure("\tatom.global.max.s32 %r3, [%rd8], %r1;", 32, 2, true), "");
+  expect_failure("\tatom.global.max.s32 %r3, [%rd8], %r1;\n\tld.global.u32 %r2, [%rd8];", "race", 32, 1, true);
+  expect_failure("\tst.global.u32 [%rd8], %r1;\n\tatom.global.max.s32 %r3, [%rd8], %r1;", "race", 32, 2, true);
+  expect_failure("\tatom.global.max.s32 %r3, [%rd8+128], %r1;", "not in the memory");
+}
+
 TEST(Ptx, ParametersAreAligned) {
   Module module(parse_module("test", std::string(kHead) + R"(.entry work(
 	.param .u32 work_param_0,

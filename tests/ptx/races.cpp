@@ -10,14 +10,15 @@ void RaceDetector::begin_launch() { launch_began_ = ++epoch_; }
 void RaceDetector::begin_block() { block_began_ = ++epoch_; }
 
 // Memory of blocks that ran before has been given to this one, so of shared memory only accesses since count.
-bool RaceDetector::unordered(const Access& before, const Access& now, bool shared) const {
+bool RaceDetector::unordered(const Last& before, const Last& now, bool shared) const {
+  if (before.atomic && now.atomic) return false;
   if (before.epoch < (shared ? block_began_ : launch_began_)) return false;
   if (before.block != now.block) return true;
   return before.epoch == now.epoch && before.thread != now.thread;
 }
 
-void RaceDetector::access(Unit& unit, const Access& now, bool shared, bool writes) const {
-  const auto fail = [&](const char* what, const Access& other) {
+void RaceDetector::access(Unit& unit, const Last& now, bool shared, bool writes) const {
+  const auto fail = [&](const char* what, const Last& other) {
     throw Fault(std::string("race: ") + what + " thread " + std::to_string(other.thread) + " of block " +
                 std::to_string(other.block) + " and by thread " + std::to_string(now.thread) + " of block " +
                 std::to_string(now.block) + ", which no barrier orders");
@@ -51,8 +52,9 @@ RaceDetector::Unit& RaceDetector::Pages::at(uint64_t unit) {
 }
 
 void RaceDetector::access(const Warp& warp, int lane, const unsigned char* place, size_t bytes, bool shared,
-                          bool writes) {
-  const Access now{epoch_, warp.block->index, warp.first_thread + static_cast<uint32_t>(lane)};
+                          Access kind) {
+  const Last now{epoch_, warp.block->index, warp.first_thread + static_cast<uint32_t>(lane), kind == Access::atomic};
+  const bool writes = kind != Access::read;
   const uint64_t address = reinterpret_cast<uint64_t>(place);
   if (bytes < 4) return access(bytes_.at(address), now, shared, writes);
   for (uint64_t at = address; at < address + bytes; at += 4) access(words_.at(at / 4), now, shared, writes);

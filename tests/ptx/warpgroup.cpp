@@ -38,7 +38,7 @@ class Matrix {
 void read_line(Warp& warp, const Matrix& matrix, uint32_t line, int8_t (&to)[kDeep]) {
   for (uint32_t chunk = 0; chunk < kDeep / 16; ++chunk) {
     const unsigned char* const place = shared_place(warp, matrix.chunk(line, chunk), 16);
-    if (warp.block->races) warp.block->races->access(warp, 0, place, 16, true, false);
+    if (warp.block->races) warp.block->races->access(warp, 0, place, 16, true, Access::read);
     std::memcpy(to + 16 * chunk, place, 16);
   }
 }
