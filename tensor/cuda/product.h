@@ -71,20 +71,33 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
   const int k_begin = slice_of_terms * slices.length;
   const int k_end = f.k - k_begin < slices.length ? f.k : k_begin + slices.length;
 
+  using Mine = ThreadTile<kRows, kCols, true>;
   Chains chain;
   clear(chain);
-  ChunkSums group;
+  ChunkSums group(k_end - k_begin > static_cast<int>(kChunk));
   Streamed<LoadA> a{LoadA(f.a, batch_of_terms, i_first, f.m, k_begin), a_tiles};
   Streamed<LoadB> b{LoadB(f.b, batch_of_terms, j_first, f.n, k_begin), b_tiles};
   static_assert((kChunk & (kChunk - 1)) == 0, "steps of two chunks differ in a bit above those of a chunk");
-  multiply_steps<kRows, kCols>(a, b, k_begin, k_end, f.skip(batch_of_terms), chain, [&](int k, int next) {
-    if (next >= k_end || (next ^ k) >= static_cast<int>(kChunk)) group.take(chain);
-  });
+  multiply_steps<kRows, kCols>(
+      a, b, k_begin, k_end, f.skip(batch_of_terms), chain,
+      [&](int k, int next) {
+        if (next < k_end && (next ^ k) >= static_cast<int>(kChunk)) group.take(chain);
+      },
+      Mine());
 
   __syncthreads();
   const auto [i0, j0, batch, slice] = tile;
+  if (slices.length > static_cast<int>(kChunk) && f.k - slice * slices.length > static_cast<int>(kChunk)) {
+    group.take(chain);
+    group.get(chain);
+  } else {  // the only chunk, and most often all of k
+#pragma unroll
+    for (int p = 0; p < 8; ++p)
+#pragma unroll
+      for (int q = 0; q < 8; ++q) chain[p][q] = V{0.0f} + chain[p][q];
+  }
+  const Mine mine;
   constexpr bool kWholeFours = kWidth == 4 && !decltype(f.b)::kAlongK;  // columns exist by fours
-  const ThreadTile<kRows, kCols> mine;
   const float* bias = slices.sums ? nullptr : f.bias(batch);
 #pragma unroll
   for (int p = 0; p < 8; ++p) {
@@ -97,8 +110,8 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
     for (int h = 0; h < 2; ++h) {
       const int j = j0 + mine.col(4 * h), count = f.n - j;
       if (kWholeFours && count <= 0) continue;
-      const float4 four = group.four(p, h);
-      float x[4] = {four.x, four.y, four.z, four.w};
+      const V* const four = &chain[p][4 * h];
+      float x[4] = {four[0].v, four[1].v, four[2].v, four[3].v};
       if (bias) {
 #pragma unroll
         for (int e = 0; e < 4; ++e)

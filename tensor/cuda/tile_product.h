@@ -29,10 +29,12 @@ __device__ void clear(ChainsOf<kColumns>& x) {
 template <int kColumns>
 class alignas(16) ChunkSumsOf {
  public:
-  __device__ ChunkSumsOf() {
+  // Sums that are not `used` are not zero.
+  __device__ explicit ChunkSumsOf(bool used = true) {
 #ifdef __CUDACC__
     asm volatile("" : "+l"(at_));  // hides the address, so that the compiler cannot use registers
 #endif
+    if (!used) return;
     float4* const at = at_;
 #pragma unroll
     for (int i = 0; i < kFours; ++i) at[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -93,14 +95,18 @@ class alignas(16) ChunkSumsOf {
 using ChunkSums = ChunkSumsOf<8>;
 
 // The 8 rows and columns of a thread in a tile: four in either half, so that the 4 x 8 threads of a warp read adjacent
-// terms of a step.
-template <int kRows, int kCols>
+// terms of a step. With kMixedLanes, a lane reads the same 16 bytes of a row as the lane one from it, and of a column
+// as the lane two from it, so that shared memory can serve half a warp at once; without, the 8 lanes of a row are
+// adjacent.
+template <int kRows, int kCols, bool kMixedLanes = false>
 struct ThreadTile {
   int i, j;
   __device__ ThreadTile() {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    i = (warp / (kCols / 64) * 4 + lane / 8) * 4;
-    j = (warp % (kCols / 64) * 8 + lane % 8) * 4;
+    const int down = kMixedLanes ? lane / 2 % 2 + lane / 8 % 2 * 2 : lane / 8;
+    const int across = kMixedLanes ? lane % 2 + lane / 4 % 2 * 2 + lane / 16 * 4 : lane % 8;
+    i = (warp / (kCols / 64) * 4 + down) * 4;
+    j = (warp % (kCols / 64) * 8 + across) * 4;
   }
   __device__ int row(int p) const { return i + p / 4 * (kRows / 2) + p % 4; }
   __device__ int col(int q) const { return j + q / 4 * (kCols / 2) + q % 4; }
@@ -124,10 +130,10 @@ struct SkipNothing {
 // Runs the steps of [k, k_end) that are not skipped, and calls after(k, next) when those of k are done. All threads of
 // a block call it. It sees their earlier writes to shared memory; after it and a barrier, shared memory may be
 // overwritten.
-template <int kRows, int kCols, class A, class B, class Skip, class After>
-__device__ void multiply_steps(A& a, B& b, int k, int k_end, const Skip& skip, Chains& chain, After after) {
+template <int kRows, int kCols, class A, class B, class Skip, class After, class Mine = ThreadTile<kRows, kCols>>
+__device__ void multiply_steps(A& a, B& b, int k, int k_end, const Skip& skip, Chains& chain, After after,
+                               const Mine mine = Mine()) {
   using V = Vec<float>;
-  const ThreadTile<kRows, kCols> mine;
   const int first = skip.next(k);
   a.load(first - k, k_end - first);
   b.load(first - k, k_end - first);
@@ -145,15 +151,20 @@ __device__ void multiply_steps(A& a, B& b, int k, int k_end, const Skip& skip, C
       float4 x[2], y[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        x[h] = *reinterpret_cast<const float4*>(of_a + h * (kRows / 2));
         y[h] = *reinterpret_cast<const float4*>(of_b + h * (kCols / 2));
+        x[h] = *reinterpret_cast<const float4*>(of_a + h * (kRows / 2));
       }
       const V row[8] = {{x[0].x}, {x[0].y}, {x[0].z}, {x[0].w}, {x[1].x}, {x[1].y}, {x[1].z}, {x[1].w}};
       const V col[8] = {{y[0].x}, {y[0].y}, {y[0].z}, {y[0].w}, {y[1].x}, {y[1].y}, {y[1].z}, {y[1].w}};
+      // Along one row and back the next: each multiply-add has a factor of the one before, which the operand cache has.
+      // Two banks of registers are read once per clock, so one that reads all three operands takes longer.
 #pragma unroll
       for (int p = 0; p < 8; ++p)
 #pragma unroll
-        for (int q = 0; q < 8; ++q) chain[p][q] = fma(row[p], col[q], chain[p][q]);
+        for (int r = 0; r < 8; ++r) {
+          const int q = p % 2 ? r : 7 - r;
+          chain[p][q] = fma(row[p], col[q], chain[p][q]);
+        }
     }
     a.store(at ^ 1);
     b.store(at ^ 1);
