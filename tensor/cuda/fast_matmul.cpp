@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "tensor/aligned_lines.h"
 #include "tensor/base/check.h"
 #include "tensor/cuda/libraries.h"
 #include "tensor/fast_product.h"
@@ -167,13 +168,15 @@ Products& products_of(const CudaStream& stream) {
 }  // namespace
 
 template <>
-void fast_matmul(CudaStream& stream, const MatmulArgs& args, Precision precision) {
-  Products& products = products_of(stream);
-  const Stored x = transpose_of(args.b, args.k, args.n), y = transpose_of(args.a, args.m, args.k);
-  const std::lock_guard lock(products.mutex);
-  const auto plan =
-      products.plans.try_emplace(key_of(args, precision, x, y), products.handle, args, precision, x, y).first;
-  plan->second.run(products.handle, stream, args);
+void fast_matmul(CudaStream& stream, const MatmulArgs& given, Precision precision) {
+  with_aligned_lines(stream, given, [&](const MatmulArgs& args) {
+    Products& products = products_of(stream);
+    const Stored x = transpose_of(args.b, args.k, args.n), y = transpose_of(args.a, args.m, args.k);
+    const std::lock_guard lock(products.mutex);
+    const auto plan =
+        products.plans.try_emplace(key_of(args, precision, x, y), products.handle, args, precision, x, y).first;
+    plan->second.run(products.handle, stream, args);
+  });
 }
 
 }  // namespace elinvar

@@ -1,6 +1,7 @@
 // Replaces the libraries of fast products for the emulated GPU.
 #include "tensor/fast_product.h"
 
+#include "tensor/aligned_lines.h"
 #include "tests/emulation/cuda.h"
 #include "tests/emulation/rounded_products.h"
 
@@ -15,8 +16,8 @@ void perform(const char* name, const Args& args, Precision precision) {
 }  // namespace
 
 template <>
-void fast_matmul(EmulatedStream&, const MatmulArgs& args, Precision precision) {
-  perform("fast_matmul", args, precision);
+void fast_matmul(EmulatedStream& stream, const MatmulArgs& given, Precision precision) {
+  with_aligned_lines(stream, given, [&](const MatmulArgs& args) { perform("fast_matmul", args, precision); });
 }
 
 template <>

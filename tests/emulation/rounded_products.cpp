@@ -59,10 +59,9 @@ void multiply_rounded(const MatmulArgs& args, Precision precision) {
   wide.a.data = a.data();
   wide.b.data = b.data();
   if (args.result == DType::f32) return matmul(cpu_stream(), wide);
-  // The lines of C are contiguous (matmul.cpp).
-  std::vector<float> c = room(args.batch * args.m * args.n), bias = room(args.bias ? args.n : 0);
+  std::vector<float> c = room(args.batch * args.m * args.c_row), bias = room(args.bias ? args.n : 0);
   for (size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(static_cast<const bf16*>(args.bias)[i]);
-  invariant(args.c_row == args.n && args.c_batch == args.m * args.n, "a result without gaps");
+  invariant(args.c_batch == args.m * args.n && (args.c_row == args.n || args.batch == 1), "a result without gaps");
   wide.c = c.data();
   wide.bias = args.bias ? bias.data() : nullptr;
   matmul(cpu_stream(), wide);

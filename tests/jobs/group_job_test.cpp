@@ -153,7 +153,7 @@ TEST_F(GroupJob, TroubleWithNcclEndsInTheHosts) {
 
 TEST_F(GroupJob, OnACard) {
   // NCCL takes seconds to connect two workers; 150 steps had ended before (H100).
-  if (!run_on_a_card("run", {}, 40 * kSteps)) GTEST_SKIP() << "no GPU, or no NCCL";
+  if (!run_on_a_card("run", {}, 8 * kSteps)) GTEST_SKIP() << "no GPU, or no NCCL";
   EXPECT_EQ(planes("run"), std::vector<std::string>{"nccl: gradients"});
 }
 

@@ -65,6 +65,22 @@ TEST_P(FastProducts, MatricesOfEveryLayoutWithinATolerance) {
       EXPECT_TRUE(same_bits(got, expected));
     }
   }
+  // Large matrices with lines at odd places, as GPT-2's logits, go through aligned copies.
+  const Tensor wide = normal({257, 4099}, "wide"), thin = normal({4099, 256}, "thin"),
+               tall = normal({257, 256}, "tall");
+  for (const Precision precision : kFast) {
+    const double tolerance = tolerance_of(precision);
+    const Tensor w = as_seen(wide, precision), t = as_seen(thin, precision), l = as_seen(tall, precision);
+    const Tensor tw = there(wide), tt = there(thin), tl = there(tall);
+    expect_close("a factor at odd places", matmul(tw, tt, {}, precision), matmul(w, t), tolerance);
+    expect_close("its transpose", matmul(tw.transpose(0, 1), tl, {}, precision), matmul(w.transpose(0, 1), l),
+                 tolerance);
+    expect_close("a result at odd places", matmul(tl, tt.transpose(0, 1), {}, precision), matmul(l, t.transpose(0, 1)),
+                 tolerance);
+    if (precision != Precision::bf16) continue;
+    const Tensor got = matmul(tl.to(DType::bf16), tt.transpose(0, 1).to(DType::bf16), {}, precision, DType::bf16);
+    expect_close("a bfloat16 result at odd places", got, matmul(l, t.transpose(0, 1)), 4e-3, DType::bf16);
+  }
   // A bfloat16 result is rounded once, after a rounding before the bias.
   const Tensor x = rounded(a), y = rounded(b);
   const auto narrow = [&](const char* what, const Tensor& ta, const Tensor& tb, const Tensor& tbias,

@@ -80,6 +80,7 @@ const std::vector<ModelCase>& model_cases() {
 void add_kernels(const std::string& row, Trainer& trainer, int steps, int most, Report& report) {
   KernelWatch watch;
   for (int i = 0; i < steps; ++i) trainer.step();
+  trainer.settle();  // a step ends before its kernels, which would count as 0 s
   KernelTime all;
   for (const KernelTime& kernel : watch.take()) {
     all.launches += kernel.launches;

@@ -132,6 +132,10 @@ void Trainer::update(const MicroBatchResult& result) {
   ++step_;
 }
 
+void Trainer::settle() const {
+  on_gpu(options_.device, [](auto& stream) { stream.synchronize(); });
+}
+
 StateDict Trainer::state() const {
   StateDict all;
   for (const auto& [name, tensor] : network_->parameters.state()) all.emplace("model." + name, tensor);

@@ -51,6 +51,7 @@ class Trainer {
   MicroBatchResult gradients();                 // forward and backward
   void update(const MicroBatchResult& result);  // ends the step
   void step() { update(gradients()); }
+  void settle() const;                                        // waits for the device
   void set_batch(const Tensor& input, const Tensor& target);  // replaces the random data
   StateDict batch() const { return {{"input", input_}, {"target", target_}}; }
   StateDict state() const;  // of network and optimiser

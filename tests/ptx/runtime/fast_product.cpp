@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include "tensor/aligned_lines.h"
 #include "tensor/gpu_stream.h"
 #include "tests/emulation/rounded_products.h"
 #include "tests/ptx/runtime/queue.h"
@@ -21,8 +22,8 @@ void perform(CudaStream& stream, const Args& args, Precision precision) {
 FastProducts fast_products_of_cuda(int) { return {.by = "stand-ins"}; }
 
 template <>
-void fast_matmul(CudaStream& stream, const MatmulArgs& args, Precision precision) {
-  perform(stream, args, precision);
+void fast_matmul(CudaStream& stream, const MatmulArgs& given, Precision precision) {
+  with_aligned_lines(stream, given, [&](const MatmulArgs& args) { perform(stream, args, precision); });
 }
 
 template <>
