@@ -6,6 +6,15 @@
 
 namespace elinvar::HWY_NAMESPACE {
 
+// Returns x, of which the compiler then knows nothing. What depends on it is computed where it is used: computed once,
+// it would occupy a register, or be spilled, through loops that need all the registers of a thread.
+__device__ inline int hidden(int x) {
+#ifdef __CUDACC__
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
 // A thread's place in a tile: four rows in either half, and four columns, or four in either half. The 8 (or 16) threads
 // that share rows are in one warp. Lanes 2 i and 2 i + 1 read the same columns, and lanes i and i ^ 2 the same rows: so
 // a GPU serves half a warp, of which each lane reads 16 bytes, in one access.
@@ -121,12 +130,16 @@ __device__ void multiply_pairs(const Mine& mine, A& a, B& b, int k, int k_end, C
   }
 }
 
-// Heads as operands: by rows (b, t, h, :), terms along the head, or by columns, terms along time.
+// Heads as operands: by rows (b, t, h, :), terms along the head, or by columns, terms along time. Each product finds
+// their addresses anew.
+__device__ inline float* hidden_head(const HeadsView& x, int64_t b, int64_t h) {
+  return x.of<float>(hidden(static_cast<int>(b)), hidden(static_cast<int>(h)));
+}
 __device__ inline MatrixOperand<true> rows_of(const HeadsView& x, int64_t b, int64_t h) {
-  return {x.of<float>(b, h), x.time, 1, 0};
+  return {hidden_head(x, b, h), x.time, 1, 0};
 }
 __device__ inline MatrixOperand<false> columns_of(const HeadsView& x, int64_t b, int64_t h) {
-  return {x.of<float>(b, h), 1, x.time, 0};
+  return {hidden_head(x, b, h), 1, x.time, 0};
 }
 
 // The products of a block. kWidth is that of TileLoader.
@@ -137,18 +150,16 @@ struct AttentionProducts {
   TileOfSteps<kAttentionSide>* right;  // two
   int size;                            // of a head
 
-  // out = rows [i0, i0 + kRows) of x, which has x_rows, times rows [j0, j0 + 64) of y, which has y_rows. Threads call
-  // before_last_barrier() when they have computed it.
-  template <class F>
+  // out = rows [i0, i0 + kRows) of x, which has x_rows, times rows [j0, j0 + 64) of y, which has y_rows.
   __device__ void scores(const MatrixOperand<true>& x, int i0, int x_rows, const MatrixOperand<true>& y, int j0,
-                         int y_rows, Own& out, F before_last_barrier) const {
+                         int y_rows, Own& out) const {
     using Left = TileLoader<MatrixOperand<true>, Mine::kRows, Mine::kThreads, kWidth>;
     using Right = TileLoader<MatrixOperand<true>, kAttentionSide, Mine::kThreads, kWidth>;
+    i0 = hidden(i0);
     clear(out);
     LoadedSteps<Left> a{Left(x, 0, i0, x_rows, 0), left};
     LoadedSteps<Right> b{Right(y, 0, j0, y_rows, 0), right};
     multiply_pairs(Mine(), a, b, 0, size, out);
-    before_last_barrier();
     __syncthreads();
   }
   // sums += pairs times y, over the rows [k0, k0 + 64) of y, for the columns of y from c0 on.
@@ -161,19 +172,19 @@ struct AttentionProducts {
     multiply_pairs(Mine(), a, b, k0, end, sums);
     __syncthreads();
   }
-  // Writes value(p, sum) to row i0 + row(p) of out, from column c0 on, for rows below `rows`.
+  // Writes value(p, sum) to row row(p) of the tile in out, for rows below `rows`.
   template <class F>
-  __device__ void write(const HeadsView& out, int64_t b, int64_t h, int i0, int rows, int c0,
-                        const ChunkSumsOf<Mine::kOwn>& sums, F value) const {
+  __device__ void write(const HeadsView& out, const AttentionPlace& at, int rows, const ChunkSumsOf<Mine::kOwn>& sums,
+                        F value) const {
     const Mine mine;
 #pragma unroll
     for (int p = 0; p < 8; ++p) {
-      const int i = i0 + mine.row(p);
+      const int i = at.first + mine.row(p);
       if (i >= rows) continue;
-      float* row = out.of<float>(b, h) + i * out.time;
+      float* row = out.of<float>(at.b, at.h) + i * out.time;
 #pragma unroll
       for (int four = 0; four < Mine::kOwn / 4; ++four) {
-        const int c = c0 + mine.col(4 * four);
+        const int c = at.column + mine.col(4 * four);
         const float4 sum = sums.four(p, four);
         float x[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
@@ -182,33 +193,6 @@ struct AttentionProducts {
       }
     }
   }
-};
-
-// Keeps the last four rows of a thread's chains in shared memory while other chains need the registers.
-template <class Mine, bool kUsed>
-struct RowsAside {
-  float4 of_thread[Mine::kOwn][Mine::kThreads];
-
-  __device__ void put(const ChainsOf<Mine::kOwn>& x) {
-#pragma unroll
-    for (int i = 0; i < Mine::kOwn; ++i) {
-      const Vec<float>* const four = &x[4 + i / (Mine::kOwn / 4)][i % (Mine::kOwn / 4) * 4];
-      of_thread[i][threadIdx.x] = make_float4(four[0].v, four[1].v, four[2].v, four[3].v);
-    }
-  }
-  __device__ void get(ChainsOf<Mine::kOwn>& x) const {
-#pragma unroll
-    for (int i = 0; i < Mine::kOwn; ++i) {
-      Vec<float>* const to = &x[4 + i / (Mine::kOwn / 4)][i % (Mine::kOwn / 4) * 4];
-      const float4 four = of_thread[i][threadIdx.x];
-      to[0].v = four.x, to[1].v = four.y, to[2].v = four.z, to[3].v = four.w;
-    }
-  }
-};
-template <class Mine>
-struct RowsAside<Mine, false> {
-  __device__ void put(const ChainsOf<Mine::kOwn>&) {}
-  __device__ void get(ChainsOf<Mine::kOwn>&) const {}
 };
 
 // The sums of a thread's chains, by rule 8. Chains are variables of their own: in one struct with sums whose address is

@@ -52,33 +52,25 @@ class ColumnsOfQueries {
 template <class Mine>
 struct RowLanes {
   static constexpr int kFours = 2 * Mine::kOwn;
-  float4 of_thread[kFours][Mine::kThreads];
+  alignas(16) float of_thread[kFours][Mine::kThreads][4];  // four rows of a column
 
-  __device__ float4& four(int p, int h) { return of_thread[p * (Mine::kOwn / 4) + h][threadIdx.x]; }
+  __device__ float& lane(int p, int c) { return of_thread[2 * c + p / 4][threadIdx.x][p % 4]; }
   __device__ void clear() {
 #pragma unroll
-    for (int i = 0; i < kFours; ++i) of_thread[i][threadIdx.x] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  }
-  __device__ void add(const ChainsOf<Mine::kOwn>& x) {
+    for (int c = 0; c < Mine::kOwn; ++c)
 #pragma unroll
-    for (int p = 0; p < 8; ++p)
-#pragma unroll
-      for (int h = 0; h < Mine::kOwn / 4; ++h) {
-        float4& sum = four(p, h);
-        const float4 old = sum;
-        const V* const e = &x[p][4 * h];
-        sum = make_float4((V{old.x} + e[0]).v, (V{old.y} + e[1]).v, (V{old.z} + e[2]).v, (V{old.w} + e[3]).v);
-      }
+      for (int p = 0; p < 8; ++p) lane(p, c) = 0.0f;
   }
+  __device__ void add(int p, int c, float x) { lane(p, c) = (V{lane(p, c)} + V{x}).v; }
   // Returns the sum of row p to all threads that share it. Both lanes of a pair get its sum, which is one of two equal
   // numbers, so that lanes need not be told apart.
   __device__ float sum(int p) {
-    float4 x = four(p, 0);
-    if constexpr (Mine::kOwn == 8) {
-      const float4 y = four(p, 1);
-      x = make_float4((V{x.x} + V{y.x}).v, (V{x.y} + V{y.y}).v, (V{x.z} + V{y.z}).v, (V{x.w} + V{y.w}).v);
+    V of[4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      of[c] = V{lane(p, c)};
+      if constexpr (Mine::kOwn == 8) of[c] = of[c] + V{lane(p, c + 4)};
     }
-    V of[4] = {{x.x}, {x.y}, {x.z}, {x.w}};
 #pragma unroll
     for (int bit = Mine::kLastBit; bit >= Mine::kFirstBit; bit /= 2)
 #pragma unroll
@@ -122,32 +114,39 @@ class RowSegments {
   float* at_ = sums_;
 };
 
-template <class Mine, bool kAside>
+// The places of a block. Kernels find them again where they write.
+template <class Mine>
+__device__ AttentionPlace place_of_queries(const AttentionShape& s) {
+  return AttentionPlace(s.batch, hidden(static_cast<int>(s.heads)), hidden(static_cast<int>(s.tq)),
+                        hidden(static_cast<int>(s.size)), TilesFrom::last, Mine::kRows);
+}
+template <class Mine>
+__device__ AttentionPlace place_of_keys(const AttentionShape& s) {
+  return AttentionPlace(s.batch, hidden(static_cast<int>(s.kv_heads)), hidden(static_cast<int>(s.tk)),
+                        hidden(static_cast<int>(s.size)), TilesFrom::first, Mine::kRows);
+}
+
+template <class Mine>
 struct ForwardShared {
   TileOfSteps<kSide> right[2];
   RowLanes<Mine> lanes;
   float m[Mine::kRows];
   union {
-    struct {
-      TileOfSteps<Mine::kRows> left[2];
-      RowsAside<Mine, kAside> sums;
-    } scores;  // while they are computed
+    TileOfSteps<Mine::kRows> left[2];  // while scores are computed
     ScoreTile<Mine> weights;
   };
 };
 
-template <class Mine, int kBlocks, bool kAside, int kWidth>
+template <class Mine, int kBlocks, int kWidth>
 __global__ void __launch_bounds__(Mine::kThreads, kBlocks) forward_tiles(const __grid_constant__ AttentionArgs a) {
-  auto& shared = *dynamic_shared<ForwardShared<Mine, kAside>>();
+  auto& shared = *dynamic_shared<ForwardShared<Mine>>();
   RowLanes<Mine>& lanes = shared.lanes;
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
-  const AttentionPlace at(s.batch, s.heads, tq, size, TilesFrom::last, Mine::kRows);
-  const int64_t kv = at.h / (s.heads / s.kv_heads), row_of_stats = (at.b * s.heads + at.h) * s.tq;
+  const AttentionPlace at = place_of_queries<Mine>(s);
+  const int64_t kv = at.h / (s.heads / s.kv_heads);
   const Mine mine;
-  const AttentionProducts<Mine, kWidth> block{shared.scores.left, shared.right, size};
-  const auto q = rows_of(a.q, at.b, at.h), k = rows_of(a.k, at.b, kv);
-  const auto v = columns_of(a.v, at.b, kv);
+  const AttentionProducts<Mine, kWidth> block{shared.left, shared.right, size};
   const V scale{static_cast<float>(s.scale)};
   const int end = at.first + Mine::kRows, keys = static_cast<int>(s.visible(end < tq ? end - 1 : tq - 1));
 
@@ -156,7 +155,7 @@ __global__ void __launch_bounds__(Mine::kThreads, kBlocks) forward_tiles(const _
   for (int p = 0; p < 8; ++p) m[p] = V{-std::numeric_limits<float>::infinity()};
   ChainsOf<Mine::kOwn> x;
   for (int j0 = (keys - 1) / kSide * kSide; j0 >= 0; j0 -= kSide) {  // the first tile's scores remain in x
-    block.scores(q, at.first, tq, k, j0, tk, x, [] {});
+    block.scores(rows_of(a.q, at.b, at.h), at.first, tq, rows_of(a.k, at.b, kv), j0, tk, x);
     const RowsOfQueries<Mine> queries(s, at.first, j0);
 #pragma unroll
     for (int p = 0; p < 8; ++p)
@@ -186,11 +185,10 @@ __global__ void __launch_bounds__(Mine::kThreads, kBlocks) forward_tiles(const _
     const RowsOfQueries<Mine> queries(s, at.first, j0);
     shared.weights.each(mine, [&](int p, int c, float& weight) {
       const V e = exp(x[p][c] * scale - V{shared.m[mine.row(p)]});
-      x[p][c] = select(queries.see(p, c), e, V{0.0f});
-      weight = x[p][c].v;
+      weight = select(queries.see(p, c), e, V{0.0f}).v;
+      lanes.add(p, c, weight);
     });
-    lanes.add(x);
-    block.add(shared.weights, v, j0, tk, at.column, chain);
+    block.add(shared.weights, columns_of(a.v, at.b, kv), j0, tk, at.column, chain);
     j0 += kSide;
     const bool last = j0 >= keys;
     o.close(chain, j0, last);
@@ -199,47 +197,44 @@ __global__ void __launch_bounds__(Mine::kThreads, kBlocks) forward_tiles(const _
       lanes.clear();
     }
     if (last) break;
-    shared.scores.sums.put(chain);
-    block.scores(q, at.first, tq, k, j0, tk, x, [&] { shared.scores.sums.get(chain); });
+    block.scores(rows_of(a.q, at.b, at.h), at.first, tq, rows_of(a.k, at.b, kv), j0, tk, x);
   }
   segments.reduce();
   V r[8];
 #pragma unroll
   for (int p = 0; p < 8; ++p) r[p] = V{1.0f / segments.row(p)};
-  if (at.column == 0 && Mine::across() == 0)
+  const AttentionPlace to = place_of_queries<Mine>(s);
+  if (to.column == 0 && Mine::across() == 0)
 #pragma unroll
     for (int p = 0; p < 8; ++p)
-      if (const int i = at.first + mine.row(p); i < tq) {
-        a.m.as<float>()[row_of_stats + i] = shared.m[mine.row(p)];
-        a.r.as<float>()[row_of_stats + i] = r[p].v;
+      if (const int i = to.first + mine.row(p); i < tq) {
+        const int64_t row = (to.b * s.heads + to.h) * s.tq + i;
+        a.m.as<float>()[row] = shared.m[mine.row(p)];
+        a.r.as<float>()[row] = r[p].v;
       }
-  block.write(a.o, at.b, at.h, at.first, tq, at.column, o.total, [&](int p, V sum) { return sum * r[p]; });
+  block.write(a.o, to, tq, o.total, [&](int p, V sum) { return sum * r[p]; });
 }
 
-template <class Mine, int kQueries, bool kAside>
+template <class Mine, int kQueries>
 struct BackwardShared {
   TileOfSteps<Mine::kRows> left[2];
   TileOfSteps<kSide> right[2];
   ScoreTile<Mine> pairs;
   QueryStats stats[kQueries];
-  alignas(16) RowsAside<Mine, kAside> sums;
 };
 
 // Computes dq of a tile of queries.
-template <class Mine, int kBlocks, bool kAside, int kWidth>
+template <class Mine, int kBlocks, int kWidth>
 __global__ void __launch_bounds__(Mine::kThreads, kBlocks)
     query_gradients(const __grid_constant__ AttentionBackwardArgs a, const float* dots) {
   // Pairs are p, then ds.
-  auto& [left, right, pairs, stats, sums] = *dynamic_shared<BackwardShared<Mine, Mine::kRows, kAside>>();
+  auto& [left, right, pairs, stats] = *dynamic_shared<BackwardShared<Mine, Mine::kRows>>();
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
-  const AttentionPlace at(s.batch, s.heads, tq, size, TilesFrom::last, Mine::kRows);
+  const AttentionPlace at = place_of_queries<Mine>(s);
   const int64_t kv = at.h / (s.heads / s.kv_heads);
   const Mine mine;
   const AttentionProducts<Mine, kWidth> block{left, right, size};
-  const auto q = rows_of(a.q, at.b, at.h), d_o = rows_of(a.d_o, at.b, at.h), k = rows_of(a.k, at.b, kv),
-             v = rows_of(a.v, at.b, kv);
-  const auto k_columns = columns_of(a.k, at.b, kv);
   const V scale{static_cast<float>(s.scale)};
   load_stats(a, dots, at.b, at.h, at.first, stats);
   const int end = at.first + Mine::kRows, keys = static_cast<int>(s.visible(end < tq ? end - 1 : tq - 1));
@@ -249,85 +244,77 @@ __global__ void __launch_bounds__(Mine::kThreads, kBlocks)
   SumsOfChunks<Mine::kOwn> dq;
   for (int j0 = 0; j0 < keys; j0 += kSide) {
     ChainsOf<Mine::kOwn> x;
-    sums.put(chain);
-    block.scores(q, at.first, tq, k, j0, tk, x, [] {});
+    block.scores(rows_of(a.q, at.b, at.h), at.first, tq, rows_of(a.k, at.b, kv), j0, tk, x);
     pairs.each(mine, [&](int p, int c, float& pair) { pair = probability(x[p][c], scale, stats[mine.row(p)]); });
-    block.scores(d_o, at.first, tq, v, j0, tk, x, [] {});
+    block.scores(rows_of(a.d_o, at.b, at.h), at.first, tq, rows_of(a.v, at.b, kv), j0, tk, x);
     const RowsOfQueries<Mine> queries(s, at.first, j0);
     pairs.each(mine, [&](int p, int c, float& pair) {
       const V ds{score_gradient(pair, x[p][c], scale, stats[mine.row(p)])};
       pair = select(queries.see(p, c), ds, V{0.0f}).v;
     });
-    sums.get(chain);
-    block.add(pairs, k_columns, j0, tk, at.column, chain);
+    block.add(pairs, columns_of(a.k, at.b, kv), j0, tk, at.column, chain);
     dq.close(chain, j0 + kSide, j0 + kSide >= keys);
   }
-  block.write(a.dq, at.b, at.h, at.first, tq, at.column, dq.total, [](int, V sum) { return sum; });
+  block.write(a.dq, place_of_queries<Mine>(s), tq, dq.total, [](int, V sum) { return sum; });
 }
 
 // Computes dk and dv of a tile of keys, over the queries that see one of them.
-template <class Mine, int kBlocks, bool kAside, int kWidth>
+template <class Mine, int kBlocks, int kWidth>
 __global__ void __launch_bounds__(Mine::kThreads, kBlocks)
     key_gradients(const __grid_constant__ AttentionBackwardArgs a, const float* dots) {
   // Pairs have a row for each key and a column for each query: p, then ds.
-  auto& [left, right, pairs, stats, sums] = *dynamic_shared<BackwardShared<Mine, kSide, kAside>>();
+  auto& [left, right, pairs, stats] = *dynamic_shared<BackwardShared<Mine, kSide>>();
   const AttentionShape& s = a.s;
   const int tq = static_cast<int>(s.tq), tk = static_cast<int>(s.tk), size = static_cast<int>(s.size);
-  const AttentionPlace at(s.batch, s.kv_heads, tk, size, TilesFrom::first, Mine::kRows);
-  const int64_t shared = s.heads / s.kv_heads;
+  const AttentionPlace at = place_of_keys<Mine>(s);
   const Mine mine;
   const AttentionProducts<Mine, kWidth> block{left, right, size};
-  const auto k = rows_of(a.k, at.b, at.h), v = rows_of(a.v, at.b, at.h);
   const V scale{static_cast<float>(s.scale)};
-  const int unseen = s.causal ? at.first - (tk - tq) : 0;  // queries before this one see none
-  const int first = unseen > 0 ? unseen / kSide * kSide : 0;
+  const auto shared = [&] { return hidden(static_cast<int>(s.heads)) / static_cast<int>(s.kv_heads); };
 
   ChunkSumsOf<Mine::kOwn> dk, dv;
-  for (int64_t h = at.h * shared; h < (at.h + 1) * shared; ++h) {
-    const auto q = rows_of(a.q, at.b, h), d_o = rows_of(a.d_o, at.b, h);
-    const auto q_columns = columns_of(a.q, at.b, h), d_o_columns = columns_of(a.d_o, at.b, h);
-    ChainsOf<Mine::kOwn> chain_of_v;
-    clear(chain_of_v);
-    ChunkSumsOf<Mine::kOwn> chain_of_k;  // put away, as scores need the registers
-    SumsOfChunks<Mine::kOwn> of_k, of_v;
-    for (int i0 = first; i0 < tq; i0 += kSide) {
+  ChainsOf<Mine::kOwn> chain_of_v;
+  clear(chain_of_v);
+  ChunkSumsOf<Mine::kOwn> chain_of_k;  // put away, as scores need the registers
+  SumsOfChunks<Mine::kOwn> of_k, of_v;
+  const int b = static_cast<int>(at.b);
+  int h = static_cast<int>(at.h) * shared();  // of queries; all its sums are zero before and after it
+  do {
+    const int unseen = s.causal ? hidden(at.first) - (tk - tq) : 0;  // queries before this one see none
+    for (int i0 = unseen > 0 ? unseen / kSide * kSide : 0; i0 < tq; i0 += kSide) {
       __syncthreads();  // the previous statistics are no longer read
-      load_stats(a, dots, at.b, h, i0, stats);
+      load_stats(a, dots, b, h, i0, stats);
       ChainsOf<Mine::kOwn> x;
       const ColumnsOfQueries<Mine> queries(s, i0, at.first);
-      sums.put(chain_of_v);
-      block.scores(k, at.first, tk, q, i0, tq, x, [] {});
+      block.scores(rows_of(a.k, b, h / shared()), at.first, tk, rows_of(a.q, b, h), i0, tq, x);
       pairs.each(mine, [&](int p, int c, float& pair) {
         pair = select(queries.see(p, c), V{probability(x[p][c], scale, stats[mine.col(c)])}, V{0.0f}).v;
       });
-      sums.get(chain_of_v);
-      block.add(pairs, d_o_columns, i0, tq, at.column, chain_of_v);
-      sums.put(chain_of_v);
-      block.scores(v, at.first, tk, d_o, i0, tq, x, [] {});
+      block.add(pairs, columns_of(a.d_o, b, h), i0, tq, at.column, chain_of_v);
+      block.scores(rows_of(a.v, b, h / shared()), at.first, tk, rows_of(a.d_o, b, h), i0, tq, x);
       pairs.each(mine, [&](int p, int c, float& pair) {
         pair = select(queries.see(p, c), V{score_gradient(pair, x[p][c], scale, stats[mine.col(c)])}, V{0.0f}).v;
       });
       const bool last = i0 + kSide >= tq;
       chain_of_k.get(x);
-      block.add(pairs, q_columns, i0, tq, at.column, x);
+      block.add(pairs, columns_of(a.q, b, h), i0, tq, at.column, x);
       of_k.close(x, i0 + kSide, last);
       chain_of_k.put(x);
-      sums.get(chain_of_v);
       of_v.close(chain_of_v, i0 + kSide, last);
     }
     dk.take(of_k.total);
     dv.take(of_v.total);
-  }
+  } while (++h % shared() != 0);
+  const AttentionPlace to = place_of_keys<Mine>(s);
   const auto as_it_is = [](int, V sum) { return sum; };
-  block.write(a.dk, at.b, at.h, at.first, tk, at.column, dk, as_it_is);
-  block.write(a.dv, at.b, at.h, at.first, tk, at.column, dv, as_it_is);
+  block.write(a.dk, to, tk, dk, as_it_is);
+  block.write(a.dv, to, tk, dv, as_it_is);
 }
 
 // Tiles, and blocks per multiprocessor.
-using Forward = AttentionThread<64, 8>;
-using Backward = AttentionThread<64, 8>;
+using Forward = AttentionThread<64, 4>;
+using Backward = AttentionThread<64, 4>;
 constexpr int kForwardBlocks = 4, kBackwardBlocks = 4;
-constexpr bool kAside = false;
 
 // Whether any four neighbours of a head are in 16 aligned bytes.
 bool in_fours(const AttentionShape& s, std::initializer_list<HeadsView> all) {
@@ -349,9 +336,9 @@ void attention(Gpu& stream, const AttentionArgs& a) {
   launch(stream, "attention",
          {.blocks = blocks_of(a.s.batch * a.s.heads, a.s.tq, a.s.size, Forward::kRows),
           .threads = Forward::kThreads,
-          .shared = sizeof(ForwardShared<Forward, kAside>)},
-         in_fours(a.s, {a.q, a.k, a.v, a.o}) ? forward_tiles<Forward, kForwardBlocks, kAside, 4>
-                                             : forward_tiles<Forward, kForwardBlocks, kAside, 1>,
+          .shared = sizeof(ForwardShared<Forward>)},
+         in_fours(a.s, {a.q, a.k, a.v, a.o}) ? forward_tiles<Forward, kForwardBlocks, 4>
+                                             : forward_tiles<Forward, kForwardBlocks, 1>,
          a);
 }
 
@@ -365,17 +352,15 @@ void attention_backward(Gpu& stream, const AttentionBackwardArgs& a) {
   launch(stream, "attention_query_gradients",
          {.blocks = blocks_of(a.s.batch * a.s.heads, a.s.tq, a.s.size, Backward::kRows),
           .threads = Backward::kThreads,
-          .shared = sizeof(BackwardShared<Backward, Backward::kRows, kAside>)},
-         fours ? query_gradients<Backward, kBackwardBlocks, kAside, 4>
-               : query_gradients<Backward, kBackwardBlocks, kAside, 1>,
-         a, static_cast<const float*>(dots.data()));
-  launch(
-      stream, "attention_key_gradients",
-      {.blocks = blocks_of(a.s.batch * a.s.kv_heads, a.s.tk, a.s.size, Backward::kRows),
-       .threads = Backward::kThreads,
-       .shared = sizeof(BackwardShared<Backward, kSide, kAside>)},
-      fours ? key_gradients<Backward, kBackwardBlocks, kAside, 4> : key_gradients<Backward, kBackwardBlocks, kAside, 1>,
-      a, static_cast<const float*>(dots.data()));
+          .shared = sizeof(BackwardShared<Backward, Backward::kRows>)},
+         fours ? query_gradients<Backward, kBackwardBlocks, 4> : query_gradients<Backward, kBackwardBlocks, 1>, a,
+         static_cast<const float*>(dots.data()));
+  launch(stream, "attention_key_gradients",
+         {.blocks = blocks_of(a.s.batch * a.s.kv_heads, a.s.tk, a.s.size, Backward::kRows),
+          .threads = Backward::kThreads,
+          .shared = sizeof(BackwardShared<Backward, kSide>)},
+         fours ? key_gradients<Backward, kBackwardBlocks, 4> : key_gradients<Backward, kBackwardBlocks, 1>, a,
+         static_cast<const float*>(dots.data()));
 }
 
 }  // namespace elinvar

@@ -25,19 +25,21 @@ ISSUE = 4  # warp instructions that a multiprocessor issues per clock, each to i
 SHARED = 128  # bytes of shared memory per clock and multiprocessor
 DEPTH = 8  # kDepth of tensor/cuda/operand.h
 
-# The 4 x 8 threads of a warp read 4 + 8 different chunks of 16 bytes where they issue 32 + 32 (ThreadTile).
-DIFFERENT = (4 + 8) / 64
+# By the chains of a thread, the share of different chunks of 16 bytes among those that a warp's threads read. With 8 x 8
+# chains, 4 x 8 threads issue 32 + 32 and read 4 + 8 (ThreadTile). With 8 x 4, 2 x 16 threads issue 2 * 32 + 32 and read
+# 2 of either half of their rows and 16 of columns (AttentionThread).
+DIFFERENT = {64: (4 + 8) / 64, 32: (2 * 2 + 16) / 96}
 
-# Label: (file, part of the mangled name, side of the square tile).
-PRODUCTS = {"matmul": ("matmul", "product_tiles.*Lb1ELb0E.*Li128ELi128ELi4E", 128),
-            "matmul, a transposed": ("matmul", "product_tiles.*Lb0ELb0E.*Li128ELi128ELi4E", 128),
-            "matmul, b transposed": ("matmul", "product_tiles.*Lb1ELb1E.*Li128ELi128ELi4E", 128),
-            "convolution, forward": ("conv2d", "product_tiles.*Forward.*Li128ELi128ELi4E", 128),
-            "convolution, gradient of the input": ("conv2d", "product_tiles.*GradInput.*Li128ELi128ELi4E", 128),
-            "convolution, gradient of the filter": ("conv2d", "product_tiles.*GradFilter.*Li128ELi128ELi4E", 128),
-            "attention, forward": ("attention", "forward_tiles.*Li4EEEv", 64),
-            "attention, gradient of queries": ("attention", "query_gradients.*Li4EEEv", 64),
-            "attention, gradient of keys": ("attention", "key_gradients.*Li4EEEv", 64)}
+# Label: (file, part of the mangled name, side of the square tile, chains of a thread).
+PRODUCTS = {"matmul": ("matmul", "product_tiles.*Lb1ELb0E.*Li128ELi128ELi4E", 128, 64),
+            "matmul, a transposed": ("matmul", "product_tiles.*Lb0ELb0E.*Li128ELi128ELi4E", 128, 64),
+            "matmul, b transposed": ("matmul", "product_tiles.*Lb1ELb1E.*Li128ELi128ELi4E", 128, 64),
+            "convolution, forward": ("conv2d", "product_tiles.*Forward.*Li128ELi128ELi4E", 128, 64),
+            "convolution, gradient of the input": ("conv2d", "product_tiles.*GradInput.*Li128ELi128ELi4E", 128, 64),
+            "convolution, gradient of the filter": ("conv2d", "product_tiles.*GradFilter.*Li128ELi128ELi4E", 128, 64),
+            "attention, forward": ("attention", "forward_tiles.*Li4EEEv", 64, 32),
+            "attention, gradient of queries": ("attention", "query_gradients.*Li4EEEv", 64, 32),
+            "attention, gradient of keys": ("attention", "key_gradients.*Li4EEEv", 64, 32)}
 
 # Exact products (tensor/cuda/exact_product.h). A loop takes PAIRS pairs, and four products of bytes make one of numbers
 # of 14 bits. NVIDIA's peak is that of `wgmma`; of it `mma` reaches 62.9 % on average on Hopper, in the measurements of
@@ -126,9 +128,9 @@ def loops_of(items):
     return sorted(found.items())
 
 
-def product_loops(items, opcode="fma.rn.f32", least=64 * DEPTH):
-    """Loops over k: the innermost with the multiply-adds of DEPTH steps of a thread's 8 x 8 chains, or of PAIRS pairs of
-    a warp's part of a tile. Loops within, over taps that a convolution leaves out, are counted as if they ran once."""
+def product_loops(items, opcode, least):
+    """Loops over k: the innermost with the multiply-adds of DEPTH steps of a thread's chains, or of PAIRS pairs of a
+    warp's part of a tile. Loops within, over taps that a convolution leaves out, are counted as if they ran once."""
     products = [(a, z) for a, z in loops_of(items) if sum(opcode in i for i in items[a:z]) >= least]
     return [(a, z) for a, z in products if not any(a < b and y < z for b, y in products)]
 
@@ -140,16 +142,17 @@ def find(texts, file, part):
     raise SystemExit(f"inner_loops.py: no kernel of {file} matches {part}")
 
 
-def bounds(loop, side, card):
+def bounds(loop, side, chains, card):
     """Clocks of a multiprocessor for DEPTH steps of a block: of its multiply-adds, and as each resource allows."""
-    warps = side * side / 64 / 32
+    threads = side * side / chains
+    warps = threads / 32
     return {"FFMA": warps * loop.ffma / ISSUE, "issue": warps * loop.all() / ISSUE,
-            "shared memory": warps * 32 * (loop.loaded * DIFFERENT + loop.stored) / SHARED,
-            "L2": side * side / 64 * loop.global_bytes * card["multiprocessors"] * card["clock"] / card["l2"]}
+            "shared memory": threads * (loop.loaded * DIFFERENT[chains] + loop.stored) / SHARED,
+            "L2": threads * loop.global_bytes * card["multiprocessors"] * card["clock"] / card["l2"]}
 
 
-def row_of_loop(label, loop, side):
-    clocks = bounds(loop, side, CARDS["H200"])
+def row_of_loop(label, loop, side, chains):
+    clocks = bounds(loop, side, chains, CARDS["H200"])
     bound = max((name for name in clocks if name != "FFMA"), key=clocks.get)
     share = clocks["FFMA"] / clocks[bound]
     counts = [loop.ffma, loop.lds, loop.sts, loop.ldg, loop.other]
@@ -157,9 +160,9 @@ def row_of_loop(label, loop, side):
     return "| " + " | ".join([label, *map(str, counts), *shares, f"{100 * share:.0f} %, {bound}"]) + " |"
 
 
-def product_of(extent, loop, side, card):
+def product_of(extent, loop, side, chains, card):
     """(share of the peak, what bounds it) of a product of three equal extents."""
-    clocks = bounds(loop, side, card)
+    clocks = bounds(loop, side, chains, card)
     tiles, places = math.ceil(extent / side) ** 2, 2 * card["multiprocessors"]
     waves = tiles / places / math.ceil(tiles / places)
     seconds = {name: c * math.ceil(tiles / places) * 2 * extent / DEPTH / card["clock"] for name, c in clocks.items()}
@@ -168,10 +171,10 @@ def product_of(extent, loop, side, card):
     return waves * seconds["FFMA"] / seconds[bound], bound
 
 
-def attention_forward(items, length=1024, head=64, side=64):
+def attention_forward(items, side, chains, length=1024, head=64):
     """Share of the peak of causal attention. The keys pass twice, so of three products of tiles two are useful, and the
     diagonal's tiles are computed in full. Beside the products a warp issues the rest of the loops over keys."""
-    loops, within = loops_of(items), product_loops(items)
+    loops, within = loops_of(items), product_loops(items, "fma.rn.f32", chains * DEPTH)
     issued = 0
     for a, z in loops:
         products = [(b, y) for b, y in within if a < b and y < z]
@@ -181,7 +184,7 @@ def attention_forward(items, length=1024, head=64, side=64):
         beside = [item for i, item in enumerate(items[a:z + 1], a) if not any(b <= i <= y for b, y in nested)]
         issued += Loop(beside).all() + sum(head // DEPTH * Loop(items[b:y + 1]).all() for b, y in products)
     tiles = length / side
-    return 2 * head // DEPTH * 64 * DEPTH / issued * (tiles / 2) / ((tiles + 1) / 2)
+    return 2 * head // DEPTH * chains * DEPTH / issued * (tiles / 2) / ((tiles + 1) / 2)
 
 
 def exact_bounds(loop, side, card):
@@ -229,21 +232,23 @@ def tables(texts):
     lines = ["| loop over eight steps | FFMA | LDS | STS | LDG | others | issue | shared memory | L2 | of the peak |",
              "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     loops = {}
-    for label, (file, part, side) in PRODUCTS.items():
+    for label, (file, part, side, chains) in PRODUCTS.items():
         items = find(texts, file, part)
-        found = product_loops(items)
+        found = product_loops(items, "fma.rn.f32", chains * DEPTH)
         if not found:
             raise SystemExit(f"inner_loops.py: {label} has no loop over k")
         for number, (a, z) in enumerate(found, 1):
             loops[label] = Loop(items[a:z + 1])
-            if loops[label].ffma < 64 * DEPTH:
+            if loops[label].ffma < chains * DEPTH:
                 raise SystemExit(f"inner_loops.py: product {number} of {label} keeps its chains in local memory")
-            lines.append(row_of_loop(label + (f", product {number}" if len(found) > 1 else ""), loops[label], side))
+            lines.append(row_of_loop(label + (f", product {number}" if len(found) > 1 else ""), loops[label], side,
+                                     chains))
     lines += ["", "| prediction | card | share of the FFMA peak | bound |", "| --- | --- | --- | --- |"]
     for card, published in CARDS.items():
-        share, bound = product_of(4096, loops["matmul"], 128, published)
+        share, bound = product_of(4096, loops["matmul"], *PRODUCTS["matmul"][2:], published)
         lines.append(f"| product of 4096 | {card} | {100 * share:.0f} % | {bound} |")
-    attention = attention_forward(find(texts, *PRODUCTS["attention, forward"][:2]))
+    file, part, side, chains = PRODUCTS["attention, forward"]
+    attention = attention_forward(find(texts, file, part), side, chains)
     lines.append(f"| attention 4x1024x12x64, forward | both | {100 * attention:.0f} % | issue |")
     exact, exact_product = exact_tables(texts)
     lines += ["", *exact]
@@ -256,7 +261,7 @@ def main():
     parser.add_argument("--check", type=pathlib.Path)
     options = parser.parse_args()
     texts = {path.name.split(".")[0]: path.read_text() for path in options.ptx.rglob("*.ptx")}
-    if not {file for file, _, _ in PRODUCTS.values()} <= texts.keys():
+    if not {file for file, *_ in PRODUCTS.values()} <= texts.keys():
         print(f"inner_loops.py: {options.ptx} lacks the PTX of products: build first", file=sys.stderr)
         return 2
     lines, predicted = tables(texts)
