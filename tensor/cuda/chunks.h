@@ -3,8 +3,10 @@
 // multiplies them. A number is q = 128 h + l with h = floor((q + 64) / 128), so that h is in [-64, 64] and l in [-64,
 // 63]. The chunk of the bytes h of an operand is in its first plane, and that of l in a second one, at the same place.
 //
-// Chunks are made of pairs (tensor/quantized.h) by a kernel of their own. Pairs of channels, (.., C / 2), become (.., C
-// / 16), eight neighbours one chunk; pairs of rows, (R / 2, ..), become (R / 16, ..).
+// Chunks are made of pairs (tensor/quantized.h) by a kernel of their own. Both pairs along k, (lines, 8 chunks), and
+// across, (8 chunks, lines), become chunks (chunks, lines): eight lines are 128 bytes, as a warp copies them. If each
+// line had its chunks together, the lanes of an access would be in eight cache lines, and copies take twice the time of
+// the products.
 #include "tensor/cuda/operand.h"
 #include "tensor/cuda/pair_tiles.h"
 #include "tensor/cuda/warpgroup.h"
@@ -12,12 +14,9 @@
 namespace elinvar::HWY_NAMESPACE {
 
 constexpr int kPairsOfChunk = 8;
+constexpr int64_t chunks_for(int64_t pairs) { return (pairs + kPairsOfChunk - 1) / kPairsOfChunk; }
 constexpr int kChunkSteps = 4;  // chunks along k of a tile
 constexpr uint32_t kTileBytes = kChunkSteps * kNextChunk;
-
-struct alignas(16) Chunk {
-  uint32_t words[4];
-};
 
 // The bytes h and l of four numbers, from two pairs.
 __device__ inline void split_pairs(uint32_t a, uint32_t b, uint32_t& high, uint32_t& low) {
@@ -31,54 +30,85 @@ __device__ inline void split_pairs(uint32_t a, uint32_t b, uint32_t& high, uint3
 struct PairsToSplit {
   const uint32_t* from;
   Chunk* to;
-  int64_t plane;  // chunks of a plane
-  int lines;
+  int lines, count, chunks;  // count: pairs along k
+  bool in_fours;             // whether chunks are whole, and pairs of a line in 16 aligned bytes
 };
 
-// Makes chunks (lines, chunks) of pairs (lines, 8 chunks), or chunks (chunks, lines) of pairs (8 chunks, lines).
+// A block makes chunks of some lines by some chunks at a time. Along k four threads read 128 bytes of a line, and a
+// warp writes 128 bytes of each of four chunks.
+template <bool kAlongK>
+struct SplitTile {
+  static constexpr int kThreads = 256, kChunks = kAlongK ? 4 : 1, kLines = kThreads / kChunks;
+};
+
+// Pairs beyond the last along k are zero.
 template <bool kAlongK>
 __global__ void split_into_chunks(PairsToSplit s) {
-  for (int64_t at = thread_of_grid(); at < s.plane; at += grid_stride()) {
+  using Tile = SplitTile<kAlongK>;
+  const int thread = static_cast<int>(threadIdx.x), across = (s.chunks + Tile::kChunks - 1) / Tile::kChunks,
+            tiles = (s.lines + Tile::kLines - 1) / Tile::kLines * across;
+  const int64_t plane = int64_t{s.chunks} * s.lines;
+  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
+    const int first = tile / across, line = first * Tile::kLines + thread / Tile::kChunks,
+              chunk = (tile - first * across) * Tile::kChunks + thread % Tile::kChunks;
+    if (line >= s.lines || chunk >= s.chunks) continue;
+    const int k = chunk * kPairsOfChunk;
     uint32_t pair[kPairsOfChunk];
-    if constexpr (kAlongK) {
-      const auto* const fours = reinterpret_cast<const uint4*>(s.from + at * kPairsOfChunk);
+    if (kAlongK && s.in_fours) {
+      const auto* const fours = reinterpret_cast<const uint4*>(s.from + (int64_t{line} * s.count + k));
       const uint4 a = fours[0], b = fours[1];
       pair[0] = a.x, pair[1] = a.y, pair[2] = a.z, pair[3] = a.w;
       pair[4] = b.x, pair[5] = b.y, pair[6] = b.z, pair[7] = b.w;
     } else {
-      const int64_t chunk = at / s.lines, line = at - chunk * s.lines;
+      const int64_t next = kAlongK ? 1 : s.lines;
+      const uint32_t* const from = s.from + (kAlongK ? int64_t{line} * s.count + k : k * next + line);
 #pragma unroll
-      for (int e = 0; e < kPairsOfChunk; ++e) pair[e] = s.from[(chunk * kPairsOfChunk + e) * s.lines + line];
+      for (int e = 0; e < kPairsOfChunk; ++e) pair[e] = k + e < s.count ? from[e * next] : 0;
     }
     Chunk high, low;
 #pragma unroll
     for (int e = 0; e < 4; ++e) split_pairs(pair[2 * e], pair[2 * e + 1], high.words[e], low.words[e]);
-    s.to[at] = high;
-    s.to[s.plane + at] = low;
+    Chunk* const to = s.to + (int64_t{chunk} * s.lines + line);
+    to[0] = high;
+    to[plane] = low;
   }
 }
 
 // The chunks of an operand, in scratch memory.
 class Chunks {
  public:
-  // Of pairs (lines, count), in fours, or of pairs (count, lines). `count` is a multiple of kPairsOfChunk.
+  // Of pairs (lines, count), or of pairs (count, lines).
   Chunks(Gpu& stream, const char* name, const void* pairs, bool along_k, int64_t lines, int64_t count)
-      : plane_(lines * (count / kPairsOfChunk)), memory_(stream, 2 * plane_) {
-    const PairsToSplit s{static_cast<const uint32_t*>(pairs), memory_.data(), plane_, static_cast<int>(lines)};
-    launch(stream, name, {.blocks = blocks_for(plane_)}, along_k ? split_into_chunks<true> : split_into_chunks<false>,
-           s);
+      : plane_(lines * chunks_for(count)), memory_(stream, 2 * plane_) {
+    const PairsToSplit s{.from = static_cast<const uint32_t*>(pairs),
+                         .to = memory_.data(),
+                         .lines = static_cast<int>(lines),
+                         .count = static_cast<int>(count),
+                         .chunks = static_cast<int>(chunks_for(count)),
+                         .in_fours = count % kPairsOfChunk == 0 && reinterpret_cast<uintptr_t>(pairs) % 16 == 0};
+    if (along_k) split<true>(stream, name, s);
+    else split<false>(stream, name, s);
   }
   const Chunk* data() const { return memory_.data(); }
   int64_t plane() const { return plane_; }
 
  private:
+  template <bool kAlongK>
+  static void split(Gpu& stream, const char* name, const PairsToSplit& s) {
+    using Tile = SplitTile<kAlongK>;
+    const int64_t tiles =
+        int64_t{(s.lines + Tile::kLines - 1) / Tile::kLines} * ((s.chunks + Tile::kChunks - 1) / Tile::kChunks);
+    launch(stream, name, {.blocks = blocks_for(tiles * Tile::kThreads), .threads = Tile::kThreads},
+           split_into_chunks<kAlongK>, s);
+  }
+
   int64_t plane_;
   DeviceScratch<Chunk> memory_;
 };
 
 // A thread's part in copying tiles of kTileLines lines by kChunkSteps chunks, of both planes. A warp copies four chunks
-// of eight lines, which are neighbours in memory in one direction or the other, and have no bank conflicts. Lines
-// beyond the last repeat the first: their sums go nowhere.
+// of eight lines, which are neighbours in memory, and have no bank conflicts. Lines beyond the last repeat the first:
+// their sums go nowhere.
 template <class Operand, int kThreads>
 class ChunkCopier {
  public:

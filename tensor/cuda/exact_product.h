@@ -225,8 +225,10 @@ void multiply_exactly(Gpu& stream, const char* name, const Factors& f, const Exa
 template <class Factors>
 void multiply_exactly(Gpu& stream, const char* name, const Factors& f) {
   if (f.m == 0 || f.n == 0 || f.batch == 0) return;
-  const bool fours = f.in_fours(), large = fours && have_registers_for_large_tiles();
-  const ExactPlan plan = plan_exact_product(f.m, f.n, f.k, f.batch, large, gpu_extent());
+  const bool fours = f.in_fours();
+  const ExactPlan plan =
+      plan_exact_product(f.m, f.n, f.k, f.batch,
+                         fours && have_registers_for_large_tiles() ? kLargeTilesOfPairs : kNoLargeTiles, gpu_extent());
   const int64_t results = int64_t{f.batch} * f.m * f.n;
   DeviceScratch<int64_t> sums(stream, plan.slices > 1 ? plan.slices * results : 0);
   const ExactSlices slices{.length = static_cast<int>(plan.slice),

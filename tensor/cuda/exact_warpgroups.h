@@ -4,6 +4,8 @@
 //
 // Six tiles of each factor are in shared memory. A tile is written again after all threads have waited for the products
 // that read it, those of two steps before, so copies are four steps ahead.
+#include <optional>
+
 #include "tensor/cuda/chunks.h"
 #include "tensor/cuda/exact_product.h"
 
@@ -133,20 +135,22 @@ bool have_warpgroups() {
 #endif
 }
 
-// Whether a product of pairs is faster in large tiles, as those of warpgroups are, and has no rest of pairs that is
-// less than a chunk.
-template <class Factors>
-bool prefers_chunks(const Factors& pairs, int64_t along_k) {
-  return pairs.m != 0 && pairs.n != 0 && pairs.batch != 0 && along_k % kPairsOfChunk == 0 && pairs.in_fours() &&
-         plan_exact_product(pairs.m, pairs.n, pairs.k, pairs.batch, true, gpu_extent()).side == kTileLines;
+// The plan of a product of pairs, of which some become chunks, if warpgroups are there and faster.
+template <class FactorsOfChunks, class Factors>
+std::optional<ExactPlan> plan_of_chunks(const Factors& pairs, int64_t pairs_to_split) {
+  if (pairs.m == 0 || pairs.n == 0 || pairs.k == 0 || pairs.batch == 0 || !have_warpgroups<FactorsOfChunks>())
+    return {};
+  const ExactPlan plan =
+      plan_exact_product(pairs.m, pairs.n, pairs.k, pairs.batch, large_tiles_of_chunks(pairs_to_split), gpu_extent());
+  if (plan.side != kTileLines) return {};
+  return plan;
 }
 
 // f is the product of `pairs` with the chunks of a and b as its factors.
 template <class Factors, class OfPairs>
-void multiply_chunks(Gpu& stream, const char* name, const Factors& f, const OfPairs& pairs, const Chunks& a,
-                     const Chunks& b) {
+void multiply_chunks(Gpu& stream, const char* name, const Factors& f, const OfPairs& pairs, const ExactPlan& plan,
+                     const Chunks& a, const Chunks& b) {
   const int64_t results = int64_t{f.batch} * f.m * f.n;
-  const ExactPlan plan = plan_exact_product(f.m, f.n, pairs.k, f.batch, true, gpu_extent());
   DeviceScratch<int64_t> sums(stream, plan.slices > 1 ? plan.slices * results : 0);
   const ExactSlices slices{.length = static_cast<int>(plan.slice / kPairsOfChunk),
                            .count = static_cast<int>(plan.slices),

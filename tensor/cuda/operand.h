@@ -9,12 +9,17 @@
 //   void advance(Line (&)[kLines], Place&, int by) const;  // to k + by, any number of lines
 //   bool has(const Line&, const Place&) const;          // otherwise the term is zero
 //   const T* at(const Line&, const Place&) const;       // address of the term
-// T is float, or uint32_t for the pairs of exact products (exact_product.h).
+// T is float, or of exact products a pair (uint32_t, exact_product.h) or a chunk (exact_warpgroups.h).
 #include "tensor/cuda/kernel.h"
 
 namespace elinvar::HWY_NAMESPACE {
 
 constexpr int kDepth = 8;  // steps of k per tile
+
+// 16 numbers that are neighbours along k (chunks.h).
+struct alignas(16) Chunk {
+  uint32_t words[4];
+};
 
 template <int kSide>
 struct alignas(16) TileOfSteps {

@@ -17,6 +17,11 @@ __device__ const T* in_pixel(const T* x, int c, int pixel, uint32_t bytes) {
                                     uint64_t{static_cast<uint32_t>(pixel)} * bytes);
 }
 
+// The same of chunks of channels (chunks.h), of which all pixels, that many, are side by side.
+__device__ inline const Chunk* in_plane(const Chunk* x, int c, int pixel, int pixels) {
+  return x + (uint64_t{static_cast<uint32_t>(c)} * static_cast<uint32_t>(pixels) + static_cast<uint32_t>(pixel));
+}
+
 // x at position (n, oh, ow) and tap (kh, kw, c): a factor of the forward pass and of the gradient of the filter.
 template <class T>
 struct Patches {
@@ -33,7 +38,7 @@ struct Patches {
   int out_height, out_width, kernel_width;
   int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
   // Products of these, which would take registers.
-  int pixels, span_h, span_w, end_h, end_w, kernel_span_w;
+  int pixels, all_pixels, span_h, span_w, end_h, end_w, kernel_span_w;
   uint32_t pixel_bytes;
 
   Patches(const ConvGeometry& g, const T* data)
@@ -52,6 +57,7 @@ struct Patches {
         dilation_h(static_cast<int>(g.dilation_h)),
         dilation_w(static_cast<int>(g.dilation_w)),
         pixels(height * width),
+        all_pixels(static_cast<int>(g.n) * pixels),
         span_h(out_height * stride_h),
         span_w(out_width * stride_w),
         end_h(span_h - pad_h),
@@ -95,9 +101,8 @@ struct Patches {
     return static_cast<unsigned>(p.h + t.h) < static_cast<unsigned>(height) &&
            static_cast<unsigned>(p.w + t.w) < static_cast<unsigned>(width);
   }
-  __device__ const T* at(const Position& p, const Tap& t) const {
-    return in_pixel(x, t.c, p.image + (p.h + t.h) * width + (p.w + t.w), pixel_bytes);
-  }
+  __device__ int pixel(const Position& p, const Tap& t) const { return p.image + (p.h + t.h) * width + (p.w + t.w); }
+  __device__ const T* at(const Position& p, const Tap& t) const { return in_pixel(x, t.c, pixel(p, t), pixel_bytes); }
   bool in_fours() const {
     return channels % 4 == 0 && all_channels % 4 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0;
   }
@@ -121,7 +126,11 @@ struct PatchesOfPositions {
     patches.advance(t.tap, t.end, by);
   }
   __device__ bool has(const Line& p, const Place& t) const { return patches.has(p, t.tap); }
-  __device__ const T* at(const Line& p, const Place& t) const { return patches.at(p, t.tap); }
+  __device__ const T* at(const Line& p, const Place& t) const {
+    if constexpr (std::is_same_v<T, Chunk>)
+      return in_plane(patches.x, t.tap.c, patches.pixel(p, t.tap), patches.all_pixels);
+    else return patches.at(p, t.tap);
+  }
 };
 
 // The operand of the gradient of the filter: a line for each tap and channel.
@@ -163,6 +172,7 @@ struct Outputs {
   int lines_high, lines_wide;  // lines per phase
   int out_height, out_width, all_filters, filters, kernel_height, kernel_width;
   int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+  int all_outputs;
 
   Outputs(const ConvGeometry& g, const T* data)
       : dy(data),
@@ -181,7 +191,8 @@ struct Outputs {
         pad_h(static_cast<int>(g.pad_h)),
         pad_w(static_cast<int>(g.pad_w)),
         dilation_h(static_cast<int>(g.dilation_h)),
-        dilation_w(static_cast<int>(g.dilation_w)) {}
+        dilation_w(static_cast<int>(g.dilation_w)),
+        all_outputs(static_cast<int>(g.n) * out_height * out_width) {}
 
   __host__ __device__ int phases() const { return stride_h * stride_w; }
   __device__ int phase_h(int batch) const { return batch % phases() / stride_w; }
@@ -224,8 +235,9 @@ struct Outputs {
            static_cast<unsigned>(line.w + p.w) < static_cast<unsigned>(out_width);
   }
   __device__ const T* at(const Line& line, const Place& p) const {
-    return in_pixel(dy, p.o, line.image + (line.h + p.h) * out_width + (line.w + p.w),
-                    static_cast<uint32_t>(sizeof(T)) * all_filters);
+    const int pixel = line.image + (line.h + p.h) * out_width + (line.w + p.w);
+    if constexpr (std::is_same_v<T, Chunk>) return in_plane(dy, p.o, pixel, all_outputs);
+    else return in_pixel(dy, p.o, pixel, static_cast<uint32_t>(sizeof(T)) * all_filters);
   }
 
   // Skips steps whose terms all belong to taps that the phase does not see.

@@ -79,6 +79,16 @@ inline constexpr ExactTile kExactTiles[] = {{128, 1, 51}, {64, 2, 45}};
 
 constexpr const ExactTile& exact_tile_of(int side) { return kExactTiles[side == 128 ? 0 : 1]; }
 
+// The large tiles that a product may have: none, those of kExactTiles, or those of chunks (cuda/exact_warpgroups.h),
+// which are bound by tensor cores, too: 374 TFLOP/s of a product of 4096 were measured on an H200. Chunks are made of
+// pairs first.
+struct LargeTiles {
+  int clocks = 0;  // for a pair; 0 if there are none
+  int64_t pairs_to_split = 0;
+};
+inline constexpr LargeTiles kNoLargeTiles{}, kLargeTilesOfPairs{kExactTiles[0].clocks};
+constexpr LargeTiles large_tiles_of_chunks(int64_t pairs_to_split) { return {43, pairs_to_split}; }
+
 // An exact product may be cut anywhere into slices of at most kMostBytePairs.
 struct ExactPlan {
   int side;               // of the tiles
@@ -86,26 +96,30 @@ struct ExactPlan {
 };
 
 // Returns the faster plan: k is cut if that gives every multiprocessor as many tiles as it can hold, there is scratch
-// for the int64 sums of slices, and a slice has work for a block. `large` is whether there may be large tiles.
-constexpr ExactPlan plan_exact_product(int64_t m, int64_t n, int64_t k, int64_t batch, bool large,
+// for the int64 sums of slices, and a slice has work for a block.
+constexpr ExactPlan plan_exact_product(int64_t m, int64_t n, int64_t k, int64_t batch, const LargeTiles& large,
                                        const GpuExtent& gpu) {
   constexpr int64_t kStep = 16, kLeast = 16 * kStep;
-  constexpr int64_t kBlockSteps = 32;   // overhead of a block, in steps of k
-  constexpr int64_t kLaunch = 5000;     // clocks of the kernel that adds slices
-  constexpr int64_t kBytesAtOnce = 20;  // bytes of device memory per multiprocessor and clock: 4.8 TB/s of an H200
+  constexpr int64_t kBlockSteps = 32;    // overhead of a block, in steps of k
+  constexpr int64_t kLaunch = 5000;      // clocks of the kernel that adds slices
+  constexpr int64_t kBytesAtOnce = 20;   // bytes of device memory per multiprocessor and clock: 4.8 TB/s of an H200
+  constexpr int64_t kBytesOfSplit = 13;  // the same where pairs become chunks: 3 TB/s, as measured
   k = std::max<int64_t>(k, 1);
   const int64_t results = std::max<int64_t>(batch * m * n, 1);
   ExactPlan best{};
   int64_t least_clocks = INT64_MAX;
   for (const ExactTile& tile : kExactTiles) {
-    if (tile.side == 128 && !large) continue;
+    const bool is_large = tile.side == 128;
+    if (is_large && large.clocks == 0) continue;
     const int64_t tiles = batch * ((m + tile.side - 1) / tile.side) * ((n + tile.side - 1) / tile.side),
                   places = int64_t{tile.blocks} * gpu.multiprocessors,
                   needed = (k + kMostBytePairs - 1) / kMostBytePairs,
                   wanted = std::min({places / std::max<int64_t>(tiles, 1), k / kLeast, gpu.scratch / (8 * results)}),
                   count = std::max({needed, wanted, int64_t{1}}), length = (k + count - 1) / count,
                   slice = (length + kStep - 1) / kStep * kStep, slices = (k + slice - 1) / slice;
-    int64_t clocks = (tiles * slices + places - 1) / places * (std::min(slice, k) + kBlockSteps) * tile.clocks;
+    int64_t clocks = (tiles * slices + places - 1) / places * (std::min(slice, k) + kBlockSteps) *
+                     (is_large ? large.clocks : tile.clocks);
+    if (is_large) clocks += 8 * large.pairs_to_split / (kBytesOfSplit * gpu.multiprocessors);
     if (slices > 1) clocks += kLaunch + 16 * slices * results / (kBytesAtOnce * gpu.multiprocessors);
     if (clocks >= least_clocks) continue;
     least_clocks = clocks;

@@ -28,7 +28,7 @@ struct Forward {  // i = (n, oh, ow), k = (kh, kw, c), j = o
         k(static_cast<int>(args.g.kh * args.g.kw * (args.g.c / args.g.groups))),
         batch(static_cast<int>(args.g.groups)),
         a{Patches<T>(args.g, args.x.as<T>())},
-        b{args.w.as<T>(), k, 1, int64_t{n} * k},
+        b{filters(args.w.as<T>(), args.g.o)},
         added(static_cast<const float*>(args.bias)),
         y(args.y.as<float>()),
         y_row(args.g.o) {}
@@ -38,6 +38,12 @@ struct Forward {  // i = (n, oh, ow), k = (kh, kw, c), j = o
   __device__ SkipNothing skip(int) const { return {}; }
   __device__ float* row(int group, int i) const { return y + i * y_row + group * n; }
   __device__ const float* bias(int group) const { return added ? added + group * n : nullptr; }
+
+ private:
+  MatrixOperand<true, T> filters(const T* w, int64_t all) const {
+    if constexpr (std::is_same_v<T, Chunk>) return {w, 1, all, n};
+    else return {w, k, 1, int64_t{n} * k};
+  }
 };
 
 template <class T>
@@ -143,13 +149,15 @@ bool multiply_in_chunks(Gpu& stream, const char* name, const ConvArgs& pairs) {
   const ConvGeometry& g = pairs.g;
   const int64_t channels = g.c / g.groups;
   const ExactForward<uint32_t> f(pairs);
-  if (!have_warpgroups<Factors>() || !prefers_chunks(f, channels)) return false;
+  if (channels % kPairsOfChunk != 0) return false;
+  const auto plan = plan_of_chunks<Factors>(f, g.n * g.h * g.w * g.c + g.o * g.kh * g.kw * channels);
+  if (!plan) return false;
   const Chunks x(stream, name, pairs.x.data, true, g.n * g.h * g.w, g.c),
-      w(stream, name, pairs.w.data, true, g.o * g.kh * g.kw, channels);
+      w(stream, name, pairs.w.data, true, g.o, g.kh * g.kw * channels);
   ConvArgs chunks = pairs;
   chunks.g.c /= kPairsOfChunk;
   chunks.x.data = x.data(), chunks.w.data = w.data();
-  multiply_chunks(stream, name, Factors(chunks), f, x, w);
+  multiply_chunks(stream, name, Factors(chunks), f, *plan, x, w);
   return true;
 }
 
@@ -157,13 +165,16 @@ bool multiply_in_chunks(Gpu& stream, const char* name, const ConvGradInputArgs& 
   using Factors = ExactGradInput<Chunk>;
   const ConvGeometry& g = pairs.g;
   const ExactGradInput<uint32_t> f(pairs);
-  if (!have_warpgroups<Factors>() || !prefers_chunks(f, g.o / g.groups)) return false;
+  if (g.o / g.groups % kPairsOfChunk != 0) return false;
+  const int64_t channels = g.kh * g.kw * (g.c / g.groups);  // of each filter
+  const auto plan = plan_of_chunks<Factors>(f, (g.n * g.oh * g.ow + channels) * g.o);
+  if (!plan) return false;
   const Chunks dy(stream, name, pairs.dy.data, true, g.n * g.oh * g.ow, g.o),
-      w(stream, name, pairs.w.data, false, g.kh * g.kw * (g.c / g.groups), g.o);
+      w(stream, name, pairs.w.data, false, channels, g.o);
   ConvGradInputArgs chunks = pairs;
   chunks.g.o /= kPairsOfChunk;
   chunks.dy.data = dy.data(), chunks.w.data = w.data();
-  multiply_chunks(stream, name, Factors(chunks), f, dy, w);
+  multiply_chunks(stream, name, Factors(chunks), f, *plan, dy, w);
   return true;
 }
 
@@ -171,13 +182,15 @@ bool multiply_in_chunks(Gpu& stream, const char* name, const ConvGradFilterArgs&
   using Factors = ExactGradFilter<Chunk>;
   const ConvGeometry& g = pairs.g;
   const ExactGradFilter<uint32_t> f(pairs);
-  if (!have_warpgroups<Factors>() || !prefers_chunks(f, g.n)) return false;
+  if (g.n % kPairsOfChunk != 0) return false;
+  const auto plan = plan_of_chunks<Factors>(f, g.n * (g.oh * g.ow * g.o + g.h * g.w * g.c));
+  if (!plan) return false;
   const Chunks dy(stream, name, pairs.dy.data, false, g.oh * g.ow * g.o, g.n),
       x(stream, name, pairs.x.data, false, g.h * g.w * g.c, g.n);
   ConvGradFilterArgs chunks = pairs;
   chunks.g.n /= kPairsOfChunk;
   chunks.dy.data = dy.data(), chunks.x.data = x.data();
-  multiply_chunks(stream, name, Factors(chunks), f, dy, x);
+  multiply_chunks(stream, name, Factors(chunks), f, *plan, dy, x);
   return true;
 }
 

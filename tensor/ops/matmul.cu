@@ -57,23 +57,25 @@ void visit_layouts(const MatmulArgs& a, F f) {
   else f.template operator()<false, false>();
 }
 
-// Multiplies chunks of the pairs, or returns false: rows must follow each other.
+// Multiplies chunks of the pairs, or returns false: rows must follow each other. The last chunk is filled up with zeros
+// where only small tiles could multiply the pairs.
 template <bool kAlongKOfA, bool kAlongKOfB>
 bool multiply_in_chunks(Gpu& stream, const MatmulArgs& pairs) {
-  using Factors = ExactMatrices<kAlongKOfA, kAlongKOfB, Chunk>;
+  using Factors = ExactMatrices<false, false, Chunk>;
   constexpr const char* kName = "exact_matmul";
   const ExactMatrices<kAlongKOfA, kAlongKOfB> f(pairs);
   if (pairs.batch != 1 || (kAlongKOfA ? pairs.a.row != pairs.k : pairs.a.col != pairs.m) ||
-      (kAlongKOfB ? pairs.b.col != pairs.k : pairs.b.row != pairs.n) || !have_warpgroups<Factors>() ||
-      !prefers_chunks(f, pairs.k))
+      (kAlongKOfB ? pairs.b.col != pairs.k : pairs.b.row != pairs.n) || (pairs.k % kPairsOfChunk != 0 && f.in_fours()))
     return false;
+  const auto plan = plan_of_chunks<Factors>(f, (pairs.m + pairs.n) * pairs.k);
+  if (!plan) return false;
   const Chunks a(stream, kName, pairs.a.data, kAlongKOfA, pairs.m, pairs.k),
       b(stream, kName, pairs.b.data, kAlongKOfB, pairs.n, pairs.k);
   MatmulArgs chunks = pairs;
-  chunks.k /= kPairsOfChunk;
-  chunks.a = {a.data(), kAlongKOfA ? chunks.k : 1, kAlongKOfA ? 1 : chunks.m, 0};
-  chunks.b = {b.data(), kAlongKOfB ? 1 : chunks.n, kAlongKOfB ? chunks.k : 1, 0};
-  multiply_chunks(stream, kName, Factors(chunks), f, a, b);
+  chunks.k = chunks_for(pairs.k);
+  chunks.a = {a.data(), 1, chunks.m, 0};
+  chunks.b = {b.data(), chunks.n, 1, 0};
+  multiply_chunks(stream, kName, Factors(chunks), f, *plan, a, b);
   return true;
 }
 
