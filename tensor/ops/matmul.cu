@@ -57,6 +57,44 @@ void visit_layouts(const MatmulArgs& a, F f) {
   else f.template operator()<false, false>();
 }
 
+constexpr int kCopiedSide = 64;  // of the part of a matrix that a block copies
+
+// Copies (rows, cols) to (cols, rows); both extents are in fours. A thread transposes 4 x 4 elements in its registers.
+// A warp reads 128 bytes of each of 16 rows and writes 64 bytes, two whole sectors, of each of 32.
+__global__ void transposed_copy(const float* from, int64_t from_row, float* to, int rows, int cols) {
+  static_assert(Grid{}.threads == kCopiedSide * kCopiedSide / 16);
+  const int t = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.x);
+  const int across = (cols + kCopiedSide - 1) / kCopiedSide, down = block / across;
+  const int row = down * kCopiedSide + t / 8 % 16 * 4,
+            col = (block - down * across) * kCopiedSide + t / 128 * 32 + t % 8 * 4;
+  if (row >= rows || col >= cols) return;
+  float4 x[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) x[i] = *reinterpret_cast<const float4*>(from + (row + i) * from_row + col);
+  to += int64_t{col} * rows + row;
+  const float4 y[4] = {make_float4(x[0].x, x[1].x, x[2].x, x[3].x), make_float4(x[0].y, x[1].y, x[2].y, x[3].y),
+                       make_float4(x[0].z, x[1].z, x[2].z, x[3].z), make_float4(x[0].w, x[1].w, x[2].w, x[3].w)};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) *reinterpret_cast<float4*>(to + int64_t{i} * rows) = y[i];
+}
+
+// Multiplies with a transposed copy of B if that is faster, or returns false.
+template <bool kAlongKOfA>
+bool multiply_with_copy(Gpu& stream, const MatmulArgs& a) {
+  const Matrices<kAlongKOfA, true, float> f(a);
+  if (a.batch != 1 || a.n % 4 != 0 || !f.in_fours() || !f.fours_of_c() ||
+      !copies_transposed(a.m, a.n, a.k, gpu_extent()))
+    return false;
+  const DeviceScratch<float> b(stream, a.k * a.n);
+  const auto blocks = [](int64_t extent) { return (extent + kCopiedSide - 1) / kCopiedSide; };
+  launch(stream, "matmul", {.blocks = blocks(a.n) * blocks(a.k)}, transposed_copy, f.b.data, f.b.of_i, b.data(), f.n,
+         f.k);
+  MatmulArgs with_copy = a;
+  with_copy.b = {b.data(), a.n, 1, 0};
+  multiply(stream, "matmul", Matrices<kAlongKOfA, false, float>(with_copy));
+  return true;
+}
+
 // Multiplies chunks of the pairs, or returns false: rows must follow each other. The last chunk is filled up with zeros
 // where only small tiles could multiply the pairs.
 template <bool kAlongKOfA, bool kAlongKOfB>
@@ -89,6 +127,9 @@ void matmul(Gpu& stream, const MatmulArgs& a) {
   using namespace HWY_NAMESPACE;
   check_extents("matmul", {a.batch, a.m, a.n, a.k});
   visit_layouts(a, [&]<bool kAlongKOfA, bool kAlongKOfB>() {
+    if constexpr (kAlongKOfB) {
+      if (multiply_with_copy<kAlongKOfA>(stream, a)) return;
+    }
     multiply(stream, "matmul", Matrices<kAlongKOfA, kAlongKOfB, float>(a));
   });
 }

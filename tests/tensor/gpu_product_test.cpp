@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tensor/cuda/product_plan.h"
+#include "tensor/graph.h"
 #include "tensor/ops/attention.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/matmul.h"
@@ -50,6 +51,15 @@ TEST(ProductPlan, NoTermsAreOneSlice) {
   const ProductPlan plan = plan_product(3, 4, 0, 2, kH200);
   EXPECT_EQ(plan.slices, 1);
   EXPECT_GT(plan.slice, 0);
+}
+
+TEST(ProductPlan, TransposedCopiesSaveTwiceTheirTime) {
+  EXPECT_TRUE(copies_transposed(4096, 4096, 4096, kH200));
+  EXPECT_TRUE(copies_transposed(8192, 768, 3072, kH200));
+  EXPECT_TRUE(copies_transposed(8192, 768, 768, kH200));
+  EXPECT_FALSE(copies_transposed(1024, 1024, 1024, kH200));
+  EXPECT_FALSE(copies_transposed(64, 4096, 4096, kH200));
+  EXPECT_FALSE(copies_transposed(1, 1 << 20, 4096, kH200));
 }
 
 class GpuProducts : public ::testing::TestWithParam<Device> {
@@ -166,6 +176,26 @@ TEST_P(GpuProducts, OfEveryTileAndLayout) {
           }
           EXPECT_TRUE(same_bits(product(a_there, b_there, bias.to(device_)).to(Device{}), product(a, b, bias))) << name;
         }
+}
+
+// B is copied transposed on GPUs with few multiprocessors, also when the product is recorded. The last part of it that
+// a block copies is not whole either way, and its rows are apart.
+TEST_P(GpuProducts, OfTransposedCopies) {
+  constexpr int64_t m = 404, n = 100, k = 1540;
+  EXPECT_TRUE(copies_transposed(m, n, k, kSmall));
+  const Tensor b = random_values({n, k + 4}, 2), b_there = b.to(device_);
+  const auto product = [](const Tensor& left, const Tensor& right) {
+    return matmul(left, right.slice(1, 4, k + 4).transpose(0, 1));
+  };
+  for (const bool a_turned : {false, true}) {
+    const Tensor a = random_values(a_turned ? Shape{k, m} : Shape{m, k}, 1), a_there = a.to(device_);
+    const auto turned = [&](const Tensor& t) { return a_turned ? t.transpose(0, 1) : t; };
+    Tensor c;
+    Graph graph(device_, {.tensors = {a_there}},
+                [&](std::span<const Tensor> given) { c = product(turned(given[0]), b_there); });
+    graph.replay({.tensors = {a_there}});
+    EXPECT_TRUE(same_bits(c.to(Device{}), product(turned(a), b))) << a_turned;
+  }
 }
 
 // k of two groups, where a GPU with one multiprocessor computes whole groups. OfEveryPlan does so on the emulated GPU,
