@@ -38,7 +38,7 @@ TEST_F(Bisect, TheOpsOfAStepAreTheSameWhereverItIsDone) {
     phases.insert(op.phase);
   }
   for (const char* name :
-       {"conv2d", "conv2d_grad_filter", "batch_statistics", "batch_norm_gradient", "dropout", "column_sum", "matmul",
+       {"conv2d", "conv2d_grad_filter", "batch_norm_of_batch", "batch_norm_gradient", "dropout", "column_sum", "matmul",
         "cross_entropy_backward", "add_to", "mul_into", "square_sum", "sgd", "running_mean"})
     EXPECT_TRUE(names.contains(name)) << name;
   for (const char* phase : {"leaf 0 forward", "leaf 2 backward", "reduction", "update"})

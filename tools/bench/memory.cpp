@@ -1,8 +1,8 @@
 #include "tools/bench/memory.h"
 
 #include <fstream>
-#include <functional>
 #include <string>
+#include <vector>
 
 #include "tensor/allocator.h"
 #include "tensor/device_cache.h"
@@ -18,25 +18,24 @@ int64_t peak_rss_kb() {
   return 0;
 }
 
-// The memory of ops, and that of graphs.
-void each_cache(Device device, const std::function<void(DeviceCache&)>& f) {
+// The memory of ops and that of graphs; none if the device is no card.
+std::vector<DeviceCache*> caches_of(Device device) {
 #ifdef ELINVAR_CUDA
-  if (device.kind != DeviceKind::cuda) return;
-  f(gpu_stream<Cuda>(device.index).cache());
-  f(recording_stream<Cuda>(device.index).cache());
+  if (device.kind == DeviceKind::cuda)
+    return {&gpu_stream<Cuda>(device.index).cache(), &recording_stream<Cuda>(device.index).cache()};
 #else
   static_cast<void>(device);
-  static_cast<void>(f);
 #endif
+  return {};
 }
 
 }  // namespace
 
 MemoryWatch::MemoryWatch(Device device) : device_(device) {
-  each_cache(device, [](DeviceCache& cache) {
-    cache.give_back();
-    cache.reset_peak();
-  });
+  for (DeviceCache* cache : caches_of(device)) {
+    cache->give_back();
+    cache->reset_peak();
+  }
   HostAllocator::instance().release_cached();
   HostAllocator::instance().reset_peak();
   std::ofstream clear("/proc/self/clear_refs");
@@ -44,7 +43,11 @@ MemoryWatch::MemoryWatch(Device device) : device_(device) {
   counts_rss_ = clear.good();
 }
 
-void MemoryWatch::steady() { system_calls_ = HostAllocator::instance().stats().system_calls; }
+void MemoryWatch::steady() {
+  system_calls_ = HostAllocator::instance().stats().system_calls;
+  // The step before a graph is recorded takes memory that is given back then.
+  if (const auto caches = caches_of(device_); !caches.empty()) caches[0]->reset_peak();
+}
 
 nlohmann::ordered_json MemoryWatch::figures() const {
   const AllocatorStats stats = HostAllocator::instance().stats();
@@ -52,7 +55,7 @@ nlohmann::ordered_json MemoryWatch::figures() const {
                                  {"rss_mb", counts_rss_ ? peak_rss_kb() >> 10 : 0},
                                  {"fresh", stats.system_calls - system_calls_}};
   int64_t on_gpu = 0;
-  each_cache(device_, [&](DeviceCache& cache) { on_gpu += cache.stats().peak_in_use; });
+  for (const DeviceCache* cache : caches_of(device_)) on_gpu += cache->stats().peak_in_use;
   if (on_gpu > 0) figures["gpu_mb"] = on_gpu >> 20;
   return figures;
 }

@@ -10,7 +10,7 @@ namespace elinvar::bench {
 class MemoryWatch {
  public:
   explicit MemoryWatch(Device device = {});  // returns idle memory to the system and resets all counts
-  void steady();                             // requests to the system are counted from here on
+  void steady();  // requests to the system, and a GPU's memory without graphs, are counted from here on
   // in_use_mb: peak memory of tensors; rss_mb: peak resident set (VmHWM, 0 if the kernel cannot reset it); fresh:
   // requests since steady() that needed memory from the system. For a GPU also gpu_mb: peak memory of tensors there,
   // of recorded graphs too.
