@@ -11,6 +11,7 @@
 #include "tensor/base/file.h"
 #include "tests/jobs/small_job.h"
 #include "tests/jobs/train_process.h"
+#include "tests/support/lines.h"
 #include "tools/cli/program_beside.h"
 #include "tools/pool/hosts/process.h"
 #include "tools/pool/store/store.h"
@@ -59,6 +60,16 @@ class PoolJob : public testing::Test, protected test::TrainRuns {
     const std::string text = read_file(folder_ / run.string() / "events.jsonl"), sign = "\"event\":\"" + what + "\"";
     int count = 0;
     for (size_t at = text.find(sign); at != std::string::npos; at = text.find(sign, at + 1)) ++count;
+    return count;
+  }
+  // The number of members of the newest generation.
+  size_t members(const fs::path& run) {
+    if (events(run, "generation") == 0) return 0;
+    size_t count = 0;
+    for (const std::string& line : test::lines_of(read_file(folder_ / run.string() / "events.jsonl"))) {
+      const Json event = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (event.is_object() && event["event"] == "generation") count = event["members"].size();
+    }
     return count;
   }
   std::string story() { return pool({"history"}).out; }
@@ -152,6 +163,8 @@ exec ')" + train + R"(' "$@"
   for (int i = 0; i < 3000 && events(run_of(1), "hello") < 3; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(devices(), (std::vector<std::string>{"cuda:0", "cuda:1", "cuda:2"})) << story();
+  // Others have the state of the worker that dies below, or the job would begin again with three new workers.
+  for (int i = 0; i < 3000 && members(run_of(1)) < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   kill(first, SIGKILL);
   EXPECT_EQ(wait(first, "first").code, 128 + SIGKILL);
   pid_t dies = 0;
