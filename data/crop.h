@@ -9,7 +9,7 @@
 //               in [1, 4/3), scaled to image_size (after ten failed tries, the central square). Then a flip with
 //               probability 1/2 (alternate_flip: drawn once for a sample, and inverted in odd epochs; K. Jordan, "94%
 //               on CIFAR-10 in 3.29 seconds", 2024)
-// With image_size = 0 images are not scaled, and must all have the same size.
+// Images are not scaled if image_size is 0, and must then all have the same size.
 //
 // Random words are transform_words(index, draw, block). Block 0 has the square's y and x and the flip; block 1 + k the
 // area, aspect (bit 0: which way), y and x of the k-th try; block 12, with epoch 0, the alternating flip. A number
@@ -25,12 +25,12 @@
 
 namespace elinvar {
 
-// The words of all transformations of images: philox(seed ^ key_of("data.transform"), epoch, index low, index high,
-// block).
+// Returns the random words of a transformation of an image, philox(seed ^ key_of("data.transform"), epoch, index low,
+// index high, block).
 Random4 transform_words(int64_t index, const Draw& draw, uint32_t block);
 
-// The `part` of an image is scaled to (height, width), and the sample shows the window whose corner is at (top, left),
-// which may exceed it. The window may be mirrored left and right.
+// What a sample shows of an image: its `part` is scaled to (height, width), of which the sample is the window with its
+// corner at (top, left). The window may exceed the scaled part, and may be mirrored left and right.
 struct Crop {
   Rect part;
   int64_t height = 0, width = 0;

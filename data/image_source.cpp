@@ -53,6 +53,11 @@ class Kept final : public ImageSource {
 
 }  // namespace
 
+const std::vector<std::string>& ImageSource::class_names() const {
+  static const std::vector<std::string> none;
+  return none;
+}
+
 WholeImage first_whole(const ImageSource& source, int64_t i, Image& scratch,
                        const std::function<void(int64_t, const BrokenImage&)>& broken) {
   constexpr int64_t kMostInARow = 1000;

@@ -35,7 +35,7 @@ class ImageSource {
   virtual std::string where(int64_t i) const = 0;  // for messages
   virtual bool in_memory() const = 0;
   virtual int64_t classes() const = 0;
-  virtual const std::vector<std::string>& class_names() const = 0;
+  virtual const std::vector<std::string>& class_names() const;  // empty unless a source overrides it
   virtual void describe(int64_t i, Hasher& hasher) const = 0;
 };
 

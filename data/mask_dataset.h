@@ -1,7 +1,7 @@
 #pragma once
-// A split of a set of images with a class for each pixel: the last channel of the images of `parts`, kNoClass where
-// there is none. Samples are transformed images (H, W, 3) float32 and classes (H, W) int64, in which kIgnoredClass is
-// none.
+// A split of a set of images with a class for each pixel. The last channel of the images of `parts` has the classes,
+// and kNoClass where a pixel has none. Samples are transformed images (H, W, 3) float32 and their classes (H, W) int64;
+// kIgnoredClass stands for no class.
 #include <memory>
 
 #include "data/dataset.h"

@@ -55,10 +55,6 @@ class MaskImages final : public ImageSource {
   std::string where(int64_t i) const override { return files_->where(files_->entries()[of(i).image].path); }
   bool in_memory() const override { return false; }
   int64_t classes() const override { return classes_; }
-  const std::vector<std::string>& class_names() const override {
-    static const std::vector<std::string> none;
-    return none;
-  }
   void describe(int64_t i, Hasher& hasher) const override {
     for (const size_t entry : {of(i).image, of(i).mask}) {
       hasher.add(files_->entries()[entry].path);

@@ -90,10 +90,6 @@ class Mnist final : public ImageSource {
   std::string where(int64_t i) const override { return fmt::format("{}, image {}", where_, i); }
   bool in_memory() const override { return true; }
   int64_t classes() const override { return classes_; }
-  const std::vector<std::string>& class_names() const override {
-    static const std::vector<std::string> none;
-    return none;
-  }
   void describe(int64_t i, Hasher& hasher) const override {
     Image unused;
     const ImageView view = image(i, unused);

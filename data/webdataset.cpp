@@ -52,10 +52,6 @@ class ShardImages final : public ImageSource {
   }
   bool in_memory() const override { return false; }
   int64_t classes() const override { return classes_; }
-  const std::vector<std::string>& class_names() const override {
-    static const std::vector<std::string> none;
-    return none;
-  }
   void describe(int64_t i, Hasher& hasher) const override {
     const auto [shard, at] = place(i);
     hasher.add(shard->key(at));

@@ -6,8 +6,8 @@
 
 namespace elinvar::HWY_NAMESPACE {
 
-// Returns x, of which the compiler then knows nothing. What depends on it is computed where it is used: computed once,
-// it would occupy a register, or be spilled, through loops that need all the registers of a thread.
+// Returns x, but hides from the compiler that the result equals x. The compiler then computes what depends on the
+// result where it is used, and does not keep it in a register through loops that need all the registers of a thread.
 __device__ inline int hidden(int x) {
 #ifdef __CUDACC__
   asm volatile("" : "+r"(x));
