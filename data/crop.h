@@ -29,8 +29,8 @@ namespace elinvar {
 // index high, block).
 Random4 transform_words(int64_t index, const Draw& draw, uint32_t block);
 
-// What a sample shows of an image: its `part` is scaled to (height, width), of which the sample is the window with its
-// corner at (top, left). The window may exceed the scaled part, and may be mirrored left and right.
+// The part of an image that a sample shows. `part` is scaled to (height, width); the sample is the window of this whose
+// corner is at (top, left). The window may exceed the scaled part, and may be mirrored left and right.
 struct Crop {
   Rect part;
   int64_t height = 0, width = 0;

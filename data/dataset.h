@@ -120,7 +120,8 @@ struct DataConfig {
 enum class Split { train, validation, test };
 const char* name_of(Split split);
 
-// What a sample's randomness depends on besides its index. Without `augment`, a sample depends on its index only.
+// The facts besides its index on which a sample's randomness depends. Without `augment`, a sample depends on its index
+// only.
 struct Draw {
   uint64_t seed = 0;
   int64_t epoch = 0;

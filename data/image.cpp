@@ -51,7 +51,7 @@ bool has_sound_tables(std::string_view tables) {
   return true;
 }
 
-// What a file declares about itself, except its pixels.
+// The facts that a file declares, without its pixels.
 struct Outline {
   bool whole = false;
   int64_t height = 0, width = 0;

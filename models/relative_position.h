@@ -7,9 +7,9 @@
 
 namespace elinvar {
 
-// Of the tokens in a square window, as Swin transformers number them: token (y, x) sees token (v, u) at number
-// (y - v + window - 1) * (2 * window - 1) + (x - u + window - 1). Returns the number for each pair of tokens (query,
-// key), (window^4) int64.
+// Numbers the relative positions of tokens in a square window, as Swin transformers do: token (y, x) sees token (v, u)
+// at number (y - v + window - 1) * (2 * window - 1) + (x - u + window - 1). Returns the number for each pair of tokens
+// (query, key), (window^4) int64.
 inline Tensor relative_positions(int64_t window) {
   const int64_t tokens = window * window;
   Tensor numbers = Tensor::empty({tokens * tokens}, DType::i64);

@@ -17,7 +17,8 @@ struct MicroBatchResult {
   int64_t count = 0;    // targets that count (Objective::count)
   int64_t correct = 0;  // of them, those that are predicted correctly: of classes, those with the largest logit (the
                         // lowest class at ties); of mixtures, the first class
-  // Of the *sum*, in the order of network.parameters.list; zeros if untouched. Undefined for shards of others.
+  // Gradients of the *sum* of losses, in the order of network.parameters.list; zeros if untouched. Undefined for shards
+  // of others.
   std::vector<Tensor> gradients = {};
   std::vector<Statistic> statistics = {};     // of the batch norms, in the order in which they ran
   std::vector<Tensor> batch_statistics = {};  // two of each, for the running ones (running_statistics.h)

@@ -50,7 +50,7 @@ struct Recompute {
   bool operator==(const Recompute&) const = default;
 };
 
-// What a forward pass depends on besides parameters and input, and what it reports.
+// The state of a forward pass besides parameters and input, and its reports.
 struct Context {
   bool training = false;
   Rng rng = {};                            // rng.next() for each random operation

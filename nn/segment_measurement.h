@@ -1,6 +1,6 @@
 #pragma once
-// What each segment of a network takes and gives, found by running it: what is to be known to divide the network into
-// the stages of a pipeline. Only one segment's values are held at a time.
+// Measures the time and memory of each segment of a network, to divide it into the stages of a pipeline. Holds the
+// values of one segment at a time.
 #include <functional>
 #include <vector>
 

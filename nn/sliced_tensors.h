@@ -1,5 +1,5 @@
 #pragma once
-// What a process keeps for slices of the parameters alone: state of the optimiser.
+// Tensors that a process keeps for slices of the parameters only, such as the state of the optimiser.
 //
 //   SlicedTensors moments(parameters, {"m", "v"}, slices);
 //   for (SlotSlice& s : moments.slots()) copy(view_of(whole.at(s.name), s.slice), s.values);

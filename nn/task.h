@@ -20,7 +20,7 @@
 
 namespace elinvar {
 
-// What validation knows of the outputs for some samples. Batches are added one after another (NUMERICS.md, rule 29).
+// The score of the outputs for some samples. Batches are added one after another (NUMERICS.md, rule 29).
 struct BatchScore {
   double loss_sum = 0;
   int64_t count = 0;    // targets that count: the divisor of the mean loss
@@ -33,7 +33,7 @@ struct BatchScore {
   void add(const BatchScore& next);
 };
 
-// What a network must predict for each sample.
+// The target that a network must predict for each sample.
 struct TargetInfo {
   Shape sample = {};         // () or (T); for numbers any
   DType dtype = DType::i64;  // int64: classes; float32: numbers

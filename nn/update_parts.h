@@ -16,7 +16,7 @@ struct UpdatePart {
   std::vector<std::vector<Tensor>> slots;  // on the device of p: slots[k][i] belongs to p[i]
 };
 
-// What `update` does with the state: parts that are only read are not sent back.
+// How `update` uses the state: parts that are only read are not sent back.
 enum class SlotUse { read, change };
 
 // Calls `update` with each part in the order of the pieces. slots[k][i] is slot k of piece i, as `u.offload` placed it.

@@ -23,7 +23,7 @@ inline constexpr int kSumsPerSegment = 2;
 // of all parameters in order, also of parameters that are exempt from decay and therefore have no trust ratio.
 using GatherSums = std::function<std::vector<double>(std::vector<double>)>;
 
-// What an update works on, checked.
+// The checked arguments of an update.
 struct UpdatePieces {
   const Parameters& parameters;
   double lr = 0;

@@ -32,7 +32,7 @@ Tensor zeros_in_file(const Shape& shape, DType dtype, const std::filesystem::pat
 
 void read_ahead(const Tensor& x) { advise(x, MADV_WILLNEED); }
 
-// Of a shared mapping, MADV_DONTNEED loses nothing: changed pages remain in the system's cache of the file.
+// MADV_DONTNEED loses nothing of a shared mapping: changed pages remain in the system's cache of the file.
 void hand_back(const Tensor& x) { advise(x, MADV_DONTNEED); }
 
 }  // namespace elinvar

@@ -1,6 +1,6 @@
 #pragma once
-// What the versions of the micro-kernel of exact products have in common (pair_tile.cpp): each is a PairKernel, made of
-// the texts pair_sums.inc and pair_tile.inc or byte_tile.inc in a namespace of its own.
+// The interface of the micro-kernels of exact products (pair_tile.cpp): each version is a PairKernel, made of the texts
+// pair_sums.inc and pair_tile.inc or byte_tile.inc in a namespace of its own.
 #include <cstdint>
 
 #include "tensor/tile.h"

@@ -97,7 +97,7 @@ class Tensor {
   Tensor to(Device device) const;  // itself if it is there, else a contiguous copy
 
  private:
-  // What storage_ points to: elements, or for `releasable` a Releasable, which has their address.
+  // Whether storage_ points to elements or, for `releasable`, to a Releasable, which has their address.
   enum class StorageKind : uint8_t { owned, borrowed, releasable };
   struct Releasable;
 

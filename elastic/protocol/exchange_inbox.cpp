@@ -49,8 +49,8 @@ void ExchangeInbox::receive(const Message& m) {
   const int64_t current = catching_up_.counts_from();
   const bool copy = m.generation == kCopyGeneration;
   const int64_t of_copy = copy ? attempt_of(m) : 0;
-  // What a member has fetched belongs to none. It counts only while the member listens for it: it may also be of a
-  // history that ended after it was asked for.
+  // Fetched sums belong to no attempt. They count only while the member listens for them, because they may be of a
+  // history that ended after they were asked for.
   if (copy && of_copy == 0 && !(exchange_ && exchange_->listens())) return;
   const int64_t attempt = copy && (of_copy != 0 || !position_.active()) ? of_copy : current;
   if (attempt < current) return;

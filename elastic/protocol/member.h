@@ -91,7 +91,7 @@ class Member {
   void loaded(const StateLoad& load);  // the state is in the network; ignored if another one has begun to arrive
   enum class Progress { waiting, complete, abandoned };
   Progress reduce();  // reduces buckets that are ready, on the caller's CPU stream
-  // What the step waits for, for people; "": nothing is awaited.
+  // A text that tells people what the step waits for; empty if nothing is awaited.
   std::string missing() const;
   // Records that the update is made. `facts` are for the coordinator; advance() sets their step.
   void advance(StepFacts facts);

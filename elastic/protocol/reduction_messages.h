@@ -47,9 +47,9 @@ struct BucketResult {
   ELINVAR_FIELDS(bucket, slices, attempt)
 };
 
-// What all members need to know of the sum of a bucket although only its keepers get it (ZeRO): the sums of squares of
-// its segments (float64, tensor/ops/global_norm.h) and the digests of its chunks (128 bits, tensor/digest_tree.h), in
-// order.
+// Facts about the sum of a bucket that all members need although only its keepers get the sum (ZeRO): the sums of
+// squares of its segments (float64, tensor/ops/global_norm.h) and the digests of its chunks (128 bits,
+// tensor/digest_tree.h), in order.
 struct SumFacts {
   int bucket = 0;
   Blob squares = {}, chunks = {};

@@ -36,7 +36,7 @@ class StepAudit {
   Outcome judge(const Exchange& exchange);
   void report();  // sends the evidence, if any; also repeatedly, because the coordinator may have changed
 
-  // What members have computed together is computed again, if need be by others.
+  // Gradients that members have computed together are computed again, if need be by others.
   void fence() {
     evidence_.reset();
     claims_.together.reset();

@@ -41,7 +41,7 @@ class StepReduction {
   bool keeps_none() const {
     return shards_.zero() >= 2 || shards_.held_with(position_.completed) >= 3 || replica_.divides();
   }
-  // Who contributes which buckets of the step's exchange. Requires the layout.
+  // The contributors of each bucket of the step's exchange. Requires the layout.
   const Contributions& contributions() const { return replica_.contributions(buckets()); }
   // With ZeRO's second stage, if there are other members, each rank gradient is contributed by itself.
   bool by_rank() const {

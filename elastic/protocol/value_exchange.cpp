@@ -195,7 +195,7 @@ void ValueExchange::answer_sums(Wanted& wanted) {
   });
 }
 
-// Of an update that is not complete it has the values that it made itself.
+// Before an update is complete, the member has only the values that it made itself.
 bool ValueExchange::has(int bucket, int64_t step) const {
   if (!position_.loaded || position_.number() == 0) return false;
   // No member lacks a value after an update in this history; in another one, members had all parameters.

@@ -86,7 +86,7 @@ struct Moment {
 };
 const char* name_of(Moment::What what);
 
-// What draw_faults() needs to know about a worker that runs.
+// The facts about a running worker that draw_faults() needs.
 struct Target {
   bool sound = false;   // a member that has the state, and is neither leaving nor doomed
   bool doomed = false;  // killed, asked to leave, or stopped at the moment: gets no further fault

@@ -50,7 +50,7 @@ class ReplicaShards final : public ShardGroup {
   Tensor sliced_sum(Values own);
 
   Session::Impl& session_;
-  // Of the rank gradient; another generation may have begun since.
+  // These three belong to the rank gradient; another generation may have begun since.
   ShardRange own_;
   int count_ = 1, me_ = 0;
   double portion_ = 1;

@@ -138,7 +138,7 @@ class Session {
     bool backward = false;
     bool last = false;  // of the passes of this rank gradient on this worker
   };
-  // What a pass takes or gives: a value of the network or its gradient, and the number of the next random operation.
+  // The input or output of a pass: a value of the network or its gradient, and the number of the next random operation.
   struct PassValue {
     Tensor value;
     uint32_t random = 0;

@@ -34,7 +34,7 @@ struct SegmentCosts {
   ELINVAR_FIELDS(seconds, homes, names)
 };
 
-// What a model replica may be at most.
+// Upper limits of a model replica.
 struct ReplicaLimits {
   int shards = 1;              // the network's virtual shards
   int tp = 1;                  // the members of a stage, at most `shards`

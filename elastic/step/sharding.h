@@ -31,8 +31,8 @@ HeldForm form_of(int zero);  // with this stage of ZeRO
 struct Sharding {
   int zero = 1;             // ZeRO's stage
   BucketDeal keepers = {};  // of the state after the generation's first step and all later ones
-  // Of the state with which the generation begins. Those that are no members are gone. If `whole`, each has the state
-  // of all buckets: it has restored a checkpoint, or the initial state.
+  // Holders of the state with which the generation begins. Those that are no members are gone. If `whole`, each has the
+  // state of all buckets: it has restored a checkpoint, or the initial state.
   BucketDeal holders = {};
   bool whole = false;
   int zero_before = 1;  // the stage with which that state is held; 0: without ZeRO, by all

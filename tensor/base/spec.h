@@ -1,6 +1,6 @@
 #pragma once
-// What a configuration says about one thing that it names by kind: a network, a layer of it, a data set, an optimiser.
-// A Spec holds it as written, before anything is built, with the places that errors name:
+// The settings of one thing that a configuration names by kind: a network, a layer of it, a data set, an optimiser. A
+// Spec holds them as written, before anything is built, with the places that errors name:
 //
 //   [model]                         Spec{kind = "layers", lists = {{"layer", {
 //   [[model.layer]]                   Spec{kind = "conv2d", settings = {{"out", {16, "a.toml:4"}}}},

@@ -77,7 +77,7 @@ __global__ void split_into_chunks(PairsToSplit s) {
 // The chunks of an operand, in scratch memory.
 class Chunks {
  public:
-  // Of pairs (lines, count), or of pairs (count, lines).
+  // Splits pairs (lines, count), or if `along_k` is false pairs (count, lines).
   Chunks(Gpu& stream, const char* name, const void* pairs, bool along_k, int64_t lines, int64_t count)
       : plane_(lines * chunks_for(count)), memory_(stream, 2 * plane_) {
     const PairsToSplit s{.from = static_cast<const uint32_t*>(pairs),

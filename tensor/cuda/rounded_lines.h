@@ -47,7 +47,8 @@ struct LinesToRound {
   bool relu = false;
 };
 
-// What rows and channels are rounded by. `known` has exponents of rows and pairs rows, as `channels` does.
+// Whether elements are rounded by the exponent of their row, of their channel, or of both. `known` has exponents of
+// rows and pairs rows, as `channels` does.
 enum class Rounding { rows, channels, both, known };
 constexpr bool by_rows(Rounding way) { return way == Rounding::rows || way == Rounding::both; }
 constexpr bool by_channels(Rounding way) { return way == Rounding::channels || way == Rounding::both; }
@@ -141,8 +142,8 @@ struct Columns {
   }
 };
 
-// What is in registers for the channels of a thread: factors, and the function of x if kFunction. Those of absent
-// channels are 0, and so is what they make of 0.
+// The registers of a thread for its channels: factors, and the function of x if kFunction. Those of absent channels are
+// 0, and turn 0 into 0.
 template <bool kFunction>
 struct OfColumns {
   float scale[kColumns], a[kColumns], b[kColumns];
@@ -279,7 +280,7 @@ __global__ void __launch_bounds__(kLineThreads, kFours ? 4 : 3)
   const Factors of_rows(from.against_rows);
   const auto& maxima = to.of_rows;
 
-  // What row r is rounded by: its magnitude or exponent, and the exponent that it is rounded against. Numbers of a row
+  // The magnitude or exponent by which row r is rounded, and the exponent that it is rounded against. Numbers of a row
   // that does not exist become 0.
   struct OfRow {
     int32_t known, against;

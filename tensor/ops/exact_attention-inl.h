@@ -1,4 +1,4 @@
-// What the forward and the backward pass of exact attention share, for any target (NUMERICS.md, rule E7).
+// Code that the forward and the backward pass of exact attention share, for any target (NUMERICS.md, rule E7).
 #if defined(ELINVAR_EXACT_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ELINVAR_EXACT_ATTENTION_INL_H_
 #undef ELINVAR_EXACT_ATTENTION_INL_H_

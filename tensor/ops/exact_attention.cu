@@ -11,13 +11,13 @@ namespace {
 
 using V = Vec<float>;
 
-// What blocks read besides the arguments.
+// Tensors that blocks read besides the arguments.
 struct Values {
   PairedHeads pairs;
   const int32_t* largest;  // exponents, largest_exponents()
 };
 
-// What is known of a query. It is in shared memory, because products take the registers.
+// Facts about a query. They are in shared memory, because products take the registers.
 struct QueryRow {
   int32_t exponent, most;  // of the query, and the largest of the values that it sees
   int32_t of_weights;      // the exponent of its weights

@@ -11,14 +11,14 @@ namespace {
 
 using V = Vec<float>;
 
-// What blocks read besides the arguments.
+// Tensors that blocks read besides the arguments.
 struct ExactScratch {
   const float* dots;
   const int32_t* largest;  // exponents of keys, largest_exponents()
   PairedHeads keys, queries, gradients;
 };
 
-// What is known of a query. It is in shared memory, because products take the registers.
+// Facts about a query. They are in shared memory, because products take the registers.
 struct GradientRow {
   int32_t of_q, of_d_o, most;  // exponents of the query, of the gradient of its output, and the largest of its keys
   int32_t of_scores;           // the exponent of the gradients of its scores

@@ -11,8 +11,8 @@ constexpr int kOneBlock = 1024;
 // Lines of a thread: fewer blocks that find maxima change the same numbers less often.
 constexpr int kLinesOfMaxima = 16, kLinesOfRounding = 8;
 
-// What precedes a kernel that finds maxima: the largest of `count` exponents, which are also written with the other
-// sign, and zeros where maxima go to. Nothing of it is needed if null.
+// Work before a kernel that finds maxima: it finds the largest of `count` exponents, which it also writes with the
+// other sign, and writes zeros where maxima go. A null pointer leaves its part out.
 struct Preparation {
   const int32_t* against = nullptr;
   int64_t count = 0;

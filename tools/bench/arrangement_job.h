@@ -14,7 +14,7 @@ struct ArrangementJob {
   int workers = 1, threads = 1;  // of each worker; workers of one thread are bound to a core each
   Sizes sizes = {};
   std::vector<std::string> more = {};  // options of `train run`
-  // Of each round: median seconds of a step; MB that go over the loopback interface in a step, of all processes of the
+  // For each round: median seconds of a step; MB that go over the loopback interface in a step, of all processes of the
   // machine; and MB of the peak resident set of the largest worker.
   std::vector<double> steps = {}, megabytes = {}, peaks = {};
 

@@ -1,6 +1,7 @@
 #pragma once
-// What a sharded optimizer state (ZeRO, `train run --arrangement`) costs and saves: real jobs of two or more workers of
-// one thread each, under each arrangement. Jobs alternate: each round measures some steps of every arrangement.
+// Measures time and memory of a sharded optimizer state (ZeRO, `train run --arrangement`): real jobs of two or more
+// workers of one thread each, under each arrangement. Jobs alternate: each round measures some steps of every
+// arrangement.
 //
 // For each arrangement: seconds of a step; MB that go over the loopback interface in a step, of all processes of the
 // machine, and what the protocol predicts; and peak resident set of a worker (the largest one), compared with that

@@ -63,7 +63,7 @@ struct LedgerConfig {
   int64_t tensors_every = 1;  // 0: never, except for the state
 };
 
-// What TensorBoard shows of a run (tools/training/event_file.h). Intervals in steps; 0: never.
+// The settings of what TensorBoard shows of a run (tools/training/event_file.h). Intervals in steps; 0: never.
 struct TensorBoardConfig {
   bool scalars = true;
   int64_t histograms_every = 0, images_every = 0, text_every = 0;

@@ -184,7 +184,7 @@ double length_of(const Workers& workers) {
   return longest;
 }
 
-// Of the steps that most workers have seen, the one of median length.
+// The step of median length, among those that most workers have seen.
 const std::pair<const int64_t, Workers>& median_step(const std::map<int64_t, Workers>& steps) {
   size_t most = 0;
   for (const auto& [number, workers] : steps) most = std::max(most, workers.size());

@@ -100,8 +100,8 @@ struct Measured {
   double seconds = 0, loss = 0;
 };
 
-// What a stage of a pipeline needs for the rank gradients that are between their passes, of which there are as many as
-// there are stages from it on, and for the gradients of one. Parameters that a segment fetches (ZeRO-3) were in memory
+// The needs of a stage of a pipeline: for rank gradients between their passes, of which there are as many as there are
+// stages from it on, and for the gradients of one. Parameters that a segment fetches (ZeRO-3) were in memory
 // as it was measured.
 Measured of_stage(const Training& training, const ReplicaPlace& place, int stages, int virtual_ranks) {
   NetworkNeeds needs;

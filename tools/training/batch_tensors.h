@@ -1,5 +1,5 @@
 #pragma once
-// What a network and a task take of a batch.
+// The tensors of a batch that a network and a task take.
 #include "data/loader.h"
 #include "nn/network.h"
 #include "autograd/loss.h"

@@ -9,7 +9,7 @@
 
 namespace elinvar {
 
-// What is measured, and how far it is scaled.
+// The needs that were measured, and how far they are scaled.
 struct MeasuredNetwork {
   NetworkNeeds needs;
   int64_t parameters = 0;  // elements

@@ -32,7 +32,7 @@ void ShardedState::restored(int zero, std::optional<CheckpointReader> checkpoint
   begins_ = true;
 }
 
-// Of each slice the parameters come first.
+// The parameters of a slice come before its slots.
 
 std::vector<SliceRange> ShardedState::ranges(const Slice& slice, int zero) const {
   const Parameter& parameter = setup_.network->parameters.list[static_cast<size_t>(slice.tensor)];

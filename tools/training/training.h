@@ -1,6 +1,6 @@
 #pragma once
-// What a run computes, wherever its parts run: gradients and updates, as functions of the state and the step. In a job
-// the loop (tools/training/loop.h) shares the work with other workers; repro does all of it in one process.
+// The computation of a run, wherever its parts run: gradients and updates, as functions of the state and the step. In a
+// job the loop (tools/training/loop.h) shares the work with other workers; repro does all of it in one process.
 #include <filesystem>
 #include <optional>
 #include <string>

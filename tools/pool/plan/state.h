@@ -42,7 +42,7 @@ struct WorkerShape {
   auto operator<=>(const WorkerShape&) const = default;
 };
 
-// What is known about a job's speed. rate() is 0 if the job cannot run like this, for example for lack of memory.
+// The measured speed of a job. rate() is 0 if the job cannot run like this, for example for lack of memory.
 struct Rate {          // samples per second
   double samples = 0;  // per second
   double error = 0;    // one standard deviation, as a fraction of `samples`; 0: measured

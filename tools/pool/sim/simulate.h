@@ -13,7 +13,7 @@
 
 namespace elinvar::pool {
 
-// What a policy knows of speeds.
+// The knowledge of speeds that a policy has.
 enum class Belief {
   kExact,    // the table's rates
   kLearned,  // fitted to measurements of the job and of earlier jobs of its model; with trials (advisor.h)
