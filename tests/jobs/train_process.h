@@ -48,7 +48,7 @@ class TrainRuns {
   // Properties of the run in the folder NAME.
   std::string ledger(const std::string& name) const;
   std::string digests(const std::string& name) const;
-  int64_t recorded(const std::string& name) const;  // steps in the ledger
+  int64_t recorded(const std::string& name) const;       // steps in the ledger
   void reach(const std::string& name, int lines) const;  // waits until there are this many steps
   nlohmann::json status(const std::string& name) const;  // {} if no coordinator answers
   std::string endpoint(const std::string& name) const;   // its coordinator's, once there is one
