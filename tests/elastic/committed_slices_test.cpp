@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "elastic/checkpoint/checkpoint.h"
+#include "elastic/checkpoint/part_stream.h"
 #include "elastic/run/run_directory.h"
 #include "tests/elastic/sliced_state.h"
 #include "tests/support/temporary_folder.h"

@@ -1,6 +1,9 @@
 // Digests of a state that several workers hold in slices.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "comm/packet.h"
 #include "elastic/checkpoint/state_parts.h"
 #include "elastic/protocol/message.h"
 #include "tests/elastic/sliced_state.h"
