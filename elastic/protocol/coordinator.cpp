@@ -199,7 +199,9 @@ void Coordinator::remove_worker(PeerId peer, const std::string& reason, Seconds 
   if (job_.phase == Phase::running && job_.concerned(worker))
     return fence("lost worker " + std::to_string(worker.id) + ": " + reason, now);
   if (job_.phase == Phase::holding) return conclude_fence(now);
-  if (job_.phase == Phase::starting && job_.workers.empty()) job_.end("failed", "no worker is left: " + reason);
+  if (job_.phase != Phase::starting) return;
+  if (job_.workers.empty()) job_.end("failed", "no worker is left: " + reason);
+  else start(now);
 }
 
 void Coordinator::dismiss(PeerId peer) {
@@ -320,12 +322,12 @@ void Coordinator::gather(Seconds now) {
                                [](const auto& entry) { return entry.second.state == State::member; });
   if (any) return fence("another coordinator", now);
   if (job_.workers.empty()) return job_.end("failed", "no worker is left; resume the run");
-  begin_again(job_.options.initial_workers, now);
+  begin_again(job_.options.initial_workers, /*others_come=*/true, now);
 }
 
 // Begins with the newest checkpoint, which all workers restore.
-void Coordinator::begin_again(int starters, Seconds now) {
-  planner_.wait_for_starters(starters, now);
+void Coordinator::begin_again(int starters, bool others_come, Seconds now) {
+  planner_.wait_for_starters(starters, others_come, now);
   job_.first_step = job_.world.restart();
   scaling_.begin_history(job_.number + 1);
   last_checkpoint_.restart();
@@ -342,7 +344,7 @@ void Coordinator::restore_checkpoint(Seconds now) {
     w.work = {};
   }
   for (const PeerId peer : leaving) dismiss(peer);
-  begin_again(static_cast<int>(job_.workers.size()), now);
+  begin_again(static_cast<int>(job_.workers.size()), /*others_come=*/false, now);
   job_.world.event("state_lost", {{"reason", fencing_.reason()}, {"restored", job_.first_step}});
 }
 
