@@ -232,7 +232,7 @@ void Coordinator::conclude_fence(Seconds now) {
   groups_.fence_answered();
   Recovery recovery = fencing_.recovery();
   if (recovery.step < 0) return job_.end("failed", "no worker is left; resume the run");
-  if (planner_.lost_state(recovery)) return restore_checkpoint(now);
+  if (planner_.lost_state(recovery) || trials_.restores(recovery)) return restore_checkpoint(now);
   const bool saves = !planner_.stop_reason().empty();  // that alone: any number of members can save
   if (static_cast<int>(recovery.members.size()) < job_.options.min_workers && !saves) {
     if (fencing_.any_came()) return fence("a worker has come", now);
@@ -335,7 +335,7 @@ void Coordinator::begin_again(int starters, bool others_come, Seconds now) {
   admission_.restore_all();
 }
 
-// With ZeRO: no worker is left that has some part of the state.
+// With ZeRO: no worker is left that has some part of the state, or nobody knows who has the right one.
 void Coordinator::restore_checkpoint(Seconds now) {
   std::vector<PeerId> leaving;
   for (auto& [peer, w] : job_.workers) {
@@ -344,6 +344,7 @@ void Coordinator::restore_checkpoint(Seconds now) {
     w.work = {};
   }
   for (const PeerId peer : leaving) dismiss(peer);
+  trials_.begun();
   begin_again(static_cast<int>(job_.workers.size()), /*others_come=*/false, now);
   job_.world.event("state_lost", {{"reason", fencing_.reason()}, {"restored", job_.first_step}});
 }
