@@ -218,8 +218,11 @@ Verdict judge(const Evidence& e, bool independent) {
   return verdict;
 }
 
+bool states_differ(const Evidence& e) { return !questions_of(e).states.agreed(); }
+
 const char* name_of(Verdict::What what) {
-  constexpr const char* kNames[] = {"agreed", "all compute it again", "guilty", "replay", "undecided"};
+  constexpr const char* kNames[] = {"agreed", "all compute it again",     "guilty",
+                                    "replay", "all restore a checkpoint", "undecided"};
   return kNames[static_cast<int>(what)];
 }
 

@@ -98,6 +98,7 @@ struct Verdict {
     try_all,    // all members must compute and send it once more
     guilty,     // `workers` are proven wrong, or contradicted by a majority
     replay,     // only a replay from a checkpoint can show which claim is right
+    restore,    // .. but there is none: all members restore the checkpoint, and repeat the steps
     undecided,  // a replay cannot show it either
   };
   What what = What::agreed;
@@ -108,6 +109,7 @@ struct Verdict {
 // ZeRO it has the parameters of a bucket that it does not keep from the bucket's owner, so the owner's error may be in
 // most states, and the worker that differs may be the one that is right.
 Verdict judge(const Evidence& evidence, bool independent = true);
+bool states_differ(const Evidence& evidence);  // the last claims about the state before the step
 const char* name_of(Verdict::What what);
 
 }  // namespace elinvar

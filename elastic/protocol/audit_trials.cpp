@@ -30,7 +30,8 @@ std::optional<AuditTrials::Consequence> AuditTrials::examine(const Message& m, c
   if (in_vain)
     verdict.reason = fmt::format("{} tries have led to no verdict{}{}", kMostTries,
                                  verdict.reason.empty() ? "" : "; the last one found ", verdict.reason);
-  if (cannot_replay || in_vain) verdict.what = What::undecided;
+  if (cannot_replay || in_vain)
+    verdict.what = cannot_replay && !in_vain && may_restore(evidence) ? What::restore : What::undecided;
   if (verdict.what == What::undecided && verdict.workers.empty())
     for (const Witness& witness : evidence.witnesses) verdict.workers.push_back(witness.worker);
   const bool nobody_left = guilty && verdict.workers.size() == job_.current->members.size();
@@ -57,9 +58,19 @@ std::optional<AuditTrials::Consequence> AuditTrials::examine(const Message& m, c
     return consequence;
   }
   doubt_.reset();
-  if (verdict.what != What::agreed) doubt_ = {evidence.step, {}};
+  if (verdict.what != What::agreed)
+    doubt_ = {.step = evidence.step, .trial = {}, .restores = verdict.what == What::restore};
   if (verdict.what == What::replay) doubt_->trial.replay = job_.world.newest_checkpoint(evidence.step);
   return consequence;
+}
+
+// A difference that comes before there is a newer checkpoint is not due to a fault that has passed.
+bool AuditTrials::may_restore(const Evidence& evidence) {
+  const int64_t newest = job_.world.newest_checkpoint(evidence.step);
+  if (!job_.sharded || !states_differ(evidence)) return false;
+  if (newest <= restored_) return false;
+  restored_ = newest;
+  return true;
 }
 
 Json AuditTrials::machine_of(int id) const {

@@ -1,6 +1,6 @@
 #pragma once
 // Handles an audit that has found a difference (PROTOCOL.md, "Audit"): evicts the guilty, makes the next generation a
-// trial of the step, or ends the run.
+// trial of the step, has all members restore a checkpoint, or ends the run.
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,7 +30,9 @@ class AuditTrials {
   void choose_witnesses(Recovery& recovery);
   // Returns the trial that the next generation is to be, if any.
   std::optional<Trial> trial() const { return doubt_ ? std::optional(doubt_->trial) : std::nullopt; }
-  void begun() { doubt_.reset(); }  // the generation with trial() has begun
+  // With ZeRO: whether nobody can tell whose state at the recovery's step is right, so that all restore a checkpoint.
+  bool restores(const Recovery& recovery) const { return doubt_ && doubt_->restores && doubt_->step == recovery.step; }
+  void begun() { doubt_.reset(); }  // the generation with trial() has begun, or a checkpoint is restored
 
  private:
   nlohmann::json machine_of(int id) const;
@@ -38,11 +40,14 @@ class AuditTrials {
   struct Doubt {
     int64_t step;
     Trial trial;
+    bool restores = false;
   };
+  bool may_restore(const Evidence& evidence);
   JobState& job_;
   std::optional<Doubt> doubt_;
   int64_t tried_step_ = -1;  // the newest step that was judged
   int tries_ = 0;            // trials of this step without a verdict
+  int64_t restored_ = -1;    // the newest checkpoint that was restored because of a difference; -1: none
 };
 
 }  // namespace elinvar

@@ -199,7 +199,9 @@ void Coordinator::remove_worker(PeerId peer, const std::string& reason, Seconds 
   if (job_.phase == Phase::running && job_.concerned(worker))
     return fence("lost worker " + std::to_string(worker.id) + ": " + reason, now);
   if (job_.phase == Phase::holding) return conclude_fence(now);
-  if (job_.phase == Phase::starting && job_.workers.empty()) job_.end("failed", "no worker is left: " + reason);
+  if (job_.phase != Phase::starting) return;
+  if (job_.workers.empty()) job_.end("failed", "no worker is left: " + reason);
+  else start(now);
 }
 
 void Coordinator::dismiss(PeerId peer) {
@@ -230,7 +232,7 @@ void Coordinator::conclude_fence(Seconds now) {
   groups_.fence_answered();
   Recovery recovery = fencing_.recovery();
   if (recovery.step < 0) return job_.end("failed", "no worker is left; resume the run");
-  if (planner_.lost_state(recovery)) return restore_checkpoint(now);
+  if (planner_.lost_state(recovery) || trials_.restores(recovery)) return restore_checkpoint(now);
   const bool saves = !planner_.stop_reason().empty();  // that alone: any number of members can save
   if (static_cast<int>(recovery.members.size()) < job_.options.min_workers && !saves) {
     if (fencing_.any_came()) return fence("a worker has come", now);
@@ -320,12 +322,12 @@ void Coordinator::gather(Seconds now) {
                                [](const auto& entry) { return entry.second.state == State::member; });
   if (any) return fence("another coordinator", now);
   if (job_.workers.empty()) return job_.end("failed", "no worker is left; resume the run");
-  begin_again(job_.options.initial_workers, now);
+  begin_again(job_.options.initial_workers, /*others_come=*/true, now);
 }
 
 // Begins with the newest checkpoint, which all workers restore.
-void Coordinator::begin_again(int starters, Seconds now) {
-  planner_.wait_for_starters(starters, now);
+void Coordinator::begin_again(int starters, bool others_come, Seconds now) {
+  planner_.wait_for_starters(starters, others_come, now);
   job_.first_step = job_.world.restart();
   scaling_.begin_history(job_.number + 1);
   last_checkpoint_.restart();
@@ -333,7 +335,7 @@ void Coordinator::begin_again(int starters, Seconds now) {
   admission_.restore_all();
 }
 
-// With ZeRO: no worker is left that has some part of the state.
+// With ZeRO: no worker is left that has some part of the state, or nobody knows who has the right one.
 void Coordinator::restore_checkpoint(Seconds now) {
   std::vector<PeerId> leaving;
   for (auto& [peer, w] : job_.workers) {
@@ -342,7 +344,8 @@ void Coordinator::restore_checkpoint(Seconds now) {
     w.work = {};
   }
   for (const PeerId peer : leaving) dismiss(peer);
-  begin_again(static_cast<int>(job_.workers.size()), now);
+  trials_.begun();
+  begin_again(static_cast<int>(job_.workers.size()), /*others_come=*/false, now);
   job_.world.event("state_lost", {{"reason", fencing_.reason()}, {"restored", job_.first_step}});
 }
 

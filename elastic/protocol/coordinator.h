@@ -88,7 +88,7 @@ class Coordinator {
   void decide(Seconds now);
   void find_what_is_lost(Seconds now);
   void gather(Seconds now);
-  void begin_again(int starters, Seconds now);
+  void begin_again(int starters, bool others_come, Seconds now);
   void restore_checkpoint(Seconds now);
 
   JobState job_;

@@ -153,7 +153,8 @@ FenceReason GenerationPlanner::start(Seconds now) {
                                    job_.first_step));
     return std::nullopt;
   }
-  const int wanted = now < start_until_ ? std::max(starters_, least) : least;
+  const int starters = others_come_ ? starters_ : std::min(starters_, static_cast<int>(job_.workers.size()));
+  const int wanted = now < start_until_ ? std::max(starters, least) : least;
   if (have == 0 || have + blind < wanted) return std::nullopt;
   if (have < least) return "too few workers see the run directory";
   Generation g = next(ready, "start");
@@ -171,8 +172,9 @@ FenceReason GenerationPlanner::start(Seconds now) {
   return std::nullopt;
 }
 
-void GenerationPlanner::wait_for_starters(int enough, Seconds now) {
+void GenerationPlanner::wait_for_starters(int enough, bool others_come, Seconds now) {
   starters_ = enough;
+  others_come_ = others_come;
   job_.phase = Phase::starting;
   job_.current.reset();
   start_until_ = now + job_.options.start_timeout;
@@ -299,7 +301,8 @@ void GenerationPlanner::rearrange(const Arrangement& arrangement) {
   job_.wanted.reset();
 }
 
-// With ZeRO: whether the generation's keepers have the state, so that another generation may have others.
+// With ZeRO: whether the generation's keepers have the state, so that another generation may have others. Whoever has
+// made a step of the generation has also made the update before it.
 bool GenerationPlanner::settled() const { return !job_.sharded || job_.completed() > job_.current->first_step; }
 
 void GenerationPlanner::switch_to_proposal(Seconds now) {
@@ -322,11 +325,12 @@ void GenerationPlanner::switch_to_proposal(Seconds now) {
 }
 
 // A leaving worker may be the only one with a result that others lack, until all of them are in a generation without
-// it. Then they have the result of its last step, and make the facts from that. After the last step of the run it holds
-// a part of the last checkpoint, and stays to the end.
+// it. Then they have the result of its last step, and make the facts from that. With ZeRO newcomers may get the values
+// of the last step's update from it, so it stays until they have made that update and thus a further step. After the
+// last step of the run it holds a part of the last checkpoint, and stays to the end.
 std::vector<PeerId> GenerationPlanner::released() const {
   std::vector<PeerId> leaving;
-  if (job_.phase != Phase::running || job_.current->first_step > job_.steps) return leaving;
+  if (job_.phase != Phase::running || job_.current->first_step > job_.steps || !settled()) return leaving;
   for (const GenerationMember& m : job_.current->members) {
     const auto worker = job_.workers.find(m.peer);
     if (worker == job_.workers.end() || worker->second.generation < job_.current->number) return leaving;

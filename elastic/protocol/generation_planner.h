@@ -29,8 +29,9 @@ class GenerationPlanner {
   FenceReason start(Seconds now);
   // With ZeRO: whether no member has the state of some bucket.
   bool lost_state(const Recovery& recovery) const;
-  // No generation is left: the job begins again, at once if this many workers have the state.
-  void wait_for_starters(int enough, Seconds now);
+  // No generation is left: the job begins again, at once if this many workers have the state. Unless `others_come`, it
+  // waits for none of them who is gone.
+  void wait_for_starters(int enough, bool others_come, Seconds now);
   // Begins the generation after a fence.
   FenceReason recover(Recovery recovery, const std::optional<Trial>& trial, const std::string& reason, Seconds now);
   // Proposes a change if one is due and none is under way.
@@ -59,7 +60,8 @@ class GenerationPlanner {
   GroupPlanner& groups_;
   const FactsOnFile& facts_;
   Wishes wishes_;
-  int starters_;         // enough workers for the first generation
+  int starters_;  // enough workers for the first generation
+  bool others_come_ = true;
   Seconds start_until_;  // after this, min_workers are enough for the first generation
   Seconds changed_;      // when the newest record was made or its generation began
 };

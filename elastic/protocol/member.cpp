@@ -30,8 +30,9 @@ Member::Member(const MemberOptions& options)
                   .checkpoint_every = options.checkpoint_every,
                   .state_digest_every = options.state_digest_every},
                  position_, scaling_, layout_, replica_, audit_, reduction_),
-      transfers_(position_, layout_, outbox_, facts_, scaling_, shards_),
-      values_(position_, layout_, catching_up_, shards_, outbox_) {
+      transfers_(options.checkpoint_every, position_, layout_, outbox_, facts_, scaling_, shards_),
+      values_(position_, layout_, catching_up_, shards_, outbox_),
+      missed_(options.endpoint, position_, layout_, inbox_, reduction_, outbox_) {
   position_.self = options.self;
   if (!scaling_.adaptive()) position_.steps = options.steps;
 }
@@ -45,13 +46,13 @@ Member::Next Member::next() {
   if (!active && catching_up_.learns() && !layout_.known()) return Next::layout;
   if (!position_.loaded || waiting_for_release_ || (!active && catching_up_.restores())) return Next::wait;
   const bool finished = position_.completed > position_.steps;
-  if (!active && !finished) listen();
+  if (!active && !finished) missed_.listen();
   if (!active && (finished || layout_.known())) report_ready();
   if (finished) return Next::wait;
   if (!active) return Next::copy;
   if (position_.fenced()) return inbox_.exchange() ? Next::copy : Next::wait;
   if (!position_.begun()) {
-    listen();
+    missed_.listen();
     return Next::copy;
   }
   if (position_.generation->stop) return Next::wait;
@@ -138,22 +139,11 @@ void Member::advance(StepFacts facts) {
   const int64_t made = facts.step = position_.step++;
   facts_.add(facts);
   // A checkpoint may wait for a state's digest or for this step; the end of the run waits for the last facts.
-  const bool waited_for = facts.state || asked_to_save() || made >= position_.steps;
+  const bool waited_for = facts.state || transfers_.asked_to_save() || made >= position_.steps;
   if (waited_for || facts_.gathered(made)) facts_.report_new();
-  if (asked_to_save() || scheduled()) transfers_.save(asked_to_save());
+  if (transfers_.asked_to_save() || transfers_.scheduled()) transfers_.save(transfers_.asked_to_save());
   transfers_.at_boundary();
   transfers_.move();
-}
-
-// Returns whether the current state belongs in a scheduled checkpoint.
-bool Member::scheduled() const {
-  const int64_t step = position_.step;
-  return step <= position_.steps && (due(step, options_.checkpoint_every) || step == position_.steps);
-}
-
-bool Member::asked_to_save() const {
-  const std::optional<Generation>& generation = position_.generation;
-  return generation && generation->checkpoint && position_.step == generation->first_step;
 }
 
 // Sets the scaling state of the state after the reductions before `completed`.
@@ -203,23 +193,6 @@ void Member::forget_state() {
   values_.end();
 }
 
-// Listens for a result that other members have.
-void Member::listen() {
-  if (!layout_.known()) return;
-  reduction_.listen();
-  if (position_.active() && ahead_ != 0) outbox_.send(std::exchange(ahead_, 0), messages::Fetch{options_.endpoint});
-}
-
-// With ZeRO: a member that asks for the values after a step has its trailer. If this one lacks it, and is fenced, it
-// does not wait for the next generation: a job that holds waits for newcomers, to which members that lack values cannot
-// send the state.
-void Member::learn_commit(const Message& asked) {
-  if (!position_.active() || !position_.fenced() || asked.step != position_.completed || inbox_.exchange()) return;
-  if (asked.generation < position_.number()) return;  // perhaps of another history
-  reduction_.listen();
-  outbox_.send(asked.sender, position_.number(), asked.step, messages::Fetch{options_.endpoint});
-}
-
 void Member::report_ready() {
   if (!catching_up_.ready() && inbox_.early() == 0) catching_up_.report_ready();
 }
@@ -255,7 +228,7 @@ void Member::fenced_by(int64_t fence) {
   answer.shards = shards_.held();
   facts_.report_all();
   outbox_.report(std::move(answer));
-  if (asked_) learn_commit(*asked_);
+  missed_.fenced();
 }
 
 void Member::start(const messages::Start& start) {
@@ -286,8 +259,7 @@ void Member::start(const messages::Start& start) {
   }
   if (completed < first) {
     gradients_.next_step();
-    for (const auto& [peer, of_peer] : start.completed)
-      if (of_peer == first) ahead_ = peer;
+    missed_.begins_with(first, start.completed);
   }
   enter(Generation(generation), first);
   gradients_.fence();  // this generation may not let members keep rank gradients of the one before
@@ -305,8 +277,8 @@ void Member::propose(Generation generation) {
   position_.proposed[generation.number] = std::move(generation);
   enter_agreed();
   // A learner may have made the update before it hears that it was a member by then. It then still owes its part.
-  if (!was_active && position_.active() && position_.step == position_.completed && scheduled())
-    transfers_.save(asked_to_save());
+  if (!was_active && position_.active() && position_.step == position_.completed && transfers_.scheduled())
+    transfers_.save(transfers_.asked_to_save());
 }
 
 void Member::enter_agreed() {
@@ -335,7 +307,7 @@ void Member::enter(Generation generation, int64_t first_step) {
   replica_exchange_.prune();
   stage_exchange_.prune();
   parameter_fetch_.prune();
-  if (asked_to_save() && position_.step == position_.completed) transfers_.save(/*attested=*/true);
+  if (transfers_.asked_to_save() && position_.step == position_.completed) transfers_.save(/*attested=*/true);
   transfers_.move();
   outbox_.report(messages::Entered{.end = scaling_.adaptive() ? position_.known_steps() : std::nullopt});
   if (position_.index == 0) facts_.report_all();
@@ -403,7 +375,7 @@ void Member::receive(const Message& m) {
       [&](const messages::BucketSums& told) { values_.receive(m, told); },
       [&](const messages::WantValues& told) {
         values_.receive(m, told);
-        learn_commit(*(asked_ = m));
+        missed_.asked_for_values(m);
       },
       [&](const messages::BucketState& told) {
         shards_.receive(m, told);
@@ -465,7 +437,7 @@ void Member::return_to_start(int64_t number) {
   catching_up_.forget();
   position_.loaded = false;
   waiting_for_release_ = false;
-  ahead_ = 0;
+  missed_.forget();
 }
 
 }  // namespace elinvar

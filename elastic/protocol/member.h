@@ -20,6 +20,7 @@
 #include "elastic/protocol/member_groups.h"
 #include "elastic/protocol/member_outbox.h"
 #include "elastic/protocol/member_position.h"
+#include "elastic/protocol/missed_results.h"
 #include "elastic/protocol/parameter_fetch.h"
 #include "elastic/protocol/replica_exchange.h"
 #include "elastic/protocol/scaling_progress.h"
@@ -126,11 +127,7 @@ class Member {
   void receive_state(int64_t step, const messages::StatePieces& pieces);
   void forget_state();
   void return_to_start(int64_t number);
-  void listen();
-  void learn_commit(const Message& asked);
   void report_ready();
-  bool scheduled() const;
-  bool asked_to_save() const;
 
   MemberOptions options_;
   MemberPosition position_;
@@ -151,11 +148,10 @@ class Member {
   StepGradients gradients_;
   StateTransfers transfers_;
   ValueExchange values_;
+  MissedResults missed_;
 
   bool waiting_for_release_ = false, draining_ = false;
-  int64_t agreed_ = 0;            // the newest generation that every member held, according to a trailer
-  std::optional<Message> asked_;  // the last request for values
-  PeerId ahead_ = 0;              // the peer that has the result this member lacks after a fence; 0: already asked
+  int64_t agreed_ = 0;  // the newest generation that every member held, according to a trailer
   std::optional<Outcome> outcome_;
 };
 

@@ -4,12 +4,20 @@
 #include <utility>
 
 #include "elastic/protocol/exchange.h"
+#include "elastic/step/step.h"
 
 namespace elinvar {
 
-StateTransfers::StateTransfers(const MemberPosition& position, const GradientLayout& layout, MemberOutbox& outbox,
-                               const FactsOutbox& facts, const ScalingProgress& scaling, OptimizerShards& shards)
-    : position_(position), layout_(layout), outbox_(outbox), facts_(facts), scaling_(scaling), shards_(shards) {}
+StateTransfers::StateTransfers(int64_t checkpoint_every, const MemberPosition& position, const GradientLayout& layout,
+                               MemberOutbox& outbox, const FactsOutbox& facts, const ScalingProgress& scaling,
+                               OptimizerShards& shards)
+    : checkpoint_every_(checkpoint_every),
+      position_(position),
+      layout_(layout),
+      outbox_(outbox),
+      facts_(facts),
+      scaling_(scaling),
+      shards_(shards) {}
 
 void StateTransfers::begin(int64_t step, const messages::SendState& request) {
   // A state before a boundary that has passed can no longer be copied.
@@ -23,6 +31,16 @@ std::vector<messages::Learner> StateTransfers::learners() const {
   std::vector<messages::Learner> learners;
   for (const auto& [peer, transfer] : transfers_) learners.push_back({peer, transfer.request.endpoint});
   return learners;
+}
+
+bool StateTransfers::scheduled() const {
+  const int64_t step = position_.step;
+  return step <= position_.steps && (due(step, checkpoint_every_) || step == position_.steps);
+}
+
+bool StateTransfers::asked_to_save() const {
+  const std::optional<Generation>& generation = position_.generation;
+  return generation && generation->checkpoint && position_.step == generation->first_step;
 }
 
 // The last reduction has only a trailer and changes no state: the boundary after it is still that of `steps`.

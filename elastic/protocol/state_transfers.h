@@ -37,8 +37,10 @@ struct StatePart {
 
 class StateTransfers {
  public:
-  StateTransfers(const MemberPosition& position, const GradientLayout& layout, MemberOutbox& outbox,
-                 const FactsOutbox& facts, const ScalingProgress& scaling, OptimizerShards& shards);
+  // Checkpoints are scheduled every so many updates; 0: only at the end.
+  StateTransfers(int64_t checkpoint_every, const MemberPosition& position, const GradientLayout& layout,
+                 MemberOutbox& outbox, const FactsOutbox& facts, const ScalingProgress& scaling,
+                 OptimizerShards& shards);
 
   // Begins to send a learner the state after `step` updates, or answers that this boundary has passed.
   void begin(int64_t step, const messages::SendState& request);
@@ -47,9 +49,11 @@ class StateTransfers {
   bool any() const { return !transfers_.empty(); }
   std::vector<messages::Learner> learners() const;
 
-  void save(bool attested);  // saves this member's part of a checkpoint of the current state, if it is active
-  void at_boundary();        // an update was made: gives the parts due after it
-  void move();               // with ZeRO: gives other members the state that they are to keep
+  bool scheduled() const;      // whether the current state belongs in a scheduled checkpoint
+  bool asked_to_save() const;  // .. or the current generation begins with a checkpoint of it
+  void save(bool attested);    // saves this member's part of a checkpoint of the current state, if it is active
+  void at_boundary();          // an update was made: gives the parts due after it
+  void move();                 // with ZeRO: gives other members the state that they are to keep
   std::vector<StatePart> take_parts();
 
   // Sends the result of a reduction to learners that get copies, and keeps it if another process may lack it (`kept`).
@@ -73,6 +77,7 @@ class StateTransfers {
   void give_copy(PeerId to, int64_t step, int64_t attempt, const std::vector<Tensor>& values,
                  const messages::Trailer& trailer, bool sharded);
 
+  const int64_t checkpoint_every_;
   const MemberPosition& position_;
   const GradientLayout& layout_;
   MemberOutbox& outbox_;

@@ -8,18 +8,13 @@
 #include <atomic>
 #include <vector>
 
+#include "tensor/ops/affine-inl.h"
+#include "tensor/ops/quantize_scales.h"
 #include "tensor/quantize-inl.h"
-#include "tensor/tile.h"
 
 #ifndef ELINVAR_TENSOR_OPS_QUANTIZE_ONCE_
 #define ELINVAR_TENSOR_OPS_QUANTIZE_ONCE_
 namespace elinvar {
-
-// fma(x[i], a[i], b[i]), then relu if requested; x[i] itself where a is null.
-struct AffineOf {
-  const float *a = nullptr, *b = nullptr;
-  bool relu = false;
-};
 
 // Lines of one row, (lines, channels), and of the next, which may be null, with the numbers that they are multiplied by
 // and where they go to.
@@ -39,18 +34,6 @@ struct LinesOfBoth {
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// Calls f with the function that `of` describes, of x and an index.
-template <class F>
-HWY_INLINE auto visit_affine(const AffineOf& of, F f) {
-  const float *a = of.a, *b = of.b;
-  if (!a) return f([](float x, int64_t) { return x; });
-  if (!of.relu) return f([a, b](float x, int64_t i) { return std::fma(x, a[i], b[i]); });
-  return f([a, b](float x, int64_t i) {
-    const float y = std::fma(x, a[i], b[i]);
-    return y <= 0 ? 0.0f : y;
-  });
-}
-
 // Returns the largest magnitude of x[i] scale[i], i < n.
 int32_t largest(const float* x, const AffineOf& of, const float* scale, int64_t n, int32_t most) {
   return visit_affine(of, [&](auto value) {
@@ -69,19 +52,6 @@ void raise(const float* x, float scale, int64_t n, int32_t* most) {
 void quantize(const float* x, const AffineOf& of, const float* scale, float times, int64_t n, int16_t* q) {
   visit_affine(of, [&](auto value) {
     for (int64_t i = 0; i < n; ++i) q[i] = static_cast<int16_t>(quantized(value(x[i], i) * scale[i] * times));
-  });
-}
-
-// Pairs x[i] scale[i] x_times with y[i] scale[i] y_times; y may be null.
-void quantize_affine_pairs(const float* x, float x_times, const float* y, float y_times, const AffineOf& of,
-                           const float* scale, int64_t n, int32_t* q) {
-  visit_affine(of, [&](auto value) {
-    if (!y) {
-      for (int64_t i = 0; i < n; ++i) q[i] = pair_of(quantized(value(x[i], i) * scale[i] * x_times), 0);
-      return;
-    }
-    for (int64_t i = 0; i < n; ++i)
-      q[i] = pair_of(quantized(value(x[i], i) * scale[i] * x_times), quantized(value(y[i], i) * scale[i] * y_times));
   });
 }
 
@@ -126,15 +96,6 @@ void quantize_lines_of_both(const LinesOfBoth& to) {
   }
 }
 
-// Pairs x[i] with y[i]; y may be null.
-void interleave_rows(const int16_t* x, const int16_t* y, int64_t n, int32_t* q) {
-  if (!y) {
-    for (int64_t i = 0; i < n; ++i) q[i] = pair_of(x[i], 0);
-    return;
-  }
-  for (int64_t i = 0; i < n; ++i) q[i] = pair_of(x[i], y[i]);
-}
-
 }  // namespace elinvar::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -145,54 +106,14 @@ HWY_EXPORT(largest);
 HWY_EXPORT(raise);
 HWY_EXPORT(quantize);
 HWY_EXPORT(quantize_pairs);
-HWY_EXPORT(quantize_affine_pairs);
 HWY_EXPORT(largest_of_both);
 HWY_EXPORT(quantize_lines_of_both);
-HWY_EXPORT(interleave_rows);
 
 namespace {
-
-constexpr int64_t kPiece = 1 << 15;  // elements that a thread takes at a time
-
-// Factors 2^(against - most), and most.
-struct Relative {
-  std::vector<float> scale;
-  int32_t most = 0;
-  Relative(const In& against, int64_t count) : scale(static_cast<size_t>(count)) {
-    const auto* e = against.as<int32_t>();
-    if (!scale.empty()) most = *std::max_element(e, e + scale.size());
-    for (size_t i = 0; i < scale.size(); ++i) scale[i] = relative_scale(e[i], most);
-  }
-};
 
 void negate(const In& exponents, int64_t count, const Out& to) {
   const auto* e = exponents.as<int32_t>();
   std::transform(e, e + count, to.as<int32_t>(), [](int32_t x) { return -x; });
-}
-
-// Repeats `scale`, of the channels, for whole positions of at least so many elements that loops over them are long.
-std::vector<float> repeated(const std::vector<float>& scale, int64_t positions) {
-  const auto channels = static_cast<int64_t>(scale.size());
-  const int64_t times = std::clamp<int64_t>(512 / std::max<int64_t>(channels, 1), 1, std::max<int64_t>(positions, 1));
-  std::vector<float> all;
-  for (int64_t i = 0; i < times; ++i) all.insert(all.end(), scale.begin(), scale.end());
-  return all;
-}
-
-std::vector<float> repeated(const In& of_channels, int64_t channels, int64_t positions) {
-  const auto* begin = of_channels.as<float>();
-  return begin ? repeated(std::vector<float>(begin, begin + channels), positions) : std::vector<float>();
-}
-
-// The scales of the channels of a weight's groups, repeated(), from the exponents of all channels.
-std::vector<std::vector<float>> group_scales(const int32_t* exponents, int64_t groups, int64_t channels, int64_t taps) {
-  std::vector<std::vector<float>> scales;
-  for (int64_t g = 0; g < groups; ++g, exponents += channels) {
-    std::vector<float> scale(static_cast<size_t>(channels));
-    std::transform(exponents, exponents + channels, scale.begin(), [](int32_t e) { return power_of_two(-e); });
-    scales.push_back(repeated(scale, taps));
-  }
-  return scales;
 }
 
 // most = max(most, here)
@@ -204,8 +125,8 @@ void raise_to(std::atomic<int32_t>& most, int32_t here) {
 // One row (positions, channels), or some of its positions.
 struct Row {
   const float* x;
-  const AffineOf& of;               // repeated(), like `scale`
-  const std::vector<float>& scale;  // repeated()
+  const AffineOf& of;               // repeated_scales(), like `scale`
+  const std::vector<float>& scale;  // repeated_scales()
   int64_t positions, channels;
 
   int32_t largest() const {
@@ -238,10 +159,11 @@ void quantize_with(CpuStream& stream, const QuantizeArgs& a, const std::vector<s
   auto* const to = a.to.q.as<int16_t>();
   auto* const exponents = a.to.rows.as<int32_t>();
   // A row is cut into pieces of positions where there are few rows.
-  const int64_t piece = std::max<int64_t>(1, kPiece / std::max<int64_t>(channels, 1)),
+  const int64_t piece = std::max<int64_t>(1, kQuantizePiece / std::max<int64_t>(channels, 1)),
                 pieces = rows >= 4 * stream.threads() ? 1 : std::max<int64_t>(1, (positions + piece - 1) / piece),
                 length = (positions + pieces - 1) / pieces;
-  const std::vector<float> factors = repeated(a.a, channels, positions), terms = repeated(a.b, channels, positions);
+  const std::vector<float> factors = repeated_scales(a.a, channels, positions),
+                           terms = repeated_scales(a.b, channels, positions);
   const AffineOf of{a.a.data ? factors.data() : nullptr, terms.data(), a.relu};
   const auto part = [&](int64_t r, int64_t i) {
     const int64_t first = i * length;
@@ -253,7 +175,7 @@ void quantize_with(CpuStream& stream, const QuantizeArgs& a, const std::vector<s
     if (i == 0) exponents[r] = exponent + base;
   };
   if (pieces == 1) {
-    stream.parallel_for(rows, kPiece / (positions * channels + 1) + 1, [&](int64_t begin, int64_t end) {
+    stream.parallel_for(rows, kQuantizePiece / (positions * channels + 1) + 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) quantize_part(r, 0, exponent_of(part(r, 0).largest()));
     });
     return;
@@ -274,7 +196,7 @@ void quantize_with(CpuStream& stream, const QuantizeArgs& a, const std::vector<s
 // Returns the largest magnitudes of the channels of x (rows, positions, channels), with rows scaled.
 std::vector<int32_t> largest_of_channels(CpuStream& stream, const float* x, const float* scale, int64_t rows,
                                          int64_t positions, int64_t channels) {
-  const int64_t piece = std::max<int64_t>(1, kPiece / std::max<int64_t>(channels, 1)), all = rows * positions,
+  const int64_t piece = std::max<int64_t>(1, kQuantizePiece / std::max<int64_t>(channels, 1)), all = rows * positions,
                 pieces = (all + piece - 1) / piece;
   std::vector<std::atomic<int32_t>> most(static_cast<size_t>(channels));
   stream.parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
@@ -289,14 +211,14 @@ std::vector<int32_t> largest_of_channels(CpuStream& stream, const float* x, cons
 }  // namespace
 
 void quantize_rows(CpuStream& stream, const QuantizeArgs& a) {
-  const Relative relative(a.against, a.channels);
-  quantize_with(stream, a, {repeated(relative.scale, a.positions)}, std::max<int64_t>(a.rows, 1), relative.most);
+  const RelativeScales relative(a.against, a.channels);
+  quantize_with(stream, a, {repeated_scales(relative.scale, a.positions)}, std::max<int64_t>(a.rows, 1), relative.most);
   negate(a.against, a.channels, a.to.channels);
 }
 
 void quantize_channels(CpuStream& stream, const QuantizeArgs& a) {
   const int64_t rows = a.rows, positions = a.positions, channels = a.channels;
-  const Relative relative(a.against, rows);
+  const RelativeScales relative(a.against, rows);
   const float *from = a.x.as<float>(), *scale = relative.scale.data();
   const std::vector<int32_t> most = largest_of_channels(stream, from, scale, rows, positions, channels);
   negate(a.against, rows, a.to.rows);
@@ -307,7 +229,7 @@ void quantize_channels(CpuStream& stream, const QuantizeArgs& a) {
     a.to.channels.as<int32_t>()[c] = exponent + relative.most;
   }
   auto* const to = a.to.q.as<int32_t>();
-  stream.parallel_for((rows + 1) / 2 * positions, kPiece / (channels + 1) + 1, [&](int64_t begin, int64_t end) {
+  stream.parallel_for((rows + 1) / 2 * positions, kQuantizePiece / (channels + 1) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t r = i / positions * 2, p = i % positions;
       const float* first = from + (r * positions + p) * channels;
@@ -321,15 +243,15 @@ void quantize_channels(CpuStream& stream, const QuantizeArgs& a) {
 
 void quantize_both(CpuStream& stream, const QuantizeBothArgs& a) {
   const int64_t rows = a.rows, positions = a.positions, channels = a.channels, width = (channels + 1) / 2 * 2;
-  const Relative of_channels(a.against_channels, channels), of_rows(a.against_rows, rows);
+  const RelativeScales of_channels(a.against_channels, channels), of_rows(a.against_rows, rows);
   const auto* from = a.x.as<float>();
   // Pieces of the positions of a row, or of two.
-  const int64_t length =
-                    std::clamp<int64_t>(kPiece / std::max<int64_t>(channels, 1), 1, std::max<int64_t>(positions, 1)),
+  const int64_t length = std::clamp<int64_t>(kQuantizePiece / std::max<int64_t>(channels, 1), 1,
+                                             std::max<int64_t>(positions, 1)),
                 pieces = (positions + length - 1) / length;
   std::vector<std::atomic<int32_t>> most_of_rows(static_cast<size_t>(rows)),
       most_of_channels(static_cast<size_t>(channels));
-  stream.parallel_for(rows * pieces, kPiece / (length * channels + 1) + 1, [&](int64_t begin, int64_t end) {
+  stream.parallel_for(rows * pieces, kQuantizePiece / (length * channels + 1) + 1, [&](int64_t begin, int64_t end) {
     std::vector<int32_t> here(static_cast<size_t>(channels), 0);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t r = i / pieces, p = i % pieces * length;
@@ -355,27 +277,28 @@ void quantize_both(CpuStream& stream, const QuantizeBothArgs& a) {
   }
   auto* const to_rows = a.by_rows.q.as<int16_t>();
   auto* const to_pairs = a.by_channels.q.as<int32_t>();
-  stream.parallel_for((rows + 1) / 2 * pieces, kPiece / (length * channels + 1) + 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t r = i / pieces * 2, p = i % pieces * length, line = r * positions + p;
-      const auto first = static_cast<size_t>(r);
-      const bool both = r + 1 < rows;
-      HWY_DYNAMIC_DISPATCH(quantize_lines_of_both)
-      ({.x = from + line * channels,
-        .y = both ? from + (line + positions) * channels : nullptr,
-        .lines = std::min(length, positions - p),
-        .channels = channels,
-        .scale = of_channels.scale.data(),
-        .times = times.data(),
-        .x_times = row_times[first],
-        .y_times = both ? row_times[first + 1] : 0.0f,
-        .x_scale = of_rows.scale[first],
-        .y_scale = both ? of_rows.scale[first + 1] : 0.0f,
-        .x_row = to_rows + line * width,
-        .y_row = both ? to_rows + (line + positions) * width : nullptr,
-        .pairs = to_pairs + (r / 2 * positions + p) * channels});
-    }
-  });
+  stream.parallel_for((rows + 1) / 2 * pieces, kQuantizePiece / (length * channels + 1) + 1,
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t i = begin; i < end; ++i) {
+                          const int64_t r = i / pieces * 2, p = i % pieces * length, line = r * positions + p;
+                          const auto first = static_cast<size_t>(r);
+                          const bool both = r + 1 < rows;
+                          HWY_DYNAMIC_DISPATCH(quantize_lines_of_both)
+                          ({.x = from + line * channels,
+                            .y = both ? from + (line + positions) * channels : nullptr,
+                            .lines = std::min(length, positions - p),
+                            .channels = channels,
+                            .scale = of_channels.scale.data(),
+                            .times = times.data(),
+                            .x_times = row_times[first],
+                            .y_times = both ? row_times[first + 1] : 0.0f,
+                            .x_scale = of_rows.scale[first],
+                            .y_scale = both ? of_rows.scale[first + 1] : 0.0f,
+                            .x_row = to_rows + line * width,
+                            .y_row = both ? to_rows + (line + positions) * width : nullptr,
+                            .pairs = to_pairs + (r / 2 * positions + p) * channels});
+                        }
+                      });
 }
 
 void quantize_weight(CpuStream& stream, const QuantizeWeightArgs& a) {
@@ -394,64 +317,6 @@ void quantize_weight(CpuStream& stream, const QuantizeWeightArgs& a) {
   std::transform(most.begin(), most.end(), e, [top](int32_t m) { return balance_of(m, top); });
   quantize_with(stream, QuantizeArgs{a.w, {}, a.to, groups * outputs, taps, channels},
                 group_scales(e, groups, channels, taps), std::max<int64_t>(outputs, 1), 0);
-}
-
-void pair_rows(CpuStream& stream, const PairRowsArgs& a) {
-  const int64_t positions = a.positions, pairs = a.pairs, channels = a.channels;
-  const auto* const from = a.q.as<int16_t>();
-  int32_t* const to = a.pairs_of_rows.as<int32_t>();
-  stream.parallel_for((a.rows + 1) / 2 * positions, kPiece / (channels + 1) + 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t r = i / positions * 2, p = i % positions;
-      const int16_t* first = from + (r * positions + p) * 2 * pairs;
-      HWY_DYNAMIC_DISPATCH(interleave_rows)
-      (first, r + 1 < a.rows ? first + positions * 2 * pairs : nullptr, channels, to + i * channels);
-    }
-  });
-}
-
-void pair_weight_rows(CpuStream& stream, const PairWeightRowsArgs& a) {
-  const int64_t rows = a.groups * a.outputs, row = a.taps * a.channels;
-  const auto* from = a.w.as<float>();
-  const auto *exponents = a.row_exponents.as<int32_t>(), *of_channels = a.channel_exponents.as<int32_t>();
-  int32_t* const to = a.pairs_of_rows.as<int32_t>();
-  const std::vector<std::vector<float>> scales = group_scales(of_channels, a.groups, a.channels, a.taps);
-  const int64_t step = std::ssize(scales.front()), pieces = step ? (row + step - 1) / step : 0;
-  stream.parallel_for((rows + 1) / 2 * pieces, kPiece / (step + 1) + 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t r = i / pieces * 2, at = i % pieces * step;
-      const bool both = r + 1 < rows;
-      const float* first = from + r * row + at;
-      HWY_DYNAMIC_DISPATCH(quantize_affine_pairs)
-      (first, integer_scale(exponents[r]), both ? first + row : nullptr, both ? integer_scale(exponents[r + 1]) : 0.0f,
-       AffineOf{}, scales[static_cast<size_t>(r / a.outputs)].data(), std::min(step, row - at), to + r / 2 * row + at);
-    }
-  });
-}
-
-void pair_affine_rows(CpuStream& stream, const PairAffineRowsArgs& a) {
-  const int64_t positions = a.positions, channels = a.channels;
-  const auto* from = a.x.as<float>();
-  const auto *exponents = a.row_exponents.as<int32_t>(), *of_channels = a.channel_exponents.as<int32_t>();
-  std::vector<int32_t> against(static_cast<size_t>(channels));
-  std::transform(of_channels, of_channels + channels, against.begin(), [](int32_t e) { return -e; });
-  const Relative relative(In{against.data(), DType::i32}, channels);
-  const std::vector<float> scale = repeated(relative.scale, positions), factors = repeated(a.a, channels, positions),
-                           terms = repeated(a.b, channels, positions);
-  const AffineOf of{a.a.data ? factors.data() : nullptr, terms.data(), a.relu};
-  int32_t* const to = a.pairs_of_rows.as<int32_t>();
-  const int64_t step = std::ssize(scale), row = positions * channels, pieces = step ? (row + step - 1) / step : 0;
-  stream.parallel_for((a.rows + 1) / 2 * pieces, kPiece / (step + 1) + 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t r = i / pieces * 2, at = i % pieces * step;
-      const bool both = r + 1 < a.rows;
-      const float* first = from + r * row + at;
-      HWY_DYNAMIC_DISPATCH(quantize_affine_pairs)
-      (first, integer_scale(exponents[r] - relative.most), both ? first + row : nullptr,
-       both ? integer_scale(exponents[r + 1] - relative.most) : 0.0f, of, scale.data(), std::min(step, row - at),
-       to + r / 2 * row + at);
-    }
-  });
 }
 
 }  // namespace elinvar

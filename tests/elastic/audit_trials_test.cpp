@@ -96,6 +96,45 @@ TEST(TrialsOfAnAdaptiveRun, HaveNothingToCompareAReplayWith) {
   EXPECT_TRUE(job.state.ending);
 }
 
+// Members that share the optimizer's state have no room for a replay.
+struct TrialsOfAShardedRun : testing::Test {
+  TrialsOfAShardedRun() { job.run({1, 2, 3}); }
+  std::optional<AuditTrials::Consequence> examine(const std::vector<Digest>& states, int64_t step = 6) {
+    Evidence e{.stage = Stage::trial, .step = step, .vrank = 0, .bucket = -1, .witnesses = {}, .received = {}};
+    for (size_t i = 0; i < states.size(); ++i)
+      e.witnesses.push_back({static_cast<int>(i) + 1, {.states = {states[i]}, .leaves = {}, .sums = {}}});
+    return trials.examine(from(1, 1), e, /*agreed_state=*/4);
+  }
+  CoordinatedJob job{{.arrangement = {.zero = 1, .copies = 2}}};
+  AuditTrials trials{job.state};
+};
+const Digest kState{1, 1}, kOtherState{2, 2};
+
+TEST_F(TrialsOfAShardedRun, OfStatesThatDifferAreFollowedByACheckpointThatAllRestore) {
+  const auto consequence = examine({kState, kOtherState, kOtherState});
+  ASSERT_TRUE(consequence && consequence->fence);
+  EXPECT_TRUE(consequence->guilty.empty());
+  EXPECT_TRUE(trials.restores({.step = 6}));
+  EXPECT_FALSE(trials.restores({.step = 7})) << "the step was completed";
+  const auto& event = job.world.events.at(0).second;
+  EXPECT_EQ(event.at("verdict"), name_of(Verdict::What::restore));
+  EXPECT_EQ(event.at("workers"), nlohmann::json({1, 2, 3}));
+  trials.begun();
+  EXPECT_FALSE(trials.restores({.step = 6}));
+}
+
+TEST_F(TrialsOfAShardedRun, EndTheRunIfADifferenceComesBeforeAnotherCheckpoint) {
+  EXPECT_TRUE(examine({kState, kOtherState, kOtherState}));
+  EXPECT_FALSE(examine({kState, kState, kOtherState}, /*step=*/7));
+  ASSERT_TRUE(job.state.ending);
+  EXPECT_NE(job.state.ending->reason.find("without workers 1 and 2 and 3"), std::string::npos);
+}
+
+TEST_F(TrialsOfAShardedRun, OverOtherDifferencesEndTheRunAtOnce) {
+  EXPECT_FALSE(trials.examine(from(1, 1), evidence(Stage::trial, {{kClaim}, {kWrongClaim}}), 0));
+  ASSERT_TRUE(job.state.ending);
+}
+
 TEST_F(TrialsAfterAnAudit, AreNotRepeatedForEver) {
   const Evidence again = evidence(Stage::trial, {{kClaim}, {kOtherClaim}});
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(examine(again)) << i;

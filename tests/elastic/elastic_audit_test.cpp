@@ -304,6 +304,15 @@ TEST(ElasticAudit, FlipsAreCaughtInRandomSchedulesWithShardedState) {
   EXPECT_GT(happened.caught, 300);
 }
 
+// Whose state is right nobody can tell where one keeper of two differs: all members restore a checkpoint. A fault that
+// comes again ends the run.
+TEST(ElasticAudit, LastingFaultsWithShardedStateAreFoundOrACheckpointIsRestored) {
+  const Happened happened = expect_audits_hold({.faults = 1, .flips = 3, .lasting_faults = true, .zero = 1});
+  EXPECT_GT(happened.caught, 100);
+  EXPECT_GT(happened.restored, 10);
+  EXPECT_EQ(happened.replays, 0);
+}
+
 // With tensor parallelism a wrong rank gradient accuses none of those that computed it together: any of them may have
 // sent wrong values, or got them. All compute it again alone, and then make the step anew.
 Happened expect_audits_of_replicas_hold(const Schedule& like) {

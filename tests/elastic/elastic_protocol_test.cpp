@@ -197,6 +197,45 @@ TEST(ElasticProtocol, DeathsLeaveNoMemberOfAReplicaWaitingInVain) {
   EXPECT_GT(stale, 5);
 }
 
+// Nobody waits for a worker that is gone: neither for what a member sent to a newcomer before it left, nor, after a
+// loss of state, for one of those that were to begin again. If they did, they would go on after the patience with a
+// lost message (1.5 s), or after the time for a start (3 s).
+TEST(ElasticProtocol, DeathsAndLeavesWithShardedStateLeaveNobodyWaitingInVain) {
+  CpuStream alone(1);
+  const StreamScope scope(alone);
+  int64_t state_lost = 0, moved = 0;
+  for (const Arrangement& job : {Arrangement{.zero = 1, .copies = 1},
+                                 {.zero = 1, .copies = 2},
+                                 {.zero = 2, .copies = 2},
+                                 {.zero = 3, .copies = 1},
+                                 {.zero = 1, .copies = 2, .pp = 2},
+                                 {.zero = 2, .copies = 1, .tp = 2, .pp = 2},
+                                 {.zero = 3, .copies = 1, .tp = 2}})
+    for (uint64_t seed = 0; seed < 60; ++seed) {
+      Schedule schedule = schedule_of(seed);
+      schedule.zero = job.zero;
+      schedule.copies = job.copies;
+      schedule.tp = job.tp;
+      schedule.pp = job.pp;
+      schedule.shards = 2 + static_cast<int>(seed % 3);
+      schedule.sums = seed % 2 == 0;
+      schedule.initial_workers = 2 + static_cast<int>(seed % 4);
+      schedule.min_workers = 1;
+      schedule.faults = 5;
+      for (bool* const fault : {&schedule.stalls, &schedule.cuts, &schedule.hangs, &schedule.coordinator_dies,
+                                &schedule.stops, &schedule.drops})
+        *fault = false;
+      const SimulationResult result = simulate(schedule);
+      EXPECT_EQ(result.violation, "") << to_string(job) << ", " << seed;
+      EXPECT_EQ(result.stuck, 0) << to_string(job) << ", " << seed;
+      EXPECT_LT(result.longest_recovery, 1) << to_string(job) << ", " << seed;
+      state_lost += result.state_lost;
+      moved += result.moved;
+    }
+  EXPECT_GT(state_lost, 20);
+  EXPECT_GT(moved, 400);
+}
+
 // No worker is a member then, and one takes over all the same.
 TEST(ElasticProtocol, RandomSchedulesWhoseCoordinatorDiesBeforeTheFirstGenerationGoOn) {
   CpuStream alone(1);

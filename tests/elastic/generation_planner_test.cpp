@@ -40,7 +40,7 @@ TEST(GenerationPlanner, TheFirstNeedsWorkersThatSeeTheRunDirectory) {
   p.job.add(3, State::ready);
   EXPECT_EQ(p.planner.start(1), "too few workers see the run directory");
   p.job.state.workers.erase(3);
-  p.planner.wait_for_starters(2, 20);
+  p.planner.wait_for_starters(2, /*others_come=*/true, 20);
   EXPECT_FALSE(p.planner.start(49));
   EXPECT_FALSE(p.job.state.ending);
   EXPECT_FALSE(p.planner.start(50));
@@ -144,6 +144,23 @@ TEST(GenerationPlanner, LeaversStayUntilAllOthersAreInTheNextGeneration) {
   EXPECT_EQ(p.planner.released(), test::Peers{3});
   p.job.state.steps = 4;
   EXPECT_TRUE(p.planner.released().empty()) << "after the last step it stays to the end";
+}
+
+// A newcomer that learned from it may still lack the values of the update before.
+TEST(GenerationPlanner, WithShardedStateLeaversStayForOneMoreStep) {
+  ShardedPlanner p;
+  p.job.state.current->sharding->keepers.ids = {1, 2};
+  p.job.state.workers.at(3).draining = true;
+  for (auto& [peer, w] : p.job.state.workers) w.completed = 4;
+  (void)p.planner.propose(1);
+  ASSERT_EQ(p.newest().members.size(), 2u);
+  Worker &one = p.job.state.workers.at(1), &two = p.job.state.workers.at(2);
+  for (Worker* w : {&one, &two}) w->generation = 2, w->completed = 5;
+  p.planner.switch_to_proposal(2);
+  ASSERT_EQ(p.job.state.current->first_step, 5);
+  EXPECT_TRUE(p.planner.released().empty());
+  two.completed = 6;
+  EXPECT_EQ(p.planner.released(), test::Peers{3});
 }
 
 TEST(GenerationPlanner, ARecoveryKeepsWhatIsComputedAndAssignsOrphans) {

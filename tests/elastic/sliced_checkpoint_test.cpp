@@ -1,17 +1,11 @@
 // Checkpoints whose tensors several workers write in slices.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <numeric>
-#include <random>
-
 #include "elastic/checkpoint/checkpoint.h"
 #include "elastic/checkpoint/part_stream.h"
-#include "elastic/checkpoint/state_copier.h"
-#include "elastic/checkpoint/state_parts.h"
-#include "elastic/run/run_directory.h"
 #include "tensor/base/check.h"
 #include "tensor/numerics.h"
+#include "tests/elastic/sliced_state.h"
 #include "tests/support/disk_faults.h"
 
 namespace elinvar {
@@ -20,49 +14,14 @@ namespace {
 namespace fs = std::filesystem;
 using test::flip_byte;
 using test::message_of;
-
-constexpr int64_t kStep = 3;
-constexpr int64_t kChunk = kChunkElements;
-
-Tensor counting(const Shape& shape, float first) {
-  std::vector<float> values(static_cast<size_t>(shape.numel()));
-  std::iota(values.begin(), values.end(), first);
-  return Tensor::from(values, shape);
-}
-
-// What is replicated on all workers, and the tensors that they hold in slices: smaller than a chunk, of exactly one,
-// of several, and with a rest.
-StateDict replicated() {
-  return {{"model.w", counting({3, 70000}, 1)},
-          {"optimizer.x.n", counting({5}, 2)},
-          {"step", Tensor::from(std::vector<int64_t>{kStep}, {})}};
-}
-StateDict sharded() {
-  return {{"optimizer.w.m", counting({3, 70000}, 3)},
-          {"optimizer.w.v", counting({512, 512}, 4)},
-          {"optimizer.x.m", counting({1024, 3, 256}, 5)},
-          {"optimizer.x.v", counting({2 * kChunk + 77}, 6)}};
-}
-StateDict whole() {
-  StateDict state = replicated();
-  state.merge(sharded());
-  return state;
-}
-
-StateSlice slice(const std::string& name, const Tensor& tensor, int64_t begin, int64_t end) {
-  return {name, tensor.shape(), begin, end, tensor.reshape({-1}).slice(0, begin, end)};
-}
-
-// Cuts each sharded tensor at random boundaries of chunks, and gives each slice to one of `parts` at random.
-std::vector<std::vector<StateSlice>> cut(int parts, std::mt19937& random) {
-  std::vector<std::vector<StateSlice>> slices(static_cast<size_t>(parts));
-  for (const auto& [name, tensor] : sharded())
-    for (int64_t begin = 0, end = 0; begin < tensor.numel(); begin = end) {
-      end = std::min(tensor.numel(), begin + static_cast<int64_t>(1 + random() % 3) * kChunk);
-      slices[random() % slices.size()].push_back(slice(name, tensor, begin, end));
-    }
-  return slices;
-}
+using test::sliced::counting;
+using test::sliced::cut;
+using test::sliced::kChunk;
+using test::sliced::kStep;
+using test::sliced::replicated;
+using test::sliced::sharded;
+using test::sliced::slice;
+using test::sliced::whole;
 
 // Writes and commits a checkpoint.
 void write(const fs::path& path, const std::vector<std::vector<StateSlice>>& slices, bool streamed = false) {
@@ -303,196 +262,6 @@ TEST(SlicedCheckpoint, WhatAWorkerMustNotWriteIsRefused) {
   EXPECT_THROW((void)contents_of({}, std::vector{other}), Failure);
   other.values = good.values.to(DType::f64);
   EXPECT_THROW((void)contents_of({}, std::vector{other}), Failure);
-}
-
-std::vector<SliceDigests> all_digests(const std::vector<std::vector<StateSlice>>& slices) {
-  std::vector<SliceDigests> digests;
-  for (const std::vector<StateSlice>& of_part : slices)
-    for (SliceDigests& each : slice_digests(of_part)) digests.push_back(std::move(each));
-  return digests;
-}
-
-TEST(SlicedState, ItsDigestIsThatOfTheWhole) {
-  std::mt19937 random(2);
-  const StateSum expected = state_sum(digests_of(whole()));
-  EXPECT_EQ(expected.digest, digest(whole()));
-  for (int workers = 1; workers <= 4; ++workers) {
-    std::vector<SliceDigests> slices = all_digests(cut(workers, random));
-    std::shuffle(slices.begin(), slices.end(), random);
-    const StateSum sum = state_sum(digests_of(replicated()), slices),
-                   from_text = state_sum(to_text(digests_of(replicated())), slices);
-    EXPECT_EQ(sum.digest, expected.digest);
-    EXPECT_EQ(sum.parts, expected.parts);
-    EXPECT_EQ(from_text.digest, expected.digest);
-    EXPECT_EQ(from_text.parts, expected.parts);
-  }
-  EXPECT_EQ(state_sum(digests_of(whole()), {}).digest, expected.digest);
-}
-
-TEST(SlicedState, ChunksThatAreMissingOrDoubledAreNamed) {
-  const SliceDigests a{.tensor = "t", .whole = {3, kChunk}, .begin = 0, .chunks = {{1, 1}}},
-      b{.tensor = "t", .whole = {3, kChunk}, .begin = kChunk, .chunks = {{2, 2}, {3, 3}}};
-  const auto refusal = [](const std::vector<SliceDigests>& slices, const TensorDigests& of_others = {}) {
-    return message_of<Failure>([&] { (void)state_sum(of_others, slices); });
-  };
-  EXPECT_EQ(refusal({b, a}), "");
-  EXPECT_EQ(refusal({a}), "[state] t[262144:786432] is missing");
-  EXPECT_EQ(refusal({b}), "[state] t[0:262144] is missing");
-  EXPECT_EQ(refusal({a, b, a}), "[state] t[0:262144] is there twice");
-  EXPECT_EQ(refusal({a, b}, {{"t", {}}}), "[state] 't' is there whole and in slices");
-  const auto spoiled = [&](auto spoil) {
-    SliceDigests other = b;
-    spoil(other);
-    return refusal({a, other});
-  };
-  EXPECT_NE(spoiled([](SliceDigests& s) { s.chunks.clear(); }).find("is no slice"), std::string::npos);
-  EXPECT_NE(spoiled([](SliceDigests& s) { s.chunks.push_back({}); }).find("exceeds its shape"), std::string::npos);
-  EXPECT_NE(spoiled([](SliceDigests& s) { s.begin = INT64_MAX; }).find("exceeds its shape"), std::string::npos);
-  EXPECT_NE(spoiled([](SliceDigests& s) { s.begin = -kChunk; }).find("exceeds its shape"), std::string::npos);
-  EXPECT_NE(spoiled([](SliceDigests& s) { s.begin = 1; }).find("is no slice"), std::string::npos);
-  EXPECT_NE(spoiled([](SliceDigests& s) { s.whole = {3 * kChunk}; }).find("belongs to"), std::string::npos);
-}
-
-TEST(SlicedState, DigestsOfSlicesTravelInMessages) {
-  std::mt19937 random(8);
-  const messages::Saved sent{.slices = all_digests(cut(1, random))};
-  const Packet packet = packet_of({.payload = sent}, 1);
-  const Message back = message_of(packet);
-  const std::vector<SliceDigests>& slices = back.as<messages::Saved>()->slices;
-  EXPECT_EQ(state_sum(digests_of(replicated()), slices).digest, digest(whole()));
-  for (const nlohmann::json& odd : {nlohmann::json{-1}, nlohmann::json{INT64_MAX, 2}, nlohmann::json("x"),
-                                    nlohmann::json(std::vector<int>(9, 1))}) {
-    Packet other = packet;
-    other.body["slices"][0]["whole"] = odd;
-    EXPECT_NE(message_of<UsageError>([&] { (void)message_of(other); }).find("slices.whole"), std::string::npos) << odd;
-  }
-}
-
-// A copier saves its part in the run directory, or streams it: the same file, with the digests of its slices.
-TEST(StateCopier, SavesSlices) {
-  std::mt19937 random(9);
-  const std::vector<StateSlice> slices = cut(2, random)[0];
-  const test::TemporaryFolder folder;
-  std::vector<messages::Saved> saved;
-  std::mutex mutex;
-  for (const bool streamed : {false, true}) {
-    StateCopier* at = nullptr;
-    StateCopier copier({.state = [](const StatePart&) { return replicated(); },
-                        .directory = [&] { return streamed ? fs::path() : fs::path(folder.path()); },
-                        .send =
-                            [&](PeerId, int64_t step, Payload payload) {
-                              const std::lock_guard lock(mutex);
-                              if (const auto* report = payload.as<messages::Saved>()) saved.push_back(*report);
-                              const auto* piece = payload.as<messages::FilePiece>();
-                              int64_t end = piece ? piece->offset : 0;
-                              if (!piece) return;
-                              for (const Blob& blob : piece->bytes) end += static_cast<int64_t>(blob.bytes);
-                              at->piece_taken(step, {.part = piece->part, .parts = piece->parts, .offset = end});
-                            },
-                        .failed = [](std::exception_ptr failure) { std::rethrow_exception(failure); },
-                        .slices = [&](const StatePart&) { return slices; }},
-                       1);
-    at = &copier;
-    copier.add({.step = kStep, .part = 0, .parts = 2, .attested = true, .buckets = {0}});
-    copier.finish();
-  }
-  ASSERT_EQ(saved.size(), 2u);
-  const StateDict tensors = part_of(replicated(), 0, 2);
-  for (const messages::Saved& each : saved) {
-    EXPECT_EQ(each.error, "");
-    EXPECT_EQ(each.digests, to_text(digests_of(tensors)));
-    ASSERT_EQ(each.slices.size(), slices.size());
-    for (size_t i = 0; i < slices.size(); ++i) {
-      EXPECT_EQ(each.slices[i].tensor, slices[i].tensor);
-      EXPECT_EQ(each.slices[i].chunks, slice_digests({&slices[i], 1})[0].chunks);
-    }
-    EXPECT_EQ(each.state, digest(replicated()));
-    EXPECT_EQ(each.digest, saved[0].digest);
-  }
-  EXPECT_EQ(CheckpointStore(folder / "again").write_part(kStep, "part-0-of-2.safetensors", tensors, slices).digest,
-            saved[0].digest);
-}
-
-// Two workers report their parts of the state after three updates.
-struct CommittedInSlices : testing::Test {
-  CommittedInSlices() {
-    directory.facts().begin({}, {}, 10);
-    for (int64_t step = 0; step < kStep; ++step)
-      directory.facts().record({StepFacts{
-          .step = step, .update = UpdateFacts{.batch = {1, static_cast<uint64_t>(step)}}, .report = {.lr = 0.5}}});
-  }
-  // The whole state is agreed on in the trailer of the step that follows.
-  void agree(const StateDict& state) {
-    StepFacts next{.step = kStep, .update = UpdateFacts{.batch = {1, 3}}, .report = {.lr = 0.5}};
-    const StateSum sum = state_sum(digests_of(state));
-    next.state = sum.digest;
-    next.state_digests = sum.parts;
-    directory.facts().record({next});
-  }
-  std::vector<CheckpointCommitter::Settled> save(const std::vector<std::vector<StateSlice>>& slices,
-                                                 const std::optional<Digest>& attested = {}) {
-    std::vector<CheckpointCommitter::Settled> settled;
-    for (int part = 0; part < 2; ++part) {
-      const StateDict mine = part_of(replicated(), part, 2);
-      const std::vector<StateSlice>& held = slices[static_cast<size_t>(part)];
-      const CheckpointPart written = store.write_part(kStep, part_file(part, 2), mine, held);
-      const messages::Saved saved{.part = part,
-                                  .parts = 2,
-                                  .file = written.file,
-                                  .bytes = written.bytes,
-                                  .digest = written.digest,
-                                  .digests = to_text(digests_of(mine)),
-                                  .slices = slice_digests(held),
-                                  .state = attested};
-      settled = directory.checkpoints().saved(kStep, saved);
-    }
-    return settled;
-  }
-  using Settled = std::vector<CheckpointCommitter::Settled>;
-
-  test::TemporaryFolder folder;
-  std::mt19937 random{4};
-  RunDirectory directory{{.path = folder / "run", .state_digest_every = 3, .checkpoint_every = 3, .keep = 2},
-                         {.run = 1}};
-  CheckpointStore store{folder / "run" / "checkpoints"};
-};
-
-TEST_F(CommittedInSlices, OnceTheStateIsAgreed) {
-  EXPECT_EQ(save(cut(2, random)), Settled());
-  agree(whole());
-  EXPECT_EQ(directory.checkpoints().commit(), (Settled{{kStep, ""}}));
-  EXPECT_EQ(digest(store.read(kStep).state), digest(whole()));
-  EXPECT_NE(manifest_of(folder / "run" / "checkpoints").find("\"format\": 2"), std::string::npos);
-}
-
-TEST_F(CommittedInSlices, WhereTheRunStopsTheWorkersAttestWhatTheyHoldWhole) {
-  EXPECT_EQ(save(cut(2, random), digest(replicated())), (Settled{{kStep, ""}}));
-  EXPECT_EQ(store.read(kStep).digest, digest(whole()));
-  EXPECT_EQ(directory.facts().line(kStep).state, digest(whole()));
-}
-
-TEST_F(CommittedInSlices, NotIfTheWorkersHoldSomethingElseWhole) {
-  EXPECT_EQ(save(cut(2, random), digest(sharded())),
-            (Settled{{kStep, "what was saved is not the state that the workers agree on"}}));
-}
-
-TEST_F(CommittedInSlices, NotIfTheStateIsAnother) {
-  agree(replicated());
-  EXPECT_EQ(save(cut(2, random)), (Settled{{kStep, "what was saved is not the state that the workers agree on"}}));
-}
-
-TEST_F(CommittedInSlices, NotIfASliceIsMissingOrThereTwice) {
-  std::vector<std::vector<StateSlice>> slices = cut(2, random);
-  std::vector<StateSlice>& some = slices[slices[0].empty() ? 1 : 0];
-  const StateSlice last = some.back();
-  const std::string name = slice_name(last.tensor, last.begin, last.end);
-  some.pop_back();
-  agree(whole());
-  EXPECT_EQ(save(slices), (Settled{{kStep, "[state] " + name + " is missing"}}));
-  for (std::vector<StateSlice>& of_part : slices) of_part.push_back(last);
-  EXPECT_EQ(save(slices), (Settled{{kStep, "[state] " + name + " is there twice"}}));
-  slices[0].pop_back();
-  EXPECT_EQ(save(slices), (Settled{{kStep, ""}}));
 }
 
 }  // namespace

@@ -2,13 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include "elastic/checkpoint/checkpoint.h"
 #include "elastic/checkpoint/state_parts.h"
 #include "tensor/base/check.h"
 #include "tensor/safetensors.h"
+#include "tests/elastic/sliced_state.h"
 #include "tests/support/temporary_folder.h"
 
 namespace elinvar {
 namespace {
+
+namespace sliced = test::sliced;
 
 constexpr PeerId kLearner = 7;
 constexpr int64_t kMegabyte = int64_t{1} << 20;
@@ -129,6 +133,53 @@ TEST(StateCopier, DoesNotRestForEverWhereStepsAreLong) {
   StateCopier copier(sent.world(), 1, std::chrono::milliseconds(1));
   copier.add({.to = kLearner, .throttled = true});
   await([&] { return sent.whole(); });
+}
+
+// A copier saves its part in the run directory, or streams it: the same file, with the digests of its slices.
+TEST(StateCopier, SavesSlices) {
+  std::mt19937 random(9);
+  const std::vector<StateSlice> slices = sliced::cut(2, random)[0];
+  const test::TemporaryFolder folder;
+  std::vector<messages::Saved> saved;
+  std::mutex mutex;
+  for (const bool streamed : {false, true}) {
+    StateCopier* at = nullptr;
+    StateCopier copier(
+        {.state = [](const StatePart&) { return sliced::replicated(); },
+         .directory = [&] { return streamed ? std::filesystem::path() : std::filesystem::path(folder.path()); },
+         .send =
+             [&](PeerId, int64_t step, Payload payload) {
+               const std::lock_guard lock(mutex);
+               if (const auto* report = payload.as<messages::Saved>()) saved.push_back(*report);
+               const auto* piece = payload.as<messages::FilePiece>();
+               int64_t end = piece ? piece->offset : 0;
+               if (!piece) return;
+               for (const Blob& blob : piece->bytes) end += static_cast<int64_t>(blob.bytes);
+               at->piece_taken(step, {.part = piece->part, .parts = piece->parts, .offset = end});
+             },
+         .failed = [](std::exception_ptr failure) { std::rethrow_exception(failure); },
+         .slices = [&](const StatePart&) { return slices; }},
+        1);
+    at = &copier;
+    copier.add({.step = sliced::kStep, .part = 0, .parts = 2, .attested = true, .buckets = {0}});
+    copier.finish();
+  }
+  ASSERT_EQ(saved.size(), 2u);
+  const StateDict tensors = part_of(sliced::replicated(), 0, 2);
+  for (const messages::Saved& each : saved) {
+    EXPECT_EQ(each.error, "");
+    EXPECT_EQ(each.digests, to_text(digests_of(tensors)));
+    ASSERT_EQ(each.slices.size(), slices.size());
+    for (size_t i = 0; i < slices.size(); ++i) {
+      EXPECT_EQ(each.slices[i].tensor, slices[i].tensor);
+      EXPECT_EQ(each.slices[i].chunks, slice_digests({&slices[i], 1})[0].chunks);
+    }
+    EXPECT_EQ(each.state, digest(sliced::replicated()));
+    EXPECT_EQ(each.digest, saved[0].digest);
+  }
+  EXPECT_EQ(
+      CheckpointStore(folder / "again").write_part(sliced::kStep, "part-0-of-2.safetensors", tensors, slices).digest,
+      saved[0].digest);
 }
 
 }  // namespace

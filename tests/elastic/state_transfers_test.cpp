@@ -21,7 +21,13 @@ struct Transfers : MemberParts {
   OptimizerShards shards{position, layout};
   FactsOutbox facts{/*report_every=*/1, position, outbox};
   ScalingProgress scaling{ScalingOptions{}};
-  StateTransfers transfers{position, layout, outbox, facts, scaling, shards};
+  StateTransfers transfers{/*checkpoint_every=*/4,
+                           position,
+                           layout,
+                           outbox,
+                           facts,
+                           scaling,
+                           shards};
 };
 
 TEST(StateTransfers, APartIsGivenAtItsBoundaryAndOnce) {
@@ -45,6 +51,19 @@ TEST(StateTransfers, APartIsGivenAtItsBoundaryAndOnce) {
   at.position.step = 4;
   at.transfers.at_boundary();
   EXPECT_TRUE(at.transfers.take_parts().empty());
+}
+
+TEST(StateTransfers, CheckpointsAreScheduledAndAskedFor) {
+  Transfers at(4);
+  EXPECT_TRUE(at.transfers.scheduled());
+  EXPECT_FALSE(at.transfers.asked_to_save());
+  at.position.generation->checkpoint = true;
+  EXPECT_TRUE(at.transfers.asked_to_save()) << "the generation begins here";
+  at.position.completed = at.position.step = 5;
+  EXPECT_FALSE(at.transfers.scheduled());
+  EXPECT_FALSE(at.transfers.asked_to_save());
+  at.position.completed = at.position.step = at.position.steps;
+  EXPECT_TRUE(at.transfers.scheduled()) << "the last one";
 }
 
 TEST(StateTransfers, ABoundaryThatHasPassedIsMissed) {

@@ -247,19 +247,34 @@ TEST_F(ShardAudits, AWrongGradientOrStateIsFoundAndItsWorkerEvicted) {
 }
 
 // One of two keepers differs from the other, and whoever keeps neither copy has what the owner sent. No worker has room
-// for a replay, so nobody can tell who is right: the run ends, and goes on from a checkpoint.
-TEST_F(ShardAudits, AStateThatTwoWorkersKeepIsFoundButNotWhoIsRight) {
+// for a replay, so nobody can tell who is right: all go back to a checkpoint.
+TEST_F(ShardAudits, AfterADifferenceBetweenTwoKeepersAllRestoreACheckpoint) {
   for (const char* what : {"parameter", "optimizer"})
     for (const int workers : {2, 3}) {
       const std::string name = fmt::format("{}{}", what, workers);
       const Ended ended = audit(name, workers, 2, fmt::format("flip:worker=2,step=59,bit=27,what={}", what));
-      EXPECT_EQ(ended.code, 3) << name << ended.err;
-      EXPECT_NE(ended.err.find("the state before update 6"), std::string::npos) << ended.err;
-      EXPECT_NE(ended.err.find("found a fault and cannot go on without workers"), std::string::npos) << ended.err;
+      EXPECT_EQ(ended.code, 0) << name << ended.err;
+      EXPECT_EQ(ledger(name), undisturbed());
+      EXPECT_EQ(digests(name), digests("whole"));
       EXPECT_EQ(guilty(name), std::vector<int>());
-      EXPECT_EQ(newest_checkpoint(name), 40);
-      EXPECT_EQ(run_through(name, options(workers, 2, {}, {"--resume", "--set", "run.audit_every=1"})), "");
+      const std::vector<Json> restored = events(name, "restored");
+      ASSERT_EQ(restored.size(), 1u) << name;
+      EXPECT_EQ(restored[0].at("restored"), 40);
+      EXPECT_NE(restored[0].at("reason").get<std::string>().find("the state before update 6"), std::string::npos);
     }
+}
+
+// When the second one is found depends on who has which virtual ranks, and so on measured speeds. An update that was
+// made before is on file, so a resumed run may find that it differs.
+TEST_F(ShardAudits, ADifferenceThatComesAgainBeforeTheNextCheckpointEndsTheRun) {
+  const std::string flip = "flip:worker=2,step={},bit=27,what=parameter";
+  const Ended ended = audit("run", 3, 2, fmt::format(fmt::runtime(flip + ";" + flip), /*first=*/59, /*second=*/62));
+  EXPECT_EQ(ended.code, 3) << ended.err;
+  EXPECT_NE(ended.err.find("the state before update"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("found a fault and cannot go on without workers"), std::string::npos) << ended.err;
+  EXPECT_EQ(count("run", "state_lost"), 1u);
+  EXPECT_EQ(guilty("run"), std::vector<int>());
+  EXPECT_EQ(newest_checkpoint("run"), 40);
 }
 
 // Nothing is compared with the optimizer's state that one worker alone keeps: its damage is in all later updates of all

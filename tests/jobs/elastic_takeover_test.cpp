@@ -183,7 +183,7 @@ TEST_F(Unattended, ALastCheckpointThatCannotBeWrittenEndsTheRun) {
   const fs::path checkpoints = folder_ / "run" / "checkpoints";
   fs::rename(checkpoints, folder_ / "kept");
   File::create(checkpoints);
-  const test::Ended ended = wait(job_, "run", std::chrono::seconds(60));
+  const test::Ended ended = wait(job_, "run");
   EXPECT_EQ(ended.code, 3);
   EXPECT_NE(ended.err.find("the last checkpoint, of step 3000, cannot be written"), std::string::npos) << ended.err;
   EXPECT_EQ(ledger("run"), expected_);

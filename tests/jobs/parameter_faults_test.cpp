@@ -41,7 +41,9 @@ TEST_P(ParameterFaults, RandomSchedulesEndAsTheUndisturbedRun) {
   }
 }
 
-// The newcomer fetches while it gets the state of its buckets.
+// The newcomer fetches while it gets the state of its buckets. The job holds while more than one worker is missing, so
+// that each victim has others, however late the newcomers come. On a busy machine some member may be so slow that it is
+// assigned no virtual rank, and fetches nothing from a victim, which then lives: another run has other measurements.
 TEST_P(ParameterFaults, WhoDiesAfterItsFirstAnswerIsReplaced) {
   int number = GetParam().text == test::kTinyLamb ? 1 : 0;
   for (const Division& division : {Division{.dp = 3, .tp = 1, .zero = 3, .copies = 1},
@@ -49,12 +51,17 @@ TEST_P(ParameterFaults, WhoDiesAfterItsFirstAnswerIsReplaced) {
                                    {.tp = 1, .pp = 3, .zero = 3, .copies = 1},
                                    {.tp = 2, .pp = 2, .zero = 3}}) {
     if (!every_fault() && number++ % 2 == 0) continue;
-    const std::string name = division.name();
     const std::string chaos =
         "kill:worker=2,step=30,at=fetch;join:step=50;kill:worker=0,step=70,at=fetch;join:step=90;"
         "kill:worker=3,step=110,at=fetch";
-    EXPECT_EQ(run_through(name, options(division, chaos)), "") << name;
-    EXPECT_EQ(count(name, "kill"), 3u) << name;
+    const Words least = {"--min-workers", std::to_string(division.workers() - 1)};
+    size_t kills = 0;
+    for (int run = 0; run < 8 && kills < 3 && !HasFailure(); ++run) {
+      const std::string name = fmt::format("{}-{}", division.name(), run);
+      EXPECT_EQ(run_through(name, options(division, chaos, least)), "") << name;
+      kills = count(name, "kill");
+    }
+    EXPECT_EQ(kills, 3u) << division.name();
   }
 }
 

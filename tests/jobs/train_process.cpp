@@ -41,6 +41,18 @@ void TrainRuns::kill_children() const {
   }
 }
 
+bool TrainRuns::until(const std::function<bool()>& holds, std::chrono::seconds limit) const {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      ADD_FAILURE() << "what the test waits for has not happened within " << limit.count() << " s";
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
 std::string TrainRuns::remaining_children(std::chrono::seconds limit) const {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   while (::waitpid(-1, nullptr, WNOHANG) >= 0) {
@@ -114,8 +126,7 @@ int64_t TrainRuns::recorded(const std::string& name) const {
 }
 
 void TrainRuns::reach(const std::string& name, int lines) const {
-  for (int i = 0; i < 6000 && recorded(name) < lines; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_GE(recorded(name), lines) << name << " does not reach that step";
+  if (!until([&] { return recorded(name) >= lines; })) ADD_FAILURE() << name << " does not reach step " << lines;
 }
 
 nlohmann::json TrainRuns::status(const std::string& name) const {
@@ -125,8 +136,7 @@ nlohmann::json TrainRuns::status(const std::string& name) const {
 
 std::string TrainRuns::endpoint(const std::string& name) const {
   const auto record = folder_ / name / "coordinator.json";
-  for (int i = 0; i < 4000 && !std::filesystem::exists(record); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  until([&] { return std::filesystem::exists(record); });
   return nlohmann::json::parse(read_file(record)).at("endpoint");
 }
 

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -37,6 +38,9 @@ class TrainRuns {
   // Kills the child after the limit and returns code -1.
   Ended wait(pid_t child, const std::string& name = "train",
              std::chrono::seconds limit = std::chrono::seconds(500)) const;
+  // Waits until a condition holds. Returns false, and fails the test, if it does not within the limit, which is for
+  // errors alone: it is long because other programs may use the machine.
+  bool until(const std::function<bool()>& holds, std::chrono::seconds limit = std::chrono::seconds(120)) const;
   // Waits for all children. Returns those that are left at the limit, with the state of each, or "".
   std::string remaining_children(std::chrono::seconds limit) const;
   void kill_children() const;
@@ -44,9 +48,8 @@ class TrainRuns {
   // Properties of the run in the folder NAME.
   std::string ledger(const std::string& name) const;
   std::string digests(const std::string& name) const;
-  int64_t recorded(const std::string& name) const;  // steps in the ledger
-  void reach(const std::string& name,
-             int lines) const;  // waits until there are this many steps; fails the test after 30 s
+  int64_t recorded(const std::string& name) const;       // steps in the ledger
+  void reach(const std::string& name, int lines) const;  // waits until there are this many steps
   nlohmann::json status(const std::string& name) const;  // {} if no coordinator answers
   std::string endpoint(const std::string& name) const;   // its coordinator's, once there is one
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
 #include "tensor/base/file.h"
 #include "tests/jobs/small_job.h"
@@ -81,8 +80,7 @@ TEST_F(PoolJob, TheDaemonMayDieAndJobsEndAsIfNothingHadHappened) {
   ASSERT_EQ(whole.code, 0) << whole.err;
   ASSERT_EQ(view({"submit", folder_ / "job.toml", "--name", "one"}).at("job"), 1);
   const pid_t first = serve("first");
-  for (int i = 0; i < 3000 && events(run_of(1), "generation") < 2; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  until([&] { return events(run_of(1), "generation") >= 2; });
   ASSERT_EQ(view({"submit", folder_ / "job.toml", "--name", "two", "--max", "1"}).at("job"), 2);
   reach(run_of(2), 100);
   EXPECT_EQ(events(run_of(1), "left"), 1) << "one gave a slot to the other\n"
@@ -160,11 +158,9 @@ exec ')" + train + R"(' "$@"
     return all;
   };
   const pid_t first = serve("first");
-  for (int i = 0; i < 3000 && events(run_of(1), "hello") < 3; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(devices(), (std::vector<std::string>{"cuda:0", "cuda:1", "cuda:2"})) << story();
   // Others have the state of the worker that dies below, or the job would begin again with three new workers.
-  for (int i = 0; i < 3000 && members(run_of(1)) < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  until([&] { return members(run_of(1)) >= 3; });
+  EXPECT_EQ(devices(), (std::vector<std::string>{"cuda:0", "cuda:1", "cuda:2"})) << story();
   kill(first, SIGKILL);
   EXPECT_EQ(wait(first, "first").code, 128 + SIGKILL);
   pid_t dies = 0;
@@ -179,11 +175,11 @@ exec ')" + train + R"(' "$@"
     }
   }
   ASSERT_GT(dies, 0);
+  const int introduced = events(run_of(1), "hello");
   kill(dies, SIGKILL);
   folder_.write("told", "");
   const pid_t second = serve("second", {"--until-done"});
-  for (int i = 0; i < 3000 && events(run_of(1), "hello") < 4; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  until([&] { return events(run_of(1), "hello") > introduced && !devices().empty(); });
   EXPECT_EQ(devices(), std::vector<std::string>{its_own}) << story();
   EXPECT_EQ(pool({"cancel", "1"}).code, 0);
   EXPECT_EQ(wait(second, "second").code, 0) << story();
@@ -258,8 +254,7 @@ TEST_F(PoolJob, FilesThatAreDamagedOrRemovedLoseNoJob) {
   const pid_t daemon = serve("daemon", {"--until-done"});
   reach(run_of(2), 50);
   for (const char* name : {"pool.db", "pool.db-wal", "pool.db-shm", "lock"}) fs::remove(folder_ / "pool" / name);
-  for (int i = 0; i < 3000 && !fs::exists(folder_ / "pool/pool.db"); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  until([&] { return fs::exists(folder_ / "pool/pool.db"); });
   EXPECT_EQ(serve_again(), 2) << "the daemon has its lock again";
   EXPECT_EQ(view({"submit", folder_ / "job.toml", "--set", "run.steps=20"}).at("job"), 3);
   for (const char* job : {"1", "2"}) {

@@ -138,7 +138,14 @@ void run_join(const Case& of, int repeat, Report& report) {
 struct Losses {
   std::vector<double> again, step;  // until the other continues; until the interrupted step is done
   double step_seconds = 0;
+  int64_t states_lost = 0;  // with ZeRO: the job went back to its start
 };
+
+// Whether a generation begins after a loss. Workers may also get other shares at any time.
+bool follows_a_loss(const nlohmann::json& generation) {
+  const std::string reason = generation.at("reason");
+  return reason.starts_with("lost worker") || reason == "start";
+}
 
 Losses lose_workers(const Case& of, int times, int signal) {
   const std::string& name = of.network;
@@ -156,7 +163,7 @@ Losses lose_workers(const Case& of, int times, int signal) {
     const size_t before = job.events_so_far();
     const double struck = now_seconds();
     ::kill(victim.pid, signal);
-    const double generation = job.events()[job.await_event("generation", before)].time;
+    const double generation = job.events()[job.await_event("generation", before, follows_a_loss)].time;
     losses.again.push_back(generation - struck);
     losses.step.push_back(step_after(job, generation, 1) - struck);
 
@@ -166,11 +173,16 @@ Losses lose_workers(const Case& of, int times, int signal) {
     Process joiner = job.join(cores[victim.id], 1);
     const pid_t pid = joiner.pid();
     joined.emplace(pid, std::move(joiner));
-    job.await_event("switched", after);
+    const size_t switched = job.await_event("switched", after);
+    // With ZeRO the newcomer gets its part of the state in its first step. If the other worker dies before its end,
+    // part of the state is lost.
+    const int64_t first = job.events()[switched].fields.at("step");
+    job.await("the newcomer's first step", [&] { return !job.steps().empty() && job.steps().back().step > first; });
     for (const ElasticJob::Worker& worker : job.workers())
       if (worker.pid == pid) cores[worker.id] = cores[victim.id];
   }
   losses.step_seconds = job.step_seconds(3);
+  for (const ElasticJob::Event& event : job.events()) losses.states_lost += event.name() == "state_lost";
   return losses;
 }
 
@@ -183,7 +195,7 @@ void run_death(const Case& of, int repeat, Report& report) {
   const size_t p99 =
       std::min(again.size() - 1, static_cast<size_t>(std::ceil(0.99 * static_cast<double>(again.size()))) - 1);
   report.add(of.title() + " kill -9, until others go on", median(again), 0, 0, 0, "",
-             {{"p99_ms", ms(again[p99])}, {"deaths", deaths}});
+             {{"p99_ms", ms(again[p99])}, {"deaths", deaths}, {"states_lost", losses.states_lost}});
   report.add(of.title() + " kill -9, until the step is done", median(losses.step), 0, 0, 0, "",
              {{"most_ms", ms(most(losses.step))}, {"step_ms", ms(losses.step_seconds)}});
 }

@@ -95,9 +95,10 @@ struct SimulationCounts {
   int64_t reforms = 0;                 // .. in which members come to hold the state in another form
   int64_t reforms_behind_fence = 0;    // .. and which begin with a fence
   int64_t reformed = 0;                // times that a member came to do so
+  int64_t restored = 0;                // differences after which all members restore a checkpoint
 
-  ELINVAR_FIELDS(messages, generations, batch_changes, opened, interrupted, killed_beside, lost_open, flips, caught,
-                 tried, replays, undecided, abandoned, stopped, stuck, refused, in_group, exchanged_in_group,
+  ELINVAR_FIELDS(restored, messages, generations, batch_changes, opened, interrupted, killed_beside, lost_open, flips,
+                 caught, tried, replays, undecided, abandoned, stopped, stuck, refused, in_group, exchanged_in_group,
                  updated_in_group, new_groups, shrunk_groups, kept_groups, not_formed, aborted_groups, moved, asked,
                  state_lost, exchanged, lost_within, given_up, stale, stale_alone, digested, lost_digests, passed,
                  lost_boundary, killed_ahead, attached, fetched, fetches_over, repeated, lost_parameters,
@@ -108,6 +109,7 @@ struct SimulationResult : SimulationCounts {
   std::string violation;           // the violated invariant, or ""
   double seconds = 0;              // simulated time
   double hang_lasted = 0;          // seconds until the hanging worker was evicted
+  double longest_recovery = 0;     // seconds from a fence to the generation that follows it
   std::vector<int> virtual_ranks;  // virtual ranks of each member of the last generation, in the order of their ids
   std::vector<std::string> log;    // events, for debugging
 };

@@ -149,6 +149,7 @@ class Simulation {
     int asked = 0;  // number of workers that asked for the job
     std::unique_ptr<Coordinator> coordinator;
     double beat_at = 0;
+    double fenced_at = -1;  // since when members are fenced; -1: they are not
     std::map<int64_t, std::string> waiting;
     std::map<int64_t, uint64_t> states;  // states that members agreed on
     std::map<std::pair<int64_t, int64_t>, Checkpoint> saving;

@@ -11,6 +11,10 @@ void Simulation::Head::event(const std::string& name, const nlohmann::json& fiel
   if (name == "audit") sim.judged(fields);
   sim.result_.state_lost += name == "state_lost";
   sim.result_.stuck += name == "stuck";
+  if (name == "stuck") sim.log(sim.where());
+  if (name == "fence" && fenced_at < 0) fenced_at = sim.now_;
+  if (name == "generation" && fenced_at >= 0)
+    sim.result_.longest_recovery = std::max(sim.result_.longest_recovery, sim.now_ - std::exchange(fenced_at, -1));
   if (name == "data_plane" && fields.contains("group")) sim.used_group(fields["group"]);
 }
 

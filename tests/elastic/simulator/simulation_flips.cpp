@@ -154,6 +154,7 @@ void Simulation::judged(const Json& found) {
   }
   if (!any) violate("an audit finds a fault without one: {}", found.dump());
   result_.undecided += found.at("verdict") == "undecided";
+  result_.restored += found.at("verdict") == name_of(Verdict::What::restore);
 }
 
 // Replays from the newest checkpoint; a faulty machine reaches another state.

@@ -367,18 +367,18 @@ void Simulation::load(Process& p) {
   StateLoad load = p.member->catching_up().load();
   if (load.restore && *load.restore > 0 && !sees_directory(p))
     return later(p, 0.01, [load](Process& q) { q.member->catching_up().cannot_load(load); });
+  p.corrupt = false;  // a damaged state is replaced
   if (load.restore) {
     p.history = references_.size() - 1;
     p.tiny = reference(p).states.at(static_cast<size_t>(*load.restore));
     p.zero = load.zero;
-    p.corrupt = false;
     load.scaling_state = reference(p).made(*load.restore);
   } else {
     const Digest& given = load.pieces.at(0).digests.at("state and history");
     p.history = given.low;
     p.zero = p.member->layout().zero();
     p.tiny = reference(p).states.at(std::min(static_cast<size_t>(load.step), reference(p).states.size() - 1));
-    if (p.tiny.digest() != given.high && !p.corrupt) p.tiny.rest ^= 1;  // a damaged state was sent
+    if (p.tiny.digest() != given.high) p.tiny.rest ^= 1;  // a damaged state was sent
     for (const messages::StatePieces& pieces : load.pieces)
       if (pieces.digests.at(kForm).high != static_cast<uint64_t>(p.form()))
         violate("worker {} gets a state that others hold in another form than with zero={}", p.peer, p.zero);
