@@ -9,7 +9,7 @@ using test::Ended;
 using Words = std::vector<std::string>;
 
 // The table has several buckets: cuts are at 2^18 elements, or 2^18 rows with a number of state for each row.
-constexpr const char* kJob = R"([run]
+constexpr const char* kShardedTableJob = R"([run]
 steps = 12
 batch_size = 30
 virtual_ranks = 3
@@ -38,7 +38,7 @@ const Words kGrowing = {"--set", "model.rows=900", "--set", "model.channels=1024
 
 class ShardedTables : public test::DividedRuns {
  protected:
-  void SetUp() override { folder_.write("job.toml", kJob); }
+  void SetUp() override { folder_.write("job.toml", kShardedTableJob); }
   static Words zero(int stage, int copies, const std::string& more = {}) {
     return {"--arrangement", fmt::format("zero={}{}", stage, more), "--copies", std::to_string(copies)};
   }
