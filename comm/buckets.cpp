@@ -10,6 +10,8 @@ namespace elinvar {
 Buckets::Buckets(std::vector<Shape> shapes, int64_t most_elements, const BucketCuts& cuts)
     : shapes_(std::move(shapes)) {
   check(cuts.multiple >= 1, "[buckets] cuts at multiples of {}", cuts.multiple);
+  for (const auto& [tensor, multiple] : cuts.multiples)
+    check(multiple >= 1, "[buckets] cuts of tensor {} at multiples of {}", tensor, multiple);
   check(cuts.groups.empty() || cuts.groups.size() == shapes_.size(), "[buckets] groups of {} tensors expected, got {}",
         shapes_.size(), cuts.groups.size());
   cut_tensors(most_elements, cuts);
@@ -26,6 +28,8 @@ void Buckets::cut_tensors(int64_t most_elements, const BucketCuts& cuts) {
   int group = order.empty() ? 0 : group_of(order[0]);
   for (const size_t t : order) {
     const int64_t numel = shapes_[t].numel();
+    const auto own = cuts.multiples.find(static_cast<int>(t));
+    const int64_t multiple = own == cuts.multiples.end() ? cuts.multiple : own->second;
     if ((cuts.whole && room < numel) || group_of(t) != group) room = 0;
     group = group_of(t);
     int first = count();
@@ -36,7 +40,7 @@ void Buckets::cut_tensors(int64_t most_elements, const BucketCuts& cuts) {
         room = cuts.whole ? std::max(most_elements, numel) : most_elements;
       }
       int64_t length = numel - begin;
-      if (length > room) length = std::min(length, std::max<int64_t>(room / cuts.multiple, fresh) * cuts.multiple);
+      if (length > room) length = std::min(length, std::max<int64_t>(room / multiple, fresh) * multiple);
       room = std::max<int64_t>(room - length, 0);
       if (begin + length < numel) room = 0;
       if (length == 0) continue;

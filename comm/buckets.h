@@ -6,6 +6,7 @@
 // Buckets that are also the unit in which the optimizer's state is sharded (elastic/ARRANGEMENT.md) cut tensors only at
 // multiples of a digest chunk, so that digests and sums of squares of a bucket are parts of those of whole tensors.
 #include <cstdint>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,8 +19,9 @@ namespace elinvar {
 
 // How tensors are cut.
 struct BucketCuts {
-  int64_t multiple = 1;  // tensors are cut at multiples of this many elements
-  bool whole = false;    // none is cut, and one that is too large gets a bucket of its own
+  int64_t multiple = 1;                   // tensors are cut at multiples of this many elements
+  std::map<int, int64_t> multiples = {};  // .. these tensors at multiples of their own
+  bool whole = false;                     // none is cut, and one that is too large gets a bucket of its own
   // The group of each tensor; empty: there is one. Buckets have tensors of one group, and come in the order of groups.
   std::vector<int> groups = {};
 };
@@ -28,7 +30,7 @@ class Buckets {
  public:
   Buckets() = default;
   // For float32 tensors of these shapes, with at most `most_elements` (at least 1) elements per bucket. A bucket may
-  // have more if it has one slice: of at most `cuts.multiple`, or a whole tensor.
+  // have more if it has one slice: of at most the multiple at which its tensor is cut, or a whole tensor.
   Buckets(std::vector<Shape> shapes, int64_t most_elements, const BucketCuts& cuts = {});
 
   int count() const { return static_cast<int>(buckets_.size()); }

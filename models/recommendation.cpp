@@ -75,19 +75,19 @@ class CategoryVectors {
   CategoryVectors() = default;
   CategoryVectors(const Scope& scope, const RowInput& input, int64_t channels, const VectorInit& init)
       : symbols_(input.symbols) {
+    const InitialRows initial = [rows = init.rows, key = scope.key("weight")](
+                                    std::span<const int64_t> ids, Tensor& values) { rows(ids, values, key); };
     touched_ = std::make_shared<TouchedRows>(
         input.candidates * static_cast<int64_t>(symbols_.size()),
         [symbols = symbols_, after_numbers = input.numbers > 0](const Inputs& inputs) {
           return ids_in(symbols, (after_numbers ? inputs.further.at(0) : inputs.first).to(Device{}));
-        });
+        },
+        initial);
     const int64_t all = std::accumulate(symbols_.begin(), symbols_.end(), int64_t{0});
     const bool grows = input.table_rows > 0;
     weight_ = scope.table("weight", {grows ? input.table_rows : all, channels},
                           grows ? init::constant(0.0) : init.whole, touched_);
-    if (grows)
-      touched_->grow({.ids = scope.buffer("ids", {input.table_rows}, -1, DType::i64),
-                      .initialise = [rows = init.rows, key = scope.key("weight")](
-                                        std::span<const int64_t> ids, Tensor& values) { rows(ids, values, key); }});
+    if (grows) touched_->grow({.ids = scope.buffer("ids", {input.table_rows}, -1, DType::i64), .initialise = initial});
   }
 
   // Categories (N, .., K) int32 -> (N, .., K, channels)
@@ -102,7 +102,7 @@ class CategoryVectors {
       };
       return embedding(weight_, touched_->values(), derived({ids}, places)[0]);
     }
-    return touched_->grows() ? touched_->lookup(weight_.value(), ids) : embedding(weight_, ids);
+    return touched_->grows() || touched_->absent() ? touched_->lookup(weight_.value(), ids) : embedding(weight_, ids);
   }
 
  private:

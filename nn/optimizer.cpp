@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "nn/table_updates.h"
+#include "nn/touched_rows.h"
 #include "nn/update_rule.h"
 #include "tensor/base/check.h"
 #include "tensor/base/registry.h"
@@ -25,10 +26,13 @@ class WholeOptimizer final : public Optimizer {
         offload_(std::move(offload)),
         names_(rule_->slots()),
         slots_(names_.size()),
-        tables_(config, parameters, offload_) {
+        updates_(config) {
     for (size_t i = 0; i < parameters.list.size(); ++i) {
       const Parameter& p = parameters.list[i];
-      if (p.sparse()) continue;
+      if (p.sparse()) {
+        add_table(i, p);
+        continue;
+      }
       dense_.push_back(i);
       dense_names_.push_back(p.name);
       for (std::vector<Tensor>& slot : slots_)
@@ -49,25 +53,40 @@ class WholeOptimizer final : public Optimizer {
                    .offload = offload_};
     for (const size_t i : dense_) u.add(i, parameters.list[i].var.mutable_value(), gradients[i]);
     rule_->update(u, slots_);
-    tables_.step(parameters, gradients, lr, step, gradient_scale);
+    for (TablePart& table : tables_) table.values = parameters.list[table.parameter].var.mutable_value();
+    updates_.step(parameters, tables_, gradients, lr, step, gradient_scale);
+    for (TablePart& table : tables_) table.values = Tensor();
+    commit_touched(parameters);
   }
 
   StateDict state() const override {
     StateDict all;
     for (size_t k = 0; k < names_.size(); ++k)
       for (size_t i = 0; i < dense_names_.size(); ++i) all.emplace(dense_names_[i] + "." + names_[k], slots_[k][i]);
-    tables_.add_state(all);
+    for (size_t i = 0; i < tables_.size(); ++i)
+      for (size_t k = 0; k < tables_[i].slots.size(); ++k)
+        all.emplace(table_names_[i] + "." + updates_.rule()->slots()[k], tables_[i].slots[k]);
     return all;
   }
 
  private:
+  void add_table(size_t index, const Parameter& p) {
+    TablePart& table = tables_.emplace_back(TablePart{.parameter = index, .values = Tensor(), .slots = {}});
+    const UpdateRule& rule = *updates_.rule();
+    for (size_t k = 0; k < rule.slots().size(); ++k)
+      table.slots.push_back(offload_.zeros(rule.slot_shape(p.var.shape()), p.var.dtype(), p.var.value().device()));
+    table_names_.push_back(p.name);
+  }
+
   std::unique_ptr<UpdateRule> rule_;
   Offload offload_;
   std::vector<std::string> names_;
   std::vector<std::vector<Tensor>> slots_;  // of each name, one tensor per dense parameter
   std::vector<size_t> dense_;               // the dense parameters
   std::vector<std::string> dense_names_;
-  TableUpdates tables_;
+  TableUpdates updates_;
+  std::vector<TablePart> tables_;  // the sparse tables, whole, with values during an update
+  std::vector<std::string> table_names_;
 };
 
 // Built-in kinds have a rule, registered ones make their optimisers.

@@ -11,7 +11,7 @@ Residence::Residence(const SegmentedNetwork& network, ParameterSource& source, c
   for (const Segment& segment : network.segments()) {
     std::vector<size_t>& read = read_.emplace_back();
     for (const size_t p : segment.parameters)
-      if (network.parameters.list[p].computed_here(group)) read.push_back(p);
+      if (network.parameters.list[p].computed_here(group) && !network.parameters.list[p].sparse()) read.push_back(p);
   }
   for (size_t p = 0; p < holdings_.size(); ++p) tensor(p).release();
   // Those of an outline share one element.

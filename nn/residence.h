@@ -33,7 +33,8 @@ class ParameterSource {
 
 class Residence {
  public:
-  // Frees the memory of all parameters. Only parameters of the group's own virtual shards are ever requested.
+  // Frees the memory of all parameters. Only parameters of the group's own virtual shards are ever requested, and no
+  // sparse tables, whose rows are looked up elsewhere (TouchedRows::fetch_by).
   Residence(const SegmentedNetwork& network, ParameterSource& source, const ShardGroup& group = local_shards());
   ~Residence();  // all parameters are absent
   Residence(const Residence&) = delete;

@@ -18,10 +18,24 @@ std::vector<Tensor> views_of(const Parameters& parameters, std::span<const Slice
 }
 
 SlicedTensors::SlicedTensors(const Parameters& parameters, std::vector<std::string> slots, std::vector<Slice> slices,
-                             Offload offload)
+                             Offload offload, const SlotShape& shape)
     : shapes_(shapes_of(parameters)), names_(std::move(slots)), offload_(std::move(offload)), tensors_(names_.size()) {
-  for (const Parameter& p : parameters.list) wholes_.push_back({p.name, p.var.dtype(), p.var.value().device()});
+  for (const Parameter& p : parameters.list) {
+    const int64_t elements = p.var.shape().numel();
+    wholes_.push_back({.name = p.name,
+                       .dtype = p.var.dtype(),
+                       .device = p.var.value().device(),
+                       .elements = elements,
+                       .slot_elements = shape ? shape(p.var.shape()).numel() : elements});
+  }
   keep(std::move(slices));
+}
+
+Slice SlicedTensors::of_slot(const Slice& slice) const {
+  const Whole& whole = wholes_[static_cast<size_t>(slice.tensor)];
+  if (whole.elements == whole.slot_elements) return slice;
+  const int64_t each = whole.elements / whole.slot_elements;
+  return {slice.tensor, slice.begin / each, slice.end / each};
 }
 
 void SlicedTensors::keep(std::vector<Slice> slices) {
@@ -38,7 +52,7 @@ void SlicedTensors::keep(std::vector<Slice> slices) {
   for (std::vector<Tensor>& slot : tensors_)
     for (size_t i = 0; i < slices_.size(); ++i) {
       const Whole& whole = wholes_[static_cast<size_t>(slices_[i].tensor)];
-      if (!slot[i].defined()) slot[i] = offload_.zeros({slices_[i].numel()}, whole.dtype, whole.device);
+      if (!slot[i].defined()) slot[i] = offload_.zeros({of_slot(slices_[i]).numel()}, whole.dtype, whole.device);
     }
 }
 
@@ -47,7 +61,7 @@ std::vector<SlotSlice> SlicedTensors::slots() const {
   for (size_t i = 0; i < slices_.size(); ++i)
     for (size_t k = 0; k < names_.size(); ++k) {
       const std::string& name = wholes_[static_cast<size_t>(slices_[i].tensor)].name;
-      all.push_back({names_[k].empty() ? name : name + "." + names_[k], slices_[i], tensors_[k][i]});
+      all.push_back({names_[k].empty() ? name : name + "." + names_[k], of_slot(slices_[i]), tensors_[k][i]});
     }
   return all;
 }

@@ -3,6 +3,7 @@
 //
 //   SlicedTensors moments(parameters, {"m", "v"}, slices);
 //   for (SlotSlice& s : moments.slots()) copy(view_of(whole.at(s.name), s.slice), s.values);
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,16 +21,18 @@ std::vector<Tensor> views_of(const Parameters& parameters, std::span<const Slice
 
 struct SlotSlice {
   std::string name;  // "<parameter>.<slot>", or "<parameter>" if the slot has no name
-  Slice slice;
-  Tensor values;  // one-dimensional, of the parameter's type, on its device or offloaded
+  Slice slice;       // of the slot
+  Tensor values;     // one-dimensional, of the parameter's type, on its device or offloaded
 };
 
 class SlicedTensors {
  public:
   SlicedTensors() = default;
-  // Tensors of zeros, one for each of the named slots of each slice. Throws what check_slices() throws.
+  // Tensors of zeros, one for each of the named slots of each slice. Slots have the shape of their parameter, or what
+  // `shape` makes of it: a number for each row. Throws what check_slices() throws.
+  using SlotShape = std::function<Shape(const Shape& parameter)>;
   SlicedTensors(const Parameters& parameters, std::vector<std::string> slots, std::vector<Slice> slices,
-                Offload offload = {});
+                Offload offload = {}, const SlotShape& shape = {});
 
   const std::vector<Slice>& slices() const { return slices_; }
   const Offload& offload() const { return offload_; }
@@ -48,7 +51,10 @@ class SlicedTensors {
     std::string name;
     DType dtype;
     Device device;
+    int64_t elements, slot_elements;
   };
+  Slice of_slot(const Slice& slice) const;
+
   std::vector<Shape> shapes_;
   std::vector<Whole> wholes_;  // the parameters
   std::vector<std::string> names_;

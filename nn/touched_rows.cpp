@@ -70,21 +70,52 @@ void TouchedRows::bind(const Tensor& table) {
 void TouchedRows::load(const Tensor& table) {
   bind(table);
   if (!values_.defined()) values_ = Tensor::zeros({capacity_, table.dim(1)}, table.dtype(), table.device());
-  Tensor place = values_.slice(0, 0, rows_.numel());
+  const int64_t rows = rows_.numel(), fresh = std::ssize(fresh_);
+  if (absent()) {
+    there_.assign(static_cast<size_t>(rows), 0);
+    std::fill(there_.end() - fresh, there_.end(), char{1});
+    if (fresh == 0) return;
+    Tensor place = values_.slice(0, rows - fresh, rows);
+    copy(initial_of(fresh_, table.dim(1)).to(table.device()), place);
+    return;
+  }
+  Tensor place = values_.slice(0, 0, rows);
   copy(read(table), place);
 }
 
-Tensor TouchedRows::read(const Tensor& table) const {
-  Tensor values = embedding(table, rows_);
-  if (fresh_.empty()) return values;
-  Tensor initial = Tensor::empty({std::ssize(fresh_), table.dim(1)});
-  growth_.initialise(fresh_, initial);
-  Tensor place = values.slice(0, values.dim(0) - initial.dim(0), values.dim(0));
-  copy(initial.to(table.device()), place);
+Tensor TouchedRows::initial_of(std::span<const int64_t> ids, int64_t channels) const {
+  Tensor initial = Tensor::empty({std::ssize(ids), channels});
+  growth_.initialise(ids, initial);
+  return initial;
+}
+
+std::pair<int64_t, int64_t> TouchedRows::places_in(int64_t first, int64_t count) const {
+  const auto rows = rows_.span<int64_t>();
+  const auto place = [&](int64_t row) { return std::lower_bound(rows.begin(), rows.end(), row) - rows.begin(); };
+  return {place(first), place(first + count)};
+}
+
+Tensor TouchedRows::rows_in(int64_t first, int64_t count) const {
+  const auto [begin, end] = places_in(first, count);
+  std::vector<int64_t> rows(rows_.data<int64_t>() + begin, rows_.data<int64_t>() + end);
+  for (int64_t& row : rows) row -= first;
+  return Tensor::from(rows, {std::ssize(rows)});
+}
+
+// New ids have the last places.
+Tensor TouchedRows::read(const Tensor& part, int64_t first) const {
+  Tensor values = embedding(part, rows_in(first, part.dim(0)));
+  const auto [begin, end] = places_in(first, part.dim(0));
+  const int64_t known = rows_.numel() - std::ssize(fresh_), fresh = std::max(begin, known);
+  if (fresh >= end) return values;
+  const std::span<const int64_t> ids =
+      std::span(fresh_).subspan(static_cast<size_t>(fresh - known), static_cast<size_t>(end - fresh));
+  Tensor place = values.slice(0, fresh - begin, end - begin);
+  copy(initial_of(ids, part.dim(1)).to(part.device()), place);
   return values;
 }
 
-Tensor TouchedRows::places(const Tensor& ids) const {
+Tensor TouchedRows::places(const Tensor& ids) {
   Tensor places = Tensor::empty(ids.shape(), DType::i64);
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const int64_t id = ids.data<int64_t>()[i];
@@ -93,33 +124,61 @@ Tensor TouchedRows::places(const Tensor& ids) const {
           "[embedding] row {} of a sparse table is not among the {} rows that the step touches", id, touched_.size());
     places.data<int64_t>()[i] = places_[static_cast<size_t>(found - touched_.begin())];
   }
+  if (absent()) fetch_places(places.span<int64_t>());
   return places;
+}
+
+// Fetches the rows of those places that values() lacks.
+void TouchedRows::fetch_places(std::span<const int64_t> places) {
+  std::vector<int64_t> missing;
+  for (const int64_t place : places)
+    if (there_[static_cast<size_t>(place)] == 0) missing.push_back(place);
+  if (missing.empty()) return;
+  std::sort(missing.begin(), missing.end());
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  std::vector<int64_t> rows;
+  for (const int64_t place : missing) rows.push_back(rows_.data<int64_t>()[place]);
+  put_rows(fetch_(rows).to(values_.device()), Tensor::from(missing, {std::ssize(missing)}), values_);
+  for (const int64_t place : missing) there_[static_cast<size_t>(place)] = 1;
 }
 
 void TouchedRows::commit() {
   if (!fresh_.empty()) assignment_->append(fresh_);
   fresh_.clear();
   bound_ = false;
+  updated_ = std::exchange(updates_all_, false) ? Tensor() : rows_;
+}
+
+// Returns the rows (index' shape.., channels) of a table, which may be absent.
+Tensor TouchedRows::rows_at(const Tensor& table, const Tensor& index) const {
+  if (!absent()) return embedding(table, index);
+  const auto all = index.span<int64_t>();
+  std::vector<int64_t> rows(all.begin(), all.end());
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  Tensor at = Tensor::empty(index.shape(), DType::i64);
+  for (size_t i = 0; i < all.size(); ++i)
+    at.data<int64_t>()[i] = std::lower_bound(rows.begin(), rows.end(), all[i]) - rows.begin();
+  return embedding(fetch_(rows).to(table.device()), at);
 }
 
 Tensor TouchedRows::lookup(const Tensor& table, const Tensor& ids) {
-  if (!assignment_) return embedding(table, ids);
+  if (!assignment_) return rows_at(table, ids);
   if (assignment_->refresh()) bound_ = false;
   Tensor rows = Tensor::zeros(ids.shape(), DType::i64);
-  std::vector<int64_t> absent, at;  // ids without a row, and their positions
+  std::vector<int64_t> without, at;  // ids without a row, and their positions
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const int64_t id = ids.data<int64_t>()[i];
     if (const auto row = assignment_->row_of(id)) {
       rows.data<int64_t>()[i] = *row;
     } else {
-      absent.push_back(id);
+      without.push_back(id);
       at.push_back(i);
     }
   }
-  Tensor values = embedding(table, rows);
-  if (absent.empty()) return values;
-  Tensor initial = Tensor::empty({std::ssize(absent), table.dim(1)});
-  growth_.initialise(absent, initial);
+  Tensor values = rows_at(table, rows);
+  if (without.empty()) return values;
+  const Tensor initial = initial_of(without, table.dim(1));
   Tensor all = values.reshape({ids.numel(), table.dim(1)});
   put_rows(initial.to(table.device()), Tensor::from(at, {std::ssize(at)}), all);
   return all.reshape(values.shape());
@@ -163,6 +222,14 @@ void touch(Parameters& parameters, const Inputs& batch) {
 void read_touched(Parameters& parameters) {
   for (Parameter& p : parameters.list)
     if (p.sparse()) p.touched->load(p.var.value());
+}
+
+void commit_touched(Parameters& parameters) {
+  for (Parameter& p : parameters.list)
+    if (p.sparse()) {
+      p.touched->bind(p.var.value());
+      p.touched->commit();
+    }
 }
 
 }  // namespace elinvar

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,8 +23,25 @@ GradientLayout::GradientLayout(int64_t bucket_elements, const std::optional<Shar
   int64_t elements = 0;
   for (const Shape& shape : sharding->parameters) elements += shape.numel();
   shard_elements_ = std::clamp<int64_t>(elements / kLeastShards, 1, bucket_elements);
+  for (const auto& [table, multiple] : sharding->tables) tables_.insert(table);
   shards_ = Buckets(sharding->parameters, shard_elements_,
-                    BucketCuts{.multiple = sharding->multiple, .groups = groups(sharding->parameters.size(), 0)});
+                    BucketCuts{.multiple = sharding->multiple,
+                               .multiples = sharding->tables,
+                               .groups = groups(sharding->parameters.size(), 0)});
+  dense_shards_ = dense_of(shards_);
+}
+
+// Returns the number of buckets before those of tables.
+int GradientLayout::dense_of(const Buckets& buckets) const {
+  int dense = 0;
+  while (dense < buckets.count() && !tables_.contains(buckets.slices(dense)[0].tensor)) ++dense;
+  return dense;
+}
+
+bool GradientLayout::fits(int shard, std::span<const Blob> values) const {
+  if (!of_table(shard)) return shards_.fits(shard, values);
+  const auto most = static_cast<size_t>(shards_.slices(shard)[0].numel()) * sizeof(float);
+  return values.size() == 1 && values[0].bytes <= most && values[0].bytes % sizeof(float) == 0;
 }
 
 const Buckets* GradientLayout::buckets_of(bool sharded) const {
@@ -40,15 +58,19 @@ NetworkPart GradientLayout::part(int tensor) const {
 }
 
 // Returns the groups of gradients and of `statistics` batch statistics in buckets: one for each part of the network,
-// first of gradients.
+// first of gradients; each sparse table has one of its own, after those of other gradients.
 std::vector<int> GradientLayout::groups(size_t gradients, size_t statistics) const {
-  std::map<std::pair<bool, NetworkPart>, int> numbers;
-  for (size_t i = 0; i < gradients + statistics; ++i) numbers[{i >= gradients, part(static_cast<int>(i))}] = 0;
+  const auto key = [&](size_t i) {
+    const auto t = static_cast<int>(i);
+    const bool table = tables_.contains(t);
+    return std::tuple(i >= gradients, table ? t : -1, part(t));
+  };
+  std::map<std::tuple<bool, int, NetworkPart>, int> numbers;
+  for (size_t i = 0; i < gradients + statistics; ++i) numbers[key(i)] = 0;
   int next = 0;
   for (auto& [part, number] : numbers) number = next++;
   std::vector<int> groups;
-  for (size_t i = 0; i < gradients + statistics; ++i)
-    groups.push_back(numbers.at({i >= gradients, part(static_cast<int>(i))}));
+  for (size_t i = 0; i < gradients + statistics; ++i) groups.push_back(numbers.at(key(i)));
   return groups;
 }
 
@@ -69,7 +91,9 @@ bool GradientLayout::learn(const RankGradient& gradient) {
   if (shards_.count() == 0) return true;
   sharded_buckets_.emplace(std::move(shapes), shard_elements_,
                            BucketCuts{.multiple = shard_multiple_, .groups = groups});
-  invariant(sharded_buckets_->below(gradients_) == shards_.count(), "gradients have the shapes of parameters");
+  gradient_shards_ = sharded_buckets_->below(gradients_);
+  invariant((tables_.empty() ? gradient_shards_ : dense_of(*sharded_buckets_)) == dense_shards_,
+            "gradients have the shapes of parameters");
   return true;
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 // The shapes of a rank gradient's tensors, and the buckets in which members exchange them. A worker learns them from
 // the first rank gradient that has samples.
+#include <map>
 #include <optional>
+#include <set>
+#include <span>
 #include <vector>
 
 #include "comm/buckets.h"
@@ -10,13 +13,16 @@
 namespace elinvar {
 
 // With ZeRO, tensors are cut at multiples of some number of elements, and no bucket has both gradients and batch
-// statistics. The buckets of gradients, the units in which the optimizer's state is sharded, follow from the shapes of
-// the parameters.
+// statistics. The buckets of parameters, the units in which the optimizer's state is sharded, follow from their shapes.
+//
+// The gradient of a sparse table (nn/touched_rows.h) has places for the rows that a step touches, so its buckets are
+// not those of the table. Dense parameters come first in the buckets of both, which are the same there.
 struct ShardOptions {
   int64_t multiple = 1;
   std::vector<Shape> parameters = {};
-  bool sums = false;  // an update needs sums over whole parameters (trust ratios)
-  int zero = 1;       // ZeRO's stage when the worker comes; a generation may have another
+  std::map<int, int64_t> tables = {};  // sparse ones, by index; each is cut at multiples of so many elements: of rows
+  bool sums = false;                   // an update needs sums over whole parameters (trust ratios)
+  int zero = 1;                        // ZeRO's stage when the worker comes; a generation may have another
 };
 
 // The part of the network that a tensor belongs to.
@@ -54,14 +60,20 @@ class GradientLayout {
   bool sharded() const { return zero_ > 0; }
   bool whole_parameters() const { return zero_ < 3; }  // every member has all parameters
   bool sums() const { return sums_; }                  // an update needs sums over whole parameters
-  // Returns the number of buckets of gradients with ZeRO, else 0. The buckets of batch statistics follow them.
+  // Returns the number of buckets of parameters with ZeRO, else 0. Those of sparse tables come last.
   int shards() const { return sharded() ? shards_.count() : 0; }
+  bool of_table(int shard) const { return shard >= dense_shards_; }
+  // The number of buckets of gradients with ZeRO, once the layout is known. Those of batch statistics follow them.
+  int gradient_shards() const { return gradient_shards_; }
+  // Whether these can be the parameters in a bucket; of a sparse table they may be some of the rows.
+  bool fits(int shard, std::span<const Blob> values) const;
   const Buckets& shard_buckets() const { return shards_; }          // with ZeRO; known from the beginning
   const Buckets& whole_buckets() const { return *whole_buckets_; }  // for groups of GPUs, which do not cut tensors
   int gradients() const { return gradients_; }  // the number of gradients; batch statistics follow them
   NetworkPart part(int tensor) const;           // of a gradient or a batch statistic, once the layout is known
 
  private:
+  int dense_of(const Buckets& buckets) const;
   std::vector<int> groups(size_t gradients, size_t statistics) const;
 
   int64_t bucket_elements_, shard_elements_ = 0, shard_multiple_ = 1;
@@ -69,6 +81,8 @@ class GradientLayout {
   std::optional<Buckets> buckets_, sharded_buckets_, whole_buckets_;
   int gradients_ = 0;
   Buckets shards_;
+  int dense_shards_ = 0, gradient_shards_ = 0;
+  std::set<int> tables_;
   bool sums_ = false;
   std::optional<TensorParts> parts_;
 };

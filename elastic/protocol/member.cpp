@@ -369,6 +369,8 @@ void Member::receive(const Message& m) {
       [&](const messages::ShardValues& told) { replica_exchange_.receive(m, told); },
       [&](const messages::WantParameters& told) { parameter_fetch_.receive(m, told); },
       [&](const messages::ParameterValues& told) { parameter_fetch_.receive(m, told); },
+      [&](const messages::WantRows& told) { parameter_fetch_.receive(m, told); },
+      [&](const messages::RowValues& told) { parameter_fetch_.receive(m, told); },
       [&](const messages::BoundaryValue& told) { stage_exchange_.receive(m, told); },
       [&](const messages::GradientDigests& told) { stage_exchange_.receive(m, told); },
       [&](const messages::BucketValues& told) { values_.receive(m, told); },

@@ -96,19 +96,18 @@ struct KindList {
 };
 
 // In the order of the table.
-using AllKinds =
-    KindList<messages::Ask, messages::JobDescription, messages::Hello, messages::Refused, messages::Welcome,
-             messages::Warm, messages::Blind, messages::SendState, messages::Missed, messages::StopSending,
-             messages::StatePieces, messages::StateSent, messages::Ready, messages::Propose, messages::Start,
-             messages::Entered, messages::Fence, messages::Fenced, messages::Release, messages::NewCoordinator,
-             messages::Suspect, messages::Drain, messages::Failed, messages::Contribution, messages::BucketResult,
-             messages::TrailerPart, messages::Trailer, messages::Check, messages::Word, messages::Audit,
-             messages::ShardValues, messages::BoundaryValue, messages::GradientDigests, messages::BucketValues,
-             messages::BucketSums, messages::WantValues, messages::WantParameters, messages::ParameterValues,
-             messages::BucketState, messages::Fetch, messages::GroupRoots, messages::GroupName, messages::GroupAgain,
-             messages::GroupUsed, messages::GroupMissing, messages::GroupFailed, messages::Alive, messages::Heard,
-             messages::Facts, messages::Ack, messages::Shown, messages::FaultInjected, messages::Saved,
-             messages::FilePiece, messages::Taken, messages::Ctl, messages::Answer>;
+using AllKinds = KindList<
+    messages::Ask, messages::JobDescription, messages::Hello, messages::Refused, messages::Welcome, messages::Warm,
+    messages::Blind, messages::SendState, messages::Missed, messages::StopSending, messages::StatePieces,
+    messages::StateSent, messages::Ready, messages::Propose, messages::Start, messages::Entered, messages::Fence,
+    messages::Fenced, messages::Release, messages::NewCoordinator, messages::Suspect, messages::Drain, messages::Failed,
+    messages::Contribution, messages::BucketResult, messages::TrailerPart, messages::Trailer, messages::Check,
+    messages::Word, messages::Audit, messages::ShardValues, messages::BoundaryValue, messages::GradientDigests,
+    messages::BucketValues, messages::BucketSums, messages::WantValues, messages::WantParameters,
+    messages::ParameterValues, messages::WantRows, messages::RowValues, messages::BucketState, messages::Fetch,
+    messages::GroupRoots, messages::GroupName, messages::GroupAgain, messages::GroupUsed, messages::GroupMissing,
+    messages::GroupFailed, messages::Alive, messages::Heard, messages::Facts, messages::Ack, messages::Shown,
+    messages::FaultInjected, messages::Saved, messages::FilePiece, messages::Taken, messages::Ctl, messages::Answer>;
 
 struct Codec {
   Json (*write)(const Payload&, std::vector<Blob>&);

@@ -14,6 +14,7 @@ void ParameterFetch::begin() {
   arrived_.clear();
   forgotten_.clear();
   awaited_ = -1;
+  asked_ = {.number = asked_.number};
 }
 
 bool ParameterFetch::going() const {
@@ -43,7 +44,30 @@ void ParameterFetch::forget(int bucket) {
   else ++forgotten_[bucket];
 }
 
+void ParameterFetch::ask_rows(int table, const std::map<int, std::vector<int64_t>>& rows) {
+  invariant(going(), "rows are asked for within a step");
+  const Shape& shape = layout_.shard_buckets().shapes()[static_cast<size_t>(table)];
+  asked_ = {.number = asked_.number + 1, .row_bytes = shape.numel() / shape[0] * int64_t{sizeof(float)}};
+  std::map<PeerId, std::string> by_provider;
+  for (const auto& [bucket, of_bucket] : rows) {
+    const int provider = shards_.provider(bucket, begun_->step);
+    const PeerId peer = position_.generation->members[static_cast<size_t>(provider)].peer;
+    by_provider[peer].append(reinterpret_cast<const char*>(of_bucket.data()), of_bucket.size() * sizeof(int64_t));
+    asked_.awaited[peer].emplace_back(bucket, of_bucket.size());
+  }
+  for (auto& [peer, bytes] : by_provider)
+    outbox_.send(peer, messages::WantRows{.number = asked_.number, .table = table, .rows = blob_of(std::move(bytes))});
+}
+
+std::optional<std::map<int, Blob>> ParameterFetch::take_rows() {
+  asked_.waits = !asked_.awaited.empty();
+  if (asked_.waits) return std::nullopt;
+  return std::exchange(asked_.arrived, {});
+}
+
 std::string ParameterFetch::missing() const {
+  if (going() && asked_.waits && !asked_.awaited.empty())
+    return fmt::format("rows of a table from {} members", asked_.awaited.size());
   return going() && awaited_ >= 0 ? fmt::format("the parameters of bucket {}", awaited_) : "";
 }
 
@@ -55,16 +79,58 @@ void ParameterFetch::receive(const Message& m, const messages::WantParameters& w
 void ParameterFetch::receive(const Message& m, const messages::ParameterValues& values) {
   if (!going() || At{m.generation, m.step} != *begun_) return;
   const bool known = values.bucket >= 0 && values.bucket < layout_.shards();
-  if (!known || !layout_.shard_buckets().fits(values.bucket, values.slices))
+  if (!known || !layout_.fits(values.bucket, values.slices))
     return outbox_.report(messages::Suspect{m.sender, fmt::format("sent a malformed {}", values.kKind.name)});
   if (int& forgotten = forgotten_[values.bucket]; forgotten > 0) --forgotten;
   else arrived_[values.bucket].push_back(values);
 }
 
+void ParameterFetch::receive(const Message& m, const messages::WantRows& want) {
+  wanted_rows_.push_back({.at = {m.generation, m.step}, .wanted = {m.sender, want}});
+  prune();
+}
+
+void ParameterFetch::receive(const Message& m, const messages::RowValues& values) {
+  if (!going() || At{m.generation, m.step} != *begun_ || values.number != asked_.number) return;
+  const auto found = asked_.awaited.find(m.sender);
+  if (found == asked_.awaited.end()) return;
+  size_t rows = 0, at = 0;
+  for (const auto& [bucket, count] : found->second) rows += count;
+  const auto row_bytes = static_cast<size_t>(asked_.row_bytes);
+  if (values.values.bytes != rows * row_bytes)
+    return outbox_.report(messages::Suspect{m.sender, fmt::format("sent a malformed {}", values.kKind.name)});
+  for (const auto& [bucket, count] : found->second) {
+    asked_.arrived[bucket] = {values.values.owner, values.values.data + at, count * row_bytes};
+    at += count * row_bytes;
+  }
+  asked_.awaited.erase(found);
+}
+
+// Whether the parameters are those of the state before the step that members compute.
+bool ParameterFetch::answers() const {
+  return position_.active() && position_.loaded && !position_.fenced() && position_.step == position_.completed;
+}
+
+std::vector<ParameterFetch::WantedRows> ParameterFetch::take_wanted_rows() {
+  std::vector<WantedRows> now;
+  if (!answers()) return now;
+  std::erase_if(wanted_rows_, [&](RowRequest& request) {
+    if (request.at != At{position_.number(), position_.completed}) return false;
+    const bool known = request.wanted.rows.table >= 0 &&
+                       static_cast<size_t>(request.wanted.rows.table) < layout_.shard_buckets().shapes().size();
+    if (known) now.push_back(std::move(request.wanted));
+    return true;
+  });
+  return now;
+}
+
+void ParameterFetch::give(const WantedRows& wanted, Blob values) {
+  outbox_.send(wanted.peer, messages::RowValues{.number = wanted.rows.number, .values = std::move(values)});
+}
+
 std::vector<ParameterFetch::Wanted> ParameterFetch::take_wanted() {
   std::vector<Wanted> now;
-  if (!position_.active() || !position_.loaded || position_.fenced() || position_.step != position_.completed)
-    return now;
+  if (!answers()) return now;
   const At here{position_.number(), position_.completed};
   std::erase_if(wanted_, [&](Request& request) {
     if (request.at != here) return false;
@@ -80,10 +146,13 @@ void ParameterFetch::give(PeerId to, int bucket, std::vector<Blob> slices) {
 }
 
 void ParameterFetch::prune() {
-  std::erase_if(wanted_, [&](const Request& request) {
-    return request.at.generation < std::max(position_.promised, position_.number()) ||
-           (position_.loaded && request.at.step < position_.completed);
-  });
+  std::erase_if(wanted_, [&](const Request& request) { return !counts(request.at); });
+  std::erase_if(wanted_rows_, [&](const RowRequest& request) { return !counts(request.at); });
+}
+
+bool ParameterFetch::counts(const At& at) const {
+  return at.generation >= std::max(position_.promised, position_.number()) &&
+         !(position_.loaded && at.step < position_.completed);
 }
 
 }  // namespace elinvar

@@ -3,6 +3,9 @@
 // it computes rank gradients; and the requests of others. Every request for a bucket gets one answer, from the state
 // before the step, which no member changes until all have computed their rank gradients. A fence or another generation
 // ends the requests of a step.
+//
+// Of a sparse table (nn/touched_rows.h) a member asks for rows instead, one request at a time, and each member that
+// provides some of them answers once.
 #include <deque>
 #include <map>
 #include <optional>
@@ -28,6 +31,10 @@ class ParameterFetch {
   std::optional<messages::ParameterValues> take(int bucket);
   void forget(int bucket);      // the oldest request for the bucket is void
   std::string missing() const;  // what the loop waits for, for people; "": nothing
+  // Rows of a sparse table, by bucket. The answer to an earlier request is void.
+  void ask_rows(int table, const std::map<int, std::vector<int64_t>>& rows);
+  // Returns the values of the rows of each bucket, once all are there.
+  std::optional<std::map<int, Blob>> take_rows();
 
   // --- Requests of other members.
   struct Wanted {
@@ -37,10 +44,18 @@ class ParameterFetch {
   // Returns those that can be answered now, by give(): the parameters are those of the state that they ask for.
   std::vector<Wanted> take_wanted();
   void give(PeerId to, int bucket, std::vector<Blob> slices);
+  struct WantedRows {
+    PeerId peer = 0;
+    messages::WantRows rows = {};
+  };
+  std::vector<WantedRows> take_wanted_rows();  // .. by give()
+  void give(const WantedRows& wanted, Blob values);
 
   // --- Called by the member.
   void receive(const Message& message, const messages::WantParameters& want);
   void receive(const Message& message, const messages::ParameterValues& values);
+  void receive(const Message& message, const messages::WantRows& want);
+  void receive(const Message& message, const messages::RowValues& values);
   void prune();  // drops requests that no longer count
 
  private:
@@ -53,6 +68,21 @@ class ParameterFetch {
     PeerId peer = 0;
     std::vector<int> buckets;
   };
+  struct RowRequest {
+    At at;
+    WantedRows wanted;
+  };
+  // This member's last request of rows.
+  struct AskedRows {
+    int64_t number = 0;
+    int64_t row_bytes = 0;
+    // Of each member that is to answer: how many rows of which buckets, in order.
+    std::map<PeerId, std::vector<std::pair<int, size_t>>> awaited = {};
+    std::map<int, Blob> arrived = {};
+    bool waits = false;
+  };
+  bool counts(const At& at) const;
+  bool answers() const;
 
   const MemberPosition& position_;
   const GradientLayout& layout_;
@@ -63,6 +93,8 @@ class ParameterFetch {
   std::map<int, int> forgotten_;                                  // answers to drop, by bucket
   int awaited_ = -1;                                              // the bucket that take() did not find
   std::vector<Request> wanted_;
+  std::vector<RowRequest> wanted_rows_;
+  AskedRows asked_;
 };
 
 }  // namespace elinvar

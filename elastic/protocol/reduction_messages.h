@@ -123,7 +123,8 @@ struct Word {
 
 struct BucketValues {
   static constexpr Kind kKind{"value", kToMember,
-                              "with ZeRO: the parameters in a bucket after update `step`, from its owner to all"};
+                              "with ZeRO: the parameters in a bucket after update `step`, from its owner to all; of a "
+                              "sparse table the rows that the step touched, or all"};
   int bucket = 0;
   std::vector<Blob> slices = {};
   std::optional<int64_t> attempt = {};  // to a learner: the attempt of the state transfer
@@ -166,6 +167,25 @@ struct ParameterValues {
   std::vector<Blob> slices = {};
 
   ELINVAR_FIELDS(bucket, slices)
+};
+
+struct WantRows {
+  static constexpr Kind kKind{"want_rows", kToMember,
+                              "with ZeRO-3: it needs these rows of the sparse table with index `table`, for the step "
+                              "after `step` updates; `number` counts its requests of the step"};
+  int64_t number = 0;
+  int table = 0;
+  Blob rows = {};  // int64, ascending
+
+  ELINVAR_FIELDS(number, table, rows)
+};
+
+struct RowValues {
+  static constexpr Kind kKind{"rows", kToMember, "with ZeRO-3: the rows of the request `number`, after `step` updates"};
+  int64_t number = 0;
+  Blob values = {};
+
+  ELINVAR_FIELDS(number, values)
 };
 
 // The order of the blobs is that of the optimizer's tensors for one slice, and then that of the bucket's slices.

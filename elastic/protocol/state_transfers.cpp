@@ -130,7 +130,7 @@ void StateTransfers::give_copy(PeerId to, int64_t step, int64_t attempt, const s
                                const messages::Trailer& trailer, bool sharded) {
   const Buckets* const buckets = layout_.buckets_of(sharded);
   const bool tensors = step != position_.steps;
-  for (int b = sharded ? layout_.shard_buckets().count() : 0; tensors && b < buckets->count(); ++b) {
+  for (int b = sharded ? layout_.gradient_shards() : 0; tensors && b < buckets->count(); ++b) {
     messages::BucketResult result = result_of(*buckets, b, values);
     result.attempt = attempt;
     outbox_.send(to, kCopyGeneration, step, std::move(result));

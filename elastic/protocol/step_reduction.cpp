@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "tensor/numerics.h"
@@ -97,13 +98,22 @@ StepReduction::StepReduction(Options options, const MemberPosition& position, co
       shards_(shards),
       replica_(replica) {}
 
+// Returns the buckets of sparse tables that this member keeps in the generation.
+std::vector<int> StepReduction::kept_tables() const {
+  std::vector<int> tables;
+  if (!shards_.on()) return tables;
+  for (const int b : shards_.kept())
+    if (layout_.of_table(b)) tables.push_back(b);
+  return tables;
+}
+
 // Returns the member that adds up each bucket.
 std::vector<int> StepReduction::owners() const {
   std::vector<int> owners;
   if (!layout_.known()) return owners;
   const Contributions& dealt = replica_.contributions(*layout_.buckets());
   for (int b = 0; b < layout_.bucket_count(); ++b)
-    owners.push_back(shards_.on() && b < layout_.shards() ? shards_.keepers(b)[0] : dealt.owner(b));
+    owners.push_back(shards_.on() && !layout_.of_table(b) ? shards_.keepers(b)[0] : dealt.owner(b));
   return owners;
 }
 
@@ -117,7 +127,11 @@ const Buckets* StepReduction::begin() {
                             .reports = replica_.reports()};
   options.audit = audit_.sum_audit(options.owners);
   if (shards_.on() && options.buckets) {
-    for (int b = 0; b < layout_.shards(); ++b) options.keepers.push_back(shards_.keepers(b));
+    // Which rows the places of a sparse table's gradient stand for differs from step to step.
+    std::vector<int> all(static_cast<size_t>(position_.members()));
+    std::iota(all.begin(), all.end(), 0);
+    for (int b = 0; b < layout_.gradient_shards(); ++b)
+      options.keepers.push_back(layout_.of_table(b) ? all : shards_.keepers(b));
     options.holds_back = [this] { return shards_.missing(); };
     options.by_rank = by_rank();
   }
@@ -140,7 +154,8 @@ const Buckets* StepReduction::begin() {
 
 void StepReduction::listen() {
   if (!layout_.known() || inbox_.exchange()) return;
-  const size_t sharded = step_buckets() ? static_cast<size_t>(layout_.shards()) : 0;  // sums for their keepers alone
+  // Sums for their keepers alone.
+  const size_t sharded = step_buckets() && layout_.sharded() ? static_cast<size_t>(layout_.gradient_shards()) : 0;
   inbox_.begin(Exchange({.vranks = options_.vranks,
                          .members = 0,
                          .me = -1,
@@ -205,7 +220,7 @@ void StepReduction::fence() {
   Exchange* const exchange = inbox_.exchange();
   if (exchange && exchange->promised() && shards_.on()) {
     shards_.promise();
-    retained_ = {.step = position_.completed, .sums = exchange->take_sums()};
+    retained_ = {.step = position_.completed, .sums = exchange->take_sums(), .tables = kept_tables()};
   }
   inbox_.end();
 }
@@ -215,15 +230,21 @@ StepReduction::Result StepReduction::take() {
   Result result{.values = exchange.values(), .trailer = exchange.trailer(), .in_group = exchange.group().has_value()};
   std::map<int, std::vector<Tensor>> sums = exchange.take_sums();
   result.listened = exchange.listens();
+  std::vector<int> tables = result.listened ? std::vector<int>() : kept_tables();
   if (exchange.promised()) shards_.promise();
-  if (result.listened && retained_ && retained_->step == position_.completed) sums = std::move(retained_->sums);
+  if (result.listened && retained_ && retained_->step == position_.completed) {
+    sums = std::move(retained_->sums);
+    tables = std::move(retained_->tables);
+  }
   retained_.reset();
   inbox_.end();
   reduced_ = reduced_of(result.trailer, result.values, layout_.gradients(), position_.number());
   if (layout_.sharded() && !position_.last()) {
     reduced_.gradients.clear();
     reduced_.shards = shards_of(result.trailer, *layout_.buckets(), std::move(sums));
-    for (const GradientShards::Bucket& bucket : reduced_.shards->kept) result.kept.push_back(bucket.number);
+    for (const GradientShards::Bucket& bucket : reduced_.shards->kept)
+      if (!layout_.of_table(bucket.number)) result.kept.push_back(bucket.number);
+    result.kept.insert(result.kept.end(), tables.begin(), tables.end());
   }
   for (const messages::StateChunks& bucket : result.trailer.chunks)
     append(reduced_.state_chunks.emplace_back(BucketChunks{.bucket = bucket.bucket, .chunks = {}}).chunks,

@@ -69,7 +69,7 @@ class StepReduction {
     messages::Trailer trailer;
     int64_t samples = 0;
     bool in_group = false;
-    std::vector<int> kept = {};  // with ZeRO: the buckets whose sums this member has
+    std::vector<int> kept = {};  // with ZeRO: the buckets of parameters that this member updates
     bool listened = false;       // this member took no part in the exchange that is complete
   };
   Result take();  // ends a complete reduction
@@ -79,6 +79,7 @@ class StepReduction {
     return in_group() && !layout_.sharded() ? layout_.whole_buckets() : *layout_.buckets();
   }
   std::vector<int> owners() const;
+  std::vector<int> kept_tables() const;
   const Buckets* step_buckets() const { return position_.last() ? nullptr : layout_.buckets(); }
 
   Options options_;
@@ -93,6 +94,7 @@ class StepReduction {
   struct Retained {
     int64_t step = 0;
     std::map<int, std::vector<Tensor>> sums;
+    std::vector<int> tables;  // the buckets of sparse tables that the member kept then
   };
   std::optional<Retained> retained_;
 };

@@ -79,7 +79,7 @@ bool ValueExchange::take(const Message& m) {
   }
   const auto& values = *m.as<messages::BucketValues>();
   const bool known = values.bucket >= 0 && values.bucket < layout_.shards();
-  if (!known || !layout_.shard_buckets().fits(values.bucket, values.slices)) malformed();
+  if (!known || !layout_.fits(values.bucket, values.slices)) malformed();
   else if (values_.missing.erase(values.bucket) > 0) values_.arrived.push_back(values);
   return true;
 }

@@ -18,6 +18,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -52,6 +53,12 @@ struct ShardAccess {
   std::function<std::vector<StateSlice>(const Slice& slice, int zero)> state;
   // Returns the parameters in a slice, one-dimensional: a view, or of a slice that is not kept what state() returns.
   std::function<Tensor(const Slice& slice)> parameter;
+  // Returns the parameters in a slice that the last update changed, one-dimensional, and takes them: all, or of a
+  // sparse table the rows that the step touched. update() may also get all of the latter.
+  std::function<Tensor(const Slice& slice)> updated = {};
+  std::function<void(const Slice& slice, const Tensor& values)> put_updated = {};
+  // Returns rows of a sparse table, (rows, channels), which are in a slice of whole rows.
+  std::function<Tensor(const Slice& slice, std::span<const int64_t> rows)> rows = {};
   std::function<std::vector<TensorLayout>(int zero)> layout = {};  // of all tensors that are in slices
   std::function<bool()> fetches;  // whether the network has no parameters, so that passes fetch them
 };
@@ -216,6 +223,8 @@ class Session {
   std::vector<Blob> take_parameters(int bucket);
   void forget_parameters(std::span<const int> buckets);  // those that were asked for are not needed
   const Buckets& parameter_buckets() const;
+  // .. the same for rows of a sparse table, by bucket: returns their values. Throws StepOver.
+  std::map<int, Blob> fetch_rows(int table, const std::map<int, std::vector<int64_t>>& rows);
   // Waits for the sum of all gradients. Null: begin again with another plan. The result is valid until begin().
   const Reduced* reduce();
   // Sends a summary of the step after its update to the coordinator, which keeps it. Unlike facts it is lost if the

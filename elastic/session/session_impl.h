@@ -42,6 +42,7 @@ struct Session::Impl {
   void change_shards(Lock& lock);
   void transfer_values(Lock& lock);
   void compose_digests(Lock& lock);
+  Blob rows_of(const messages::WantRows& wanted) const;
   void give_wanted();      // requires the lock
   void give_parameters();  // requires the lock
 

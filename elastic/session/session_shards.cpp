@@ -1,4 +1,5 @@
 // A session: the optimizer's state, sharded over the members (ZeRO, elastic/ARRANGEMENT.md).
+#include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
 
@@ -28,7 +29,7 @@ std::vector<StateSlice> Session::Impl::state_of(std::span<const int> buckets, in
 std::vector<Blob> Session::Impl::values_of(int bucket) const {
   std::vector<Blob> values;
   for (const Slice& slice : member.layout().shard_buckets().slices(bucket))
-    values.push_back(blob_of(host_copy(state.shards->parameter(slice))));
+    values.push_back(blob_of(host_copy(state.shards->updated(slice))));
   return values;
 }
 
@@ -113,7 +114,8 @@ void Session::Impl::compose_digests(Lock& lock) {
     const std::vector<Digest>& chunks = reduced.shards->chunks;
     size_t at = 0;
     std::vector<Digest> tensors;
-    for (const Shape& shape : member.layout().shard_buckets().shapes()) {
+    const std::vector<Shape>& shapes = member.layout().buckets()->shapes();
+    for (const Shape& shape : std::span(shapes).first(static_cast<size_t>(member.layout().gradients()))) {
       const auto count = static_cast<size_t>(chunks_of(shape.numel()));
       if (at + count > chunks.size()) elinvar::fail("the trailer lacks digests of the gradient");
       tensors.push_back(digest_of_chunks(DType::f32, shape, std::span(chunks).subspan(at, count)));
@@ -159,6 +161,42 @@ void Session::Impl::give_parameters() {
   ParameterFetch& fetch = member.parameter_fetch();
   for (const ParameterFetch::Wanted& wanted : fetch.take_wanted())
     for (const int bucket : wanted.buckets) fetch.give(wanted.peer, bucket, values_of(bucket));
+  for (const ParameterFetch::WantedRows& wanted : fetch.take_wanted_rows()) fetch.give(wanted, rows_of(wanted.rows));
+}
+
+// Rows that no bucket has are left out, and the other member sees that its request was malformed.
+Blob Session::Impl::rows_of(const messages::WantRows& wanted) const {
+  const Buckets& buckets = member.layout().shard_buckets();
+  const Shape& shape = buckets.shapes()[static_cast<size_t>(wanted.table)];
+  const int64_t channels = shape.numel() / shape[0];
+  std::vector<int64_t> rows(wanted.rows.bytes / sizeof(int64_t));
+  std::memcpy(rows.data(), wanted.rows.data, rows.size() * sizeof(int64_t));
+  std::string bytes;
+  const auto [first, last] = buckets.of(wanted.table);
+  auto at = rows.begin();
+  for (int b = first; b < last && at != rows.end(); ++b) {
+    const Slice& slice = buckets.slices(b)[0];
+    const auto end = std::find_if(at, rows.end(), [&](int64_t row) { return row >= slice.end / channels; });
+    if (end == at) continue;
+    const Tensor values = state.shards->rows(slice, std::span(at, end)).to(Device{});
+    bytes.append(reinterpret_cast<const char*>(values.data<float>()), static_cast<size_t>(values.bytes()));
+    at = end;
+  }
+  return blob_of(std::move(bytes));
+}
+
+std::map<int, Blob> Session::fetch_rows(int table, const std::map<int, std::vector<int64_t>>& rows) {
+  Impl& s = *impl_;
+  const Activity activity("waiting for parameters");
+  Lock lock(s.mutex);
+  ParameterFetch& fetch = s.member.parameter_fetch();
+  if (!fetch.going()) throw StepOver();
+  fetch.ask_rows(table, rows);
+  s.flush();
+  std::optional<std::map<int, Blob>> values;
+  s.wait_within_work(lock, [&] { return s.member.outcome() || !fetch.going() || (values = fetch.take_rows()); });
+  if (!values) throw StepOver();
+  return std::move(*values);
 }
 
 const Buckets& Session::parameter_buckets() const { return impl_->member.layout().shard_buckets(); }
@@ -232,18 +270,18 @@ void Session::Impl::transfer_values(Lock& lock) {
   const Buckets& buckets = member.layout().shard_buckets();
   const Tensor nothing = Tensor::empty({0}, DType::f32, plan.group->device());
   std::vector<GroupTensor> sends, receives;
-  std::vector<std::pair<Tensor, Tensor>> places;  // what is received, and where it belongs
+  std::vector<std::pair<Tensor, Slice>> places;  // what is received, and where it belongs
   for (const auto& [to, all] : plan.sends) {
     if (all.empty()) sends.push_back({nothing, to});
     for (const int bucket : all)
-      for (const Slice& slice : buckets.slices(bucket)) sends.push_back({state.shards->parameter(slice), to});
+      for (const Slice& slice : buckets.slices(bucket)) sends.push_back({state.shards->updated(slice), to});
   }
   for (const auto& [from, all] : plan.receives) {
     if (all.empty()) receives.push_back({nothing, from});
     for (const int bucket : all)
       for (const Slice& slice : buckets.slices(bucket)) {
-        const Tensor place = state.shards->parameter(slice);
-        places.emplace_back(Tensor::empty(place.shape(), place.dtype(), place.device()), place);
+        const Tensor like = state.shards->updated(slice);
+        places.emplace_back(Tensor::empty(like.shape(), like.dtype(), like.device()), slice);
         receives.push_back({places.back().first, from});
       }
   }
@@ -255,7 +293,7 @@ void Session::Impl::transfer_values(Lock& lock) {
   if (!wait_for_transfer(lock, *plan.group, [&] { return !member.outcome() && values.transfers(); })) return;
   values.transferred();
   lock.unlock();
-  for (auto& [received, place] : places) copy(received, place);
+  for (const auto& [received, slice] : places) state.shards->put_updated(slice, received);
   lock.lock();
 }
 
@@ -289,10 +327,7 @@ bool Session::exchange_values() {
     lock.unlock();
     for (const messages::BucketValues& bucket : arrived) {
       const std::span<const Slice> slices = buckets.slices(bucket.bucket);
-      for (size_t i = 0; i < slices.size(); ++i) {
-        Tensor place = s.state.shards->parameter(slices[i]);
-        copy(tensor_of(bucket.slices[i]).to(place.device()), place);
-      }
+      for (size_t i = 0; i < slices.size(); ++i) s.state.shards->put_updated(slices[i], tensor_of(bucket.slices[i]));
     }
     lock.lock();
   }

@@ -91,6 +91,22 @@ TEST(ElasticProtocol, RandomSchedulesWithoutWholeGradientsAndWithAdaptiveScaling
   EXPECT_GE(happened.batch_changes, happened.schedules / 20);
 }
 
+// All members get the sums of a sparse table's gradient, and each updates the rows that it keeps.
+TEST(ElasticProtocol, RandomSchedulesWithASparseTableEndAsTheUndisturbedRun) {
+  for (const int zero : {1, 2})
+    for (const int copies : {1, 2}) {
+      const Happened happened =
+          expect_random_schedules_hold({.zero = zero, .copies = copies, .table = true, .schedules = 200});
+      if (happened.schedules < 100) return;
+      EXPECT_GT(happened.moved, happened.schedules / 2);
+      EXPECT_GT(happened.asked, 0);
+    }
+  const Happened happened =
+      expect_random_schedules_hold({.adaptive = true, .gpus = true, .zero = 1, .table = true, .schedules = 100});
+  if (happened.schedules < 100) return;
+  EXPECT_GT(happened.updated_in_group, happened.schedules);
+}
+
 // With tensor parallelism two or three members compute each rank gradient together. They exchange values within it, and
 // if one of them is gone the others give it up. One that computes alone while its generation ends may be no longer
 // alone in the next.

@@ -64,6 +64,32 @@ TEST(GradientLayout, WithZeroAndTensorParallelismBatchStatisticsComeLast) {
   EXPECT_EQ(layout.buckets()->slices(7)[0].tensor, 5);
 }
 
+// The rows of a table are cut otherwise than the places of its gradient, and come after dense parameters.
+TEST(GradientLayout, SparseTablesHaveBucketsOfTheirOwn) {
+  const ShardOptions options{.multiple = 1, .parameters = {{6, 2}, {3}, {4, 1}}, .tables = {{0, 4}, {2, 3}}};
+  GradientLayout layout(/*bucket_elements=*/1, options);
+  EXPECT_EQ(tensors_in(layout.shard_buckets()),
+            (std::vector<std::vector<int>>{{1}, {1}, {1}, {0}, {0}, {0}, {2}, {2}}));
+  EXPECT_EQ(layout.shard_buckets().slices(4)[0], (Slice{0, 4, 8}));
+  EXPECT_EQ(layout.shard_buckets().slices(7)[0], (Slice{2, 3, 4}));
+  EXPECT_TRUE(layout.learn({.gradients = {Tensor::zeros({2, 2}), Tensor::zeros({3}), Tensor::zeros({1, 1})},
+                            .batch_statistics = {Tensor::zeros({1})}}));
+  EXPECT_EQ(layout.shards(), 8);
+  EXPECT_EQ(layout.gradient_shards(), 8) << "of three, four and one elements";
+  EXPECT_EQ(tensors_in(*layout.buckets()),
+            (std::vector<std::vector<int>>{{1}, {1}, {1}, {0}, {0}, {0}, {0}, {2}, {3}}));
+  for (int b = 0; b < 8; ++b) EXPECT_EQ(layout.of_table(b), b > 2);
+  const auto fits = [&](int bucket, std::vector<size_t> bytes) {
+    std::vector<Blob> blobs;
+    for (const size_t size : bytes) blobs.push_back(blob_of(std::string(size, '0')));
+    return layout.fits(bucket, blobs);
+  };
+  EXPECT_TRUE(fits(0, {4}));
+  EXPECT_FALSE(fits(0, {0}));
+  EXPECT_TRUE(fits(3, {0}) && fits(3, {8}) && fits(3, {16})) << "some of the rows";
+  EXPECT_FALSE(fits(3, {20}) || fits(3, {6}) || fits(3, {4, 4}) || fits(3, {}));
+}
+
 // Tensors of two segments, of which the first has a tensor of each of two shards, and batch statistics of both.
 TEST(GradientLayout, WithPipelineParallelismABucketIsOfOneSegment) {
   const TensorParts parts{.gradients = {{1, -1}, {0, -1}, {0, 1}, {0, 0}, {1, -1}}, .statistics = {1, 0, 1}};

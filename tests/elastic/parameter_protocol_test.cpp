@@ -17,6 +17,7 @@ Happened expect_schedules_of_fetches_hold(RandomJobs jobs) {
   EXPECT_GT(happened.fetches_over, happened.schedules / 10);
   EXPECT_GE(happened.lost_parameters, happened.schedules / 400);
   EXPECT_GE(happened.killed_providers, happened.schedules / 200);
+  EXPECT_EQ(happened.fetched_rows > 3 * happened.schedules, jobs.table);
   EXPECT_GT(happened.opened, 5 * happened.schedules);
   if (jobs.tp * jobs.pp == 1) {
     EXPECT_GT(happened.repeated, happened.schedules / 10);
@@ -45,6 +46,18 @@ TEST(ParameterProtocol, RandomSchedulesOfPairsEndAsTheUndisturbedRun) {
 
 TEST(ParameterProtocol, RandomSchedulesOfTriplesWithOneCopyAgreeOnEveryBatch) {
   expect_schedules_of_fetches_hold({.adaptive = true, .copies = 1, .tp = 3, .schedules = 100});
+}
+
+TEST(ParameterProtocol, RandomSchedulesWithASparseTableEndAsTheUndisturbedRun) {
+  expect_schedules_of_fetches_hold({.table = true, .schedules = 150});
+}
+
+TEST(ParameterProtocol, RandomSchedulesWithASparseTableAndOneCopyAgreeOnEveryBatch) {
+  expect_schedules_of_fetches_hold({.adaptive = true, .copies = 1, .table = true, .schedules = 100});
+}
+
+TEST(ParameterProtocol, RandomSchedulesOfTwoStagesWithASparseTableEndAsTheUndisturbedRun) {
+  expect_schedules_of_fetches_hold({.pp = 2, .table = true, .schedules = 100});
 }
 
 TEST(ParameterProtocol, RandomSchedulesOfTwoStagesEndAsTheUndisturbedRun) {

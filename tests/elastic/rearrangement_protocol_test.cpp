@@ -34,6 +34,10 @@ TEST(RearrangementProtocol, RandomSchedulesOfStagesOfZeroEndAsTheUndisturbedRun)
   expect_schedules_of_changes_hold({.most = kStagesOfZero, .schedules = 100});
 }
 
+TEST(RearrangementProtocol, RandomSchedulesOfStagesOfZeroWithASparseTableEndAsTheUndisturbedRun) {
+  expect_schedules_of_changes_hold({.table = true, .most = kStagesOfZero, .schedules = 100});
+}
+
 TEST(RearrangementProtocol, RandomSchedulesWithAdaptiveScalingAgreeOnEveryBatch) {
   const Happened happened = expect_schedules_of_changes_hold({.adaptive = true, .schedules = 60});
   EXPECT_GE(happened.batch_changes, happened.schedules / 20);

@@ -152,6 +152,7 @@ TEST(Session, ARankGradientThatLacksParametersEndsWithItsGeneration) {
                                          .ranges = [](const Slice&, int) { return std::vector<SliceRange>(); },
                                          .state = [](const Slice&, int) { return std::vector<StateSlice>(); },
                                          .parameter = [](const Slice&) { return Tensor::full({1}, 9); },
+                                         .updated = [](const Slice&) { return Tensor::full({1}, 9); },
                                          .layout = [](int) { return std::vector<TensorLayout>(); },
                                          .fetches = [] { return true; }}});
   const auto tell = [&](Message message) {

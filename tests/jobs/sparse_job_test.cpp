@@ -98,7 +98,7 @@ TEST_F(SparseJob, GrowingTablesHaveTheLedgerOfOneWorker) {
   EXPECT_NE(full.err.find("the table needs more (model.rows)"), std::string::npos) << full.err;
 }
 
-TEST_F(SparseJob, TablesAreWholeOnEachWorker) {
+TEST_F(SparseJob, WhatCannotBeSparseIsRefused) {
   const auto refusal = [&](const Words& more) {
     Words words = {"run", folder_ / "job.toml", "--run-dir", folder_ / "refused"};
     words.insert(words.end(), more.begin(), more.end());
@@ -106,8 +106,6 @@ TEST_F(SparseJob, TablesAreWholeOnEachWorker) {
     EXPECT_EQ(ended.code, 2) << ended.err;
     return ended.err;
   };
-  EXPECT_NE(refusal({"--arrangement", "zero=1"}).find("optimizer.sparse tables, and their state, are whole"),
-            std::string::npos);
   EXPECT_NE(refusal({"--set", "optimizer.sparse=[\"top.0.weight\"]"}).find("which is not a table"), std::string::npos);
 }
 

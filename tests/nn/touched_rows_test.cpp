@@ -102,7 +102,7 @@ TEST(TouchedRows, AreThoseOfTheBatchInAscendingOrder) {
   EXPECT_EQ(p.list[0].var.grad_shape(), Shape({kSamples * kLookups, kChannels}));
   touch(p, Tensor::from(std::vector<int32_t>{9, 2, 9, 22, 0, 2}, {2, 3}));
   read_touched(p);
-  const TouchedRows& touched = *p.list[0].touched;
+  TouchedRows& touched = *p.list[0].touched;
   const auto rows = touched.rows().span<int64_t>();
   EXPECT_EQ(std::vector<int64_t>(rows.begin(), rows.end()), (std::vector<int64_t>{0, 2, 9, 22}));
   const Tensor places = touched.places(Tensor::from(std::vector<int64_t>{22, 0, 9}, {3, 1}));

@@ -166,9 +166,9 @@ int check_run(const CheckOptions& command) {
   const Offload offload = parse_offload(command.device.offload, device);
   Training training(config, device, arrangement.zero, offload);
   TrainingSetup& setup = training.setup;
-  const ShardedState shards(setup);
+  ShardedState shards(setup);
   ParameterShards source(setup, shards);
-  if (setup.values) setup.source = &source;
+  shards.use(source);
   const RunConfig& run = setup.config.run;
   const int64_t samples = setup.data->size(), per_epoch = training.loader.steps_per_epoch();
   fmt::print("model        {}: {} parameters\n", setup.config.model.kind, setup.network->parameters.count());

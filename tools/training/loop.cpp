@@ -11,7 +11,7 @@ namespace {
 void compute_gradients(Training& training, const Validation& validation, Session& session) {
   const StepView& step = session.step();
   const Cursor at = training.cursor(step.number, step.scaling_state);
-  if (!step.last) training.touch(at);
+  if (!step.last) training.touch(at);  // rows of absent tables are fetched where passes look them up
   const bool scored = validation.due(step);
   StageWork stage(training, at, step.number);
   try {

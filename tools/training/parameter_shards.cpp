@@ -63,6 +63,38 @@ void ParameterShards::cancel(std::span<const size_t> parameters) {
   for (const size_t p : parameters) end(p);
 }
 
+Tensor ParameterShards::rows(size_t table, std::span<const int64_t> rows) {
+  const Shape& shape = setup_.network->parameters.list[table].var.shape();
+  const int64_t channels = shape[1];
+  const auto index = static_cast<int>(table);
+  if (session_ == nullptr) return state_.rows({index, 0, shape.numel()}, rows);
+  const Buckets& cut = session_->parameter_buckets();
+  const auto [first, last] = cut.of(index);
+  std::map<int, std::vector<int64_t>> absent;
+  std::map<int, Tensor> values;
+  std::map<int, int64_t> begins;  // of the rows in each bucket, among all
+  size_t at = 0;
+  for (int b = first; b < last && at < rows.size(); ++b) {
+    const Slice& slice = cut.slices(b)[0];
+    const size_t begin = at;
+    while (at < rows.size() && rows[at] < slice.end / channels) ++at;
+    if (at == begin) continue;
+    const std::span<const int64_t> here = rows.subspan(begin, at - begin);
+    begins[b] = static_cast<int64_t>(begin);
+    if (state_.has(slice)) values[b] = state_.rows(slice, here).to(Device{});
+    else absent[b] = {here.begin(), here.end()};
+  }
+  if (!absent.empty())
+    for (const auto& [b, blob] : session_->fetch_rows(index, absent)) values[b] = tensor_of(blob);
+  Tensor all = Tensor::empty({static_cast<int64_t>(rows.size()), channels});
+  for (const auto& [b, begin] : begins) {
+    const int64_t count = values.at(b).numel() / channels;
+    Tensor place = all.slice(0, begin, begin + count);
+    copy(values.at(b).reshape({count, channels}), place);
+  }
+  return all;
+}
+
 // The buckets of a request for which nobody has waited are void.
 void ParameterShards::end(size_t parameter) {
   const auto found = requests_.find(parameter);

@@ -21,6 +21,8 @@ class ParameterShards final : public ParameterSource {
   void request(std::span<const size_t> parameters) override;
   void wait(std::span<const size_t> parameters) override;
   void cancel(std::span<const size_t> parameters) override;
+  // Returns rows of a sparse table, ascending, as (rows, channels) on the CPU or the table's device.
+  Tensor rows(size_t table, std::span<const int64_t> rows);
 
  private:
   // Buckets that were asked for together.

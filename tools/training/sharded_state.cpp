@@ -1,27 +1,66 @@
 #include "tools/training/sharded_state.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "elastic/ledger/digest_file.h"
 #include "nn/sliced_tensors.h"
+#include "nn/touched_rows.h"
 #include "nn/update_rule.h"
 #include "tensor/base/check.h"
 #include "tensor/ops/copy.h"
+#include "tensor/ops/embedding.h"
+#include "tools/training/parameter_shards.h"
 
 namespace elinvar {
+namespace {
 
-ShardedState::ShardedState(TrainingSetup& setup) : setup_(setup) {
-  if (const auto rule = make_update_rule(setup.config.optimizer)) slots_ = rule->slots();
+// The numbers of rows, counted from `first` on.
+Tensor index_of(std::span<const int64_t> rows, int64_t first) {
+  Tensor index = Tensor::empty({std::ssize(rows)}, DType::i64);
+  std::ranges::transform(rows, index.data<int64_t>(), [first](int64_t row) { return row - first; });
+  return index;
 }
 
-void ShardedState::use(ParameterSource& source) {
+}  // namespace
+
+ShardedState::ShardedState(TrainingSetup& setup) : setup_(setup) {
+  rule_ = make_update_rule(setup.config.optimizer);
+  table_rule_ = make_table_rule(setup.config.optimizer);
+}
+
+ShardedState::~ShardedState() = default;
+
+const Parameter& ShardedState::parameter_of(const Slice& slice) const {
+  return setup_.network->parameters.list[static_cast<size_t>(slice.tensor)];
+}
+
+bool ShardedState::of_table(const Slice& slice) const { return parameter_of(slice).sparse(); }
+
+int64_t ShardedState::channels_of(const Slice& slice) const { return parameter_of(slice).var.shape()[1]; }
+
+void ShardedState::use(ParameterShards& source) {
   source_ = &source;
-  setup_.source = setup_.values ? source_ : nullptr;
+  use_source();
+}
+
+void ShardedState::use_source() {
+  const bool absent = setup_.values && source_ != nullptr;
+  setup_.source = absent ? source_ : nullptr;
+  const std::vector<Parameter>& parameters = setup_.network->parameters.list;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].sparse()) continue;
+    const auto fetch = [source = source_, i](std::span<const int64_t> rows) { return source->rows(i, rows); };
+    parameters[i].touched->fetch_by(absent ? TouchedRows::Fetch(fetch) : nullptr);
+  }
 }
 
 void ShardedState::hold(int zero) {
   setup_.hold(zero);
-  setup_.source = setup_.values ? source_ : nullptr;
+  use_source();
+  for (const Parameter& p : setup_.network->parameters.list)
+    if (p.sparse()) p.touched->forget_updated();
   if (setup_.sliced) setup_.sliced->keep({});
   if (setup_.values) setup_.values->keep({});
 }
@@ -35,36 +74,44 @@ void ShardedState::restored(int zero, std::optional<CheckpointReader> checkpoint
 // The parameters of a slice come before its slots.
 
 std::vector<SliceRange> ShardedState::ranges(const Slice& slice, int zero) const {
-  const Parameter& parameter = setup_.network->parameters.list[static_cast<size_t>(slice.tensor)];
+  const Parameter& parameter = parameter_of(slice);
   std::vector<SliceRange> ranges;
   if (zero >= 3)
     ranges.push_back(
         {.tensor = "model." + parameter.name, .whole = parameter.var.shape(), .begin = slice.begin, .end = slice.end});
-  for (const std::string& slot : slots_)
+  const UpdateRule* const rule = parameter.sparse() ? table_rule_.get() : rule_.get();
+  if (rule == nullptr) return ranges;
+  const Shape whole = rule->slot_shape(parameter.var.shape());
+  const int64_t each = parameter.var.shape().numel() / std::max<int64_t>(whole.numel(), 1);
+  for (const std::string& slot : rule->slots())
     ranges.push_back({.tensor = "optimizer." + parameter.name + "." + slot,
-                      .whole = parameter.var.shape(),
-                      .begin = slice.begin,
-                      .end = slice.end});
+                      .whole = whole,
+                      .begin = slice.begin / each,
+                      .end = slice.end / each});
   return ranges;
+}
+
+Tensor ShardedState::kept_values(const Slice& slice) const {
+  const std::vector<Slice>& kept = setup_.values->slices();
+  return setup_.values->tensors()[0].at(static_cast<size_t>(std::ranges::find(kept, slice) - kept.begin()));
 }
 
 std::vector<StateSlice> ShardedState::state(const Slice& slice, int zero) const {
   std::vector<StateSlice> state;
-  const std::vector<Slice>& kept = setup_.sliced->slices();
-  const auto found = std::find(kept.begin(), kept.end(), slice);
   std::vector<Tensor> values;
-  const auto at = static_cast<size_t>(found - kept.begin());
-  if (found != kept.end() && setup_.values) values.push_back(setup_.values->tensors()[0][at]);
-  if (found != kept.end())
-    for (const std::vector<Tensor>& slot : setup_.sliced->tensors()) values.push_back(slot[at]);
+  std::optional<std::vector<Tensor>> slots = setup_.sliced->slots_of(slice);
+  if (slots) {
+    if (setup_.values) values.push_back(kept_values(slice));
+    values.insert(values.end(), slots->begin(), slots->end());
+  }
   const std::vector<SliceRange> ranges = this->ranges(slice, zero);
   for (size_t k = 0; k < ranges.size(); ++k) {
     const SliceRange& range = ranges[k];
     Tensor value;
-    if (found != kept.end()) value = values[k];
+    if (slots) value = values[k];
     else if (checkpoint_) value = checkpoint_->read_slice(range.tensor, range.begin, range.end).values;
     else invariant(begins_, "a worker is asked for state that it has");
-    if (!value.defined()) value = setup_.values && k == 0 ? initial(slice) : Tensor::zeros({slice.numel()});
+    if (!value.defined()) value = setup_.values && k == 0 ? initial(slice) : Tensor::zeros({range.end - range.begin});
     state.push_back(
         {.tensor = range.tensor, .whole = range.whole, .begin = range.begin, .end = range.end, .values = value});
   }
@@ -78,7 +125,7 @@ void ShardedState::keep(int zero, std::vector<Slice> slices) {
   for (const Slice& slice : slices)
     if (std::find(before.begin(), before.end(), slice) == before.end()) added.push_back(slice);
   setup_.keep(zero, std::move(slices));
-  setup_.source = setup_.values ? source_ : nullptr;
+  use_source();
   if (begins_ && had_slices)
     for (const Slice& slice : added) {
       std::vector<StateSlice> places = state(slice, zero);
@@ -100,10 +147,16 @@ bool ShardedState::has(const Slice& slice) const {
 
 Tensor ShardedState::parameter(const Slice& slice) const {
   if (setup_.values) return state(slice, 3).at(0).values;
-  return view_of(setup_.network->parameters.list[static_cast<size_t>(slice.tensor)].var.value(), slice);
+  return view_of(parameter_of(slice).var.value(), slice);
 }
 
 Tensor ShardedState::initial(const Slice& slice) const {
+  if (of_table(slice) && (parameter_of(slice).touched->grows() || parameter_of(slice).touched->initial())) {
+    const int64_t channels = channels_of(slice);
+    std::vector<int64_t> rows(static_cast<size_t>(slice.numel() / channels));
+    std::iota(rows.begin(), rows.end(), slice.begin / channels);
+    return initial_rows(slice, rows).reshape({slice.numel()});
+  }
   const std::lock_guard lock(initial_.mutex);
   const Parameter& parameter = setup_.network->parameters.list[static_cast<size_t>(slice.tensor)];
   if (initial_.parameter != slice.tensor) {
@@ -112,6 +165,75 @@ Tensor ShardedState::initial(const Slice& slice) const {
     initial_.parameter = slice.tensor;
   }
   return view_of(initial_.values, slice).clone();
+}
+
+// The initial values of a table that grows are zeros; those of its ids are computed where they get their rows.
+Tensor ShardedState::initial_rows(const Slice& slice, std::span<const int64_t> rows) const {
+  const Shape shape{static_cast<int64_t>(rows.size()), channels_of(slice)};
+  const TouchedRows& touched = *parameter_of(slice).touched;
+  if (touched.grows()) return Tensor::zeros(shape);
+  if (!touched.initial()) {
+    const int64_t all = parameter_of(slice).var.shape()[0];
+    return embedding(initial({slice.tensor, 0, all * shape[1]}).reshape({all, shape[1]}), index_of(rows, 0));
+  }
+  Tensor values = Tensor::empty(shape);
+  touched.initial()(rows, values);
+  return values;
+}
+
+Tensor ShardedState::rows(const Slice& slice, std::span<const int64_t> rows) const {
+  const int64_t channels = channels_of(slice), first = slice.begin / channels;
+  const bool kept =
+      !setup_.values || std::ranges::find(setup_.values->slices(), slice) != setup_.values->slices().end();
+  if (!kept && !checkpoint_) {
+    invariant(begins_, "a worker is asked for rows that it has");
+    return initial_rows(slice, rows);
+  }
+  if (kept) {
+    const Tensor values = parameter(slice).reshape({slice.numel() / channels, channels});
+    return embedding(values, index_of(rows, first));
+  }
+  Tensor values = Tensor::empty({static_cast<int64_t>(rows.size()), channels});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    Tensor place = values.slice(0, at, at + 1);
+    copy(checkpoint_->read_elements("model." + parameter_of(slice).name, rows[i] * channels, (rows[i] + 1) * channels)
+             .reshape({1, channels}),
+         place);
+  }
+  return values;
+}
+
+// The rows of a slice that the last update changed, as numbers within it.
+Tensor ShardedState::updated_rows(const Slice& slice) const {
+  const int64_t channels = channels_of(slice), first = slice.begin / channels, end = slice.end / channels;
+  const auto all = parameter_of(slice).touched->updated().span<int64_t>();
+  return index_of({std::lower_bound(all.begin(), all.end(), first), std::lower_bound(all.begin(), all.end(), end)},
+                  first);
+}
+
+bool ShardedState::all_updated(const Slice& slice) const {
+  return !of_table(slice) || !parameter_of(slice).touched->updated().defined();
+}
+
+Tensor ShardedState::updated(const Slice& slice) const {
+  const Tensor values = parameter(slice);
+  if (all_updated(slice)) return values;
+  const int64_t channels = channels_of(slice);
+  const Tensor rows = updated_rows(slice);
+  return embedding(values.reshape({slice.numel() / channels, channels}), rows).reshape({rows.numel() * channels});
+}
+
+void ShardedState::put_updated(const Slice& slice, const Tensor& values) {
+  Tensor place = parameter(slice);
+  if (values.numel() == slice.numel()) return copy(values.to(place.device()), place);
+  const int64_t channels = channels_of(slice);
+  const Tensor rows = all_updated(slice) ? Tensor::empty({0}, DType::i64) : updated_rows(slice);
+  if (values.numel() != rows.numel() * channels)
+    fail("{} elements of {} came, of which the step touched {} rows of {} elements", values.numel(),
+         parameter_of(slice).name, rows.numel(), channels);
+  Tensor table = place.reshape({slice.numel() / channels, channels});
+  put_rows(values.to(place.device()).reshape({rows.numel(), channels}), rows, table);
 }
 
 void ShardedState::learns(int zero) {
@@ -136,6 +258,9 @@ ShardAccess ShardedState::access() {
           .ranges = [this](const Slice& slice, int zero) { return ranges(slice, zero); },
           .state = [this](const Slice& slice, int zero) { return state(slice, zero); },
           .parameter = [this](const Slice& slice) { return parameter(slice); },
+          .updated = [this](const Slice& slice) { return updated(slice); },
+          .put_updated = [this](const Slice& slice, const Tensor& values) { put_updated(slice, values); },
+          .rows = [this](const Slice& slice, std::span<const int64_t> of) { return rows(slice, of); },
           .layout = [this](int zero) { return layout(zero); },
           .fetches = [this] { return setup_.values != nullptr; }};
 }

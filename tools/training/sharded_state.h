@@ -2,8 +2,10 @@
 // The state of one worker in a job with ZeRO, as its session accesses it: the optimiser's tensors, and with ZeRO-3 the
 // parameters, of the slices that the worker keeps and, while the worker begins with a checkpoint or with a new network,
 // of all others. The stage may change while the job runs.
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,11 +15,15 @@
 
 namespace elinvar {
 
+class ParameterShards;
+class UpdateRule;
+
 class ShardedState {
  public:
   explicit ShardedState(TrainingSetup& setup);
+  ~ShardedState();
 
-  void use(ParameterSource& source);  // of parameters that are not there
+  void use(ParameterShards& source);  // of parameters that are not there
   // The state is that of this checkpoint, or zero as in a new network, and is held with this stage.
   void restored(int zero, std::optional<CheckpointReader> checkpoint);
 
@@ -25,9 +31,21 @@ class ShardedState {
   // With ZeRO-3: whether the worker has the parameters in a slice, and these, one-dimensional.
   bool has(const Slice& slice) const;
   Tensor parameter(const Slice& slice) const;
+  // .. and rows of a sparse table, ascending, all in the slice: (rows, channels).
+  Tensor rows(const Slice& slice, std::span<const int64_t> rows) const;
 
  private:
   Tensor initial(const Slice& slice) const;
+  Tensor initial_rows(const Slice& slice, std::span<const int64_t> rows) const;
+  Tensor kept_values(const Slice& slice) const;
+  const Parameter& parameter_of(const Slice& slice) const;
+  bool of_table(const Slice& slice) const;
+  int64_t channels_of(const Slice& slice) const;  // .. of a table
+  Tensor updated_rows(const Slice& slice) const;
+  bool all_updated(const Slice& slice) const;
+  Tensor updated(const Slice& slice) const;
+  void put_updated(const Slice& slice, const Tensor& values);
+  void use_source();
   std::vector<SliceRange> ranges(const Slice& slice, int zero) const;
   std::vector<StateSlice> state(const Slice& slice, int zero) const;
   std::vector<TensorLayout> layout(int zero) const;
@@ -36,8 +54,9 @@ class ShardedState {
   void learns(int zero);
 
   TrainingSetup& setup_;
-  std::vector<std::string> slots_;  // names of the optimiser's tensors of a parameter; none for a registered kind
-  ParameterSource* source_ = nullptr;
+  // Of the optimiser's tensors of a parameter, for dense ones and for sparse tables; null for a registered kind.
+  std::unique_ptr<UpdateRule> rule_, table_rule_;
+  ParameterShards* source_ = nullptr;
   std::optional<CheckpointReader> checkpoint_;
   bool begins_ = true;  // no update has been made since restored()
   // The parameter whose initial values were computed last, of which other slices may follow.

@@ -16,6 +16,7 @@
 #include "tensor/base/check.h"
 #include "tensor/device_cache.h"
 #include "tensor/heap.h"
+#include "tensor/ops/copy.h"
 #include "tensor/transfer.h"
 #include "tools/cli/standard_streams.h"
 
@@ -141,13 +142,7 @@ MemberOptions Training::member(const Arrangement& arrangement) const {
   member.checkpoint_every = config().run.checkpoint_every;
   member.state_digest_every = config().run.state_digest_every;
   member.scaling = scaling;
-  if (setup.can_be_sliced())
-    member.sharding = ShardOptions{.multiple = kChunkElements,
-                                   .parameters = shapes_of(setup.network->parameters),
-                                   .sums = make_update_rule(config().optimizer)->has_trust_ratio(),
-                                   .zero = setup.values   ? 3
-                                           : setup.sliced ? 1
-                                                          : 0};
+  if (setup.can_be_sliced()) member.sharding = setup.sharding();
   member.parts = tensor_parts(*setup.network, segments_);
   member.parts->unsharded = arrangement.replica() > 1;
   member.audit = {.every = config().run.audit_every, .seed = config().run.seed};
@@ -322,13 +317,41 @@ RankGradient Training::partial_gradient(const Batch& batch, int64_t step, int vr
   return gradient;
 }
 
+// Takes the gradients of the slices that this worker keeps, and puts those of sparse tables, of which it has all slices
+// if any, together.
+Training::ShardedGradients Training::gradients_of(const GradientShards& shards) const {
+  const std::vector<Parameter>& parameters = setup.network->parameters.list;
+  ShardedGradients gradients{.dense = {}, .of_tables = std::vector<Tensor>(parameters.size())};
+  for (const GradientShards::Bucket& bucket : shards.kept) {
+    if (bucket.gradients.empty()) continue;
+    for (size_t i = 0; i < bucket.slices.size(); ++i) {
+      const Slice& slice = bucket.slices[i];
+      const Parameter& parameter = parameters[static_cast<size_t>(slice.tensor)];
+      if (!parameter.sparse()) {
+        gradients.dense.push_back(bucket.gradients[i]);
+        continue;
+      }
+      Tensor& whole = gradients.of_tables[static_cast<size_t>(slice.tensor)];
+      const Shape& shape = parameter.var.grad_shape();
+      if (slice.numel() == shape.numel()) {
+        whole = bucket.gradients[i].reshape(shape);
+        continue;
+      }
+      if (!whole.defined()) whole = Tensor::empty(shape, DType::f32, bucket.gradients[i].device());
+      Tensor place = view_of(whole, slice);
+      copy(bucket.gradients[i], place);
+    }
+  }
+  gradients.dense = all_sent(gradients.dense, setup.device);
+  for (Tensor& table : gradients.of_tables)
+    if (table.defined()) table = table.to(setup.device);
+  return gradients;
+}
+
 Update Training::update(int64_t step, const Reduced& reduced, const GatherSums& gather) {
   const Activity activity("update");
-  std::vector<Tensor> reduced_here = reduced.gradients;  // with ZeRO, those of the slices that this worker keeps
-  if (reduced.shards)
-    for (const GradientShards::Bucket& bucket : reduced.shards->kept)
-      reduced_here.insert(reduced_here.end(), bucket.gradients.begin(), bucket.gradients.end());
-  const std::vector<Tensor> gradients = all_sent(reduced_here, setup.device);
+  const ShardedGradients sharded = reduced.shards ? gradients_of(*reduced.shards) : ShardedGradients{};
+  const std::vector<Tensor> gradients = reduced.shards ? sharded.dense : all_sent(reduced.gradients, setup.device);
   const double max_norm = config().optimizer.clip_norm;
   const Clipping clipping = reduced.shards ? clip_by_global_norm(reduced.shards->squares, max_norm)
                                            : clip_by_global_norm(gradients, max_norm);
@@ -340,10 +363,13 @@ Update Training::update(int64_t step, const Reduced& reduced, const GatherSums& 
   if (adaptive()) lr *= lr_factor(reduced.scaling_state, step, scaling);
   Parameters& parameters = setup.network->parameters;
   find_touched(cursor(step, reduced.scaling_state));
-  if (setup.sliced)
+  if (setup.sliced) {
     setup.sliced->step(parameters, gradients, lr, step, clipping.scale, gather,
-                       setup.values ? setup.values->tensors()[0] : std::vector<Tensor>());
-  else setup.optimizer->step(parameters, gradients, lr, step, clipping.scale);
+                       setup.values ? setup.values->tensors()[0] : std::vector<Tensor>(), sharded.of_tables);
+    commit_touched(parameters);
+  } else {
+    setup.optimizer->step(parameters, gradients, lr, step, clipping.scale);
+  }
   update_running_statistics(statistics_, reduced.batch_statistics, reduced.leaves);
   return {lr, clipping.norm};
 }

@@ -70,6 +70,11 @@ class Training {
 
  private:
   void find_touched(const Cursor& at);
+  struct ShardedGradients {
+    std::vector<Tensor> dense = {};      // of the slices of dense parameters that this worker keeps
+    std::vector<Tensor> of_tables = {};  // by parameter: of sparse tables, whole
+  };
+  ShardedGradients gradients_of(const GradientShards& shards) const;
   void learn_segments(const std::vector<SegmentRun>& runs, bool alone);
   std::vector<int> statistics_segments() const;  // the segment of each batch statistic
   MicroBatchResult forward_backward(const Batch& batch, const Rng& rng, GradientSink& sink);

@@ -1,6 +1,7 @@
 #include "tools/training/training_setup.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "autograd/precision.h"
@@ -9,6 +10,7 @@
 #include "models/build.h"
 #include "nn/micro_batch.h"
 #include "nn/touched_rows.h"
+#include "nn/update_rule.h"
 #include "tensor/base/activity.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
@@ -157,13 +159,29 @@ std::unique_ptr<SlicedTensors> TrainingSetup::sliced_values() const {
   return std::make_unique<SlicedTensors>(network->parameters, std::vector<std::string>{""}, std::vector<Slice>());
 }
 
-bool TrainingSetup::can_be_sliced() const {
-  return is_built_in_optimizer(config.optimizer.kind) && !any_sparse(network->parameters);
+bool TrainingSetup::can_be_sliced() const { return is_built_in_optimizer(config.optimizer.kind); }
+
+ShardOptions TrainingSetup::sharding() const {
+  ShardOptions sharding{.multiple = kChunkElements,
+                        .parameters = shapes_of(network->parameters),
+                        .sums = make_update_rule(config.optimizer)->has_trust_ratio(),
+                        .zero = values   ? 3
+                                : sliced ? 1
+                                         : 0};
+  const std::unique_ptr<UpdateRule> of_tables = make_table_rule(config.optimizer);
+  const std::vector<Parameter>& parameters = network->parameters.list;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].sparse()) continue;
+    const Shape& shape = parameters[i].var.shape();
+    // Rows of which the table and its state have whole chunks of the digest.
+    const auto rows_of_chunks = [&](int64_t elements) { return kChunkElements / std::gcd(kChunkElements, elements); };
+    const int64_t channels = shape.numel() / shape[0], of_state = of_tables->slot_shape(shape).numel() / shape[0];
+    sharding.tables[static_cast<int>(i)] = std::lcm(rows_of_chunks(channels), rows_of_chunks(of_state)) * channels;
+  }
+  return sharding;
 }
 
 std::unique_ptr<SlicedOptimizer> TrainingSetup::sliced_optimizer() const {
-  check_setting(!any_sparse(network->parameters), "optimizer.sparse",
-                "tables, and their state, are whole on each worker; use an arrangement without ZeRO");
   return std::make_unique<SlicedOptimizer>(config.optimizer, network->parameters, std::vector<Slice>(), offload);
 }
 
@@ -195,6 +213,8 @@ void TrainingSetup::keep(int zero, std::vector<Slice> slices) {
   }
   const bool joins = zero < 3 && values != nullptr;
   hold(zero);
+  for (const Parameter& p : parameters)
+    if (joins && p.sparse()) p.touched->updates_all();
   for (size_t i = 0; joins && i < kept.size(); ++i) {
     Tensor place = view_of(parameters[static_cast<size_t>(kept[i].tensor)].var.value(), kept[i]);
     copy(parts[i], place);

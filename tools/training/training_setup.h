@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "elastic/ledger/step_facts.h"
+#include "elastic/protocol/gradient_layout.h"
 #include "elastic/step/arrangement.h"
 #include "elastic/step/model_replicas.h"
 #include "data/loader.h"
@@ -62,7 +63,8 @@ struct TrainingSetup {
   // are whole then, with values in the slices that were kept and in no others.
   void keep(int zero, std::vector<Slice> slices);
 
-  bool can_be_sliced() const;  // whether the state can be divided among workers (ZeRO)
+  bool can_be_sliced() const;     // whether the state can be divided among workers (ZeRO)
+  ShardOptions sharding() const;  // .. and how, if it can
 
   // Returns views of the state: "model.<parameter or buffer>", "average.<the same>" and, unless it is sharded,
   // "optimizer.<parameter>.<name>". With ZeRO-3 it has no parameters.

@@ -29,6 +29,9 @@ struct Schedule {
   // ZeRO's stage, and the number of workers that keep each bucket. In stage 3 the network has four segments.
   int zero = 0, copies = 2;
   bool sums = false;  // an update needs sums over all parameters
+  // The first tensor is a sparse table: all members get the sums of its gradient, and in ZeRO's stage 3 passes fetch
+  // its rows, of one element.
+  bool table = false;
   // Tensor parallelism: the most members of a stage of a model replica, which compute rank gradients together if it is
   // above 1, and the number of virtual shards, 2 to 4.
   int tp = 1, shards = 4;
@@ -87,6 +90,7 @@ struct SimulationCounts {
   int64_t killed_ahead = 0;            // .. members killed while another one waited for an input
   int64_t attached = 0;                // .. data of virtual ranks that a trailer had
   int64_t fetched = 0;                 // with ZeRO-3: parameters of buckets that came from other members
+  int64_t fetched_rows = 0;            // .. of these, rows of the sparse table
   int64_t fetches_over = 0;            // .. passes given up while parameters were asked for
   int64_t repeated = 0;                // .. passes begun anew while parameters were asked for
   int64_t lost_parameters = 0;         // .. requests and answers that were lost
@@ -101,7 +105,7 @@ struct SimulationCounts {
                  caught, tried, replays, undecided, abandoned, stopped, stuck, refused, in_group, exchanged_in_group,
                  updated_in_group, new_groups, shrunk_groups, kept_groups, not_formed, aborted_groups, moved, asked,
                  state_lost, exchanged, lost_within, given_up, stale, stale_alone, digested, lost_digests, passed,
-                 lost_boundary, killed_ahead, attached, fetched, fetches_over, repeated, lost_parameters,
+                 lost_boundary, killed_ahead, attached, fetched, fetched_rows, fetches_over, repeated, lost_parameters,
                  killed_providers, rearranged, reforms, reforms_behind_fence, reformed)
 };
 

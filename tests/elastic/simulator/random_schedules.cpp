@@ -87,6 +87,8 @@ Happened expect_random_schedules_hold(const RandomJobs& jobs) {
       schedule.initial_workers += 1;
     }
     if (jobs.rearranged) rearrange(schedule, jobs.most);
+    schedule.table = jobs.table;
+    if (jobs.table) schedule.tied = schedule.sums = false;
     return schedule;
   });
   EXPECT_GE(happened.generations, happened.schedules);

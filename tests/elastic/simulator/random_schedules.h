@@ -18,7 +18,7 @@ Happened expect_schedules_hold(int64_t count, const std::function<Schedule(int64
 struct RandomJobs {
   bool adaptive = false, gpus = false;
   int zero = 0, copies = 2, tp = 1, pp = 1;
-  bool tied = false;
+  bool tied = false, table = false;
   // Other arrangements are asked for, and the first one is any, but each entry is at most that of `most`.
   bool rearranged = false;
   Arrangement most = {.zero = kMostZero, .copies = 2, .tp = 3, .pp = 3};

@@ -75,7 +75,8 @@ struct SegmentResidence {
   size_t entered = 0, forward = 0;       // the number of entered segments, and of those of a forward pass
   bool stays = false;                    // the last one of the order is the next one to be entered
   std::optional<int> in_use = {}, next = {};
-  bool awaits = false;  // the parameters of a segment that is being entered
+  bool awaits = false;             // the parameters of a segment that is being entered
+  std::optional<int> row_of = {};  // the bucket of the table whose row was asked for and has not come
   size_t due = 0;
   std::function<void()> then = {};  // called once `due` segments have been entered
 

@@ -242,6 +242,7 @@ class Simulation {
   // (simulation_replicas.cpp, simulation_stages.cpp).
   bool divided() const { return most_.replica() > 1; }
   int virtual_shards() const { return most_.tp > 1 || (most_.pp > 1 && s_.seed % 2 == 0) ? s_.shards : 1; }
+  ShardOptions sharding(int zero) const;
   void cut_gradients();
   RankGradient in_tensors(RankGradient gradient) const;
   bool has(const ReplicaPlace& place, int tensor) const;
@@ -304,6 +305,7 @@ class Simulation {
   void enter_segments(Process& p, size_t entered, std::function<void(Process&)> then);
   void enter(Process& p);
   void repeat(Process& p);
+  std::optional<Blob> take_from_others(Process& p, int bucket);
   bool take_parameter(Process& p, int bucket);
   bool hold(Process& p, int segment);
   void drop(Process& p, int segment);

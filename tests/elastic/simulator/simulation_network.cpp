@@ -29,7 +29,8 @@ void Simulation::send(PeerId from, PeerId to, Message message) {
       return true;
     };
     const bool contribution = message.as<messages::Contribution>() != nullptr;
-    const bool parameters = message.as<messages::WantParameters>() || message.as<messages::ParameterValues>();
+    const bool parameters = message.as<messages::WantParameters>() || message.as<messages::ParameterValues>() ||
+                            message.as<messages::WantRows>() || message.as<messages::RowValues>();
     const MemberPosition& position = p.member->position();
     if (message.as<messages::BucketValues>() && p.member->shards().zero() > 2 &&
         message.step >= position.generation->first_step)

@@ -169,20 +169,39 @@ bool Simulation::take_parameter(Process& p, int bucket) {
   if (there) return true;
   uint32_t value = p.tiny.parameters[element_of(bucket)];
   if (!has_parameter(p, bucket)) {
-    std::optional<messages::ParameterValues> values;
-    if (fetch.going()) values = fetch.take(bucket);
-    if (!values) {
+    const std::optional<Blob> come = fetch.going() ? take_from_others(p, bucket) : std::nullopt;
+    if (!come) {
       if (!fetch.going()) step_is_over(p);
       else if (!std::exchange(r.awaits, true) && kills_beside_open_ && pick(2) == 0) kill_provider(p, bucket);
       return false;
     }
     ++result_.fetched;
-    value = number_of<uint32_t>(values->slices.at(0));
+    value = number_of<uint32_t>(*come);
   }
   const int64_t step = p.member->position().step;
   if (value != right_parameter(p, bucket, step))
     violate("worker {} computes step {} with another parameter of bucket {}", p.peer, step, bucket);
   return there = true;
+}
+
+// Returns the parameter in a bucket once it has come. A row of the table is asked for here.
+std::optional<Blob> Simulation::take_from_others(Process& p, int bucket) {
+  Process::Residence& r = *p.residence;
+  ParameterFetch& fetch = p.member->parameter_fetch();
+  if (!p.member->layout().of_table(bucket)) {
+    const std::optional<messages::ParameterValues> values = fetch.take(bucket);
+    return values ? std::optional(values->slices.at(0)) : std::nullopt;
+  }
+  if (r.row_of != bucket) {
+    fetch.ask_rows(/*table=*/0, {{bucket, {buckets_.slices(bucket)[0].begin}}});
+    r.row_of = bucket;
+    act(p.peer, p.member->outbox().take());
+  }
+  const std::optional<std::map<int, Blob>> values = fetch.take_rows();
+  if (!values) return std::nullopt;
+  r.row_of.reset();
+  ++result_.fetched_rows;
+  return values->at(bucket);
 }
 
 // Asks for the parameters of a segment that are not there yet. Returns false if the step is over for this worker.
@@ -191,7 +210,7 @@ bool Simulation::hold(Process& p, int segment) {
   const std::vector<int> read = read_by(p, segment);
   std::vector<int> absent;
   for (const int b : read)
-    if (r.holdings[b].users == 0 && !has_parameter(p, b)) absent.push_back(b);
+    if (r.holdings[b].users == 0 && !has_parameter(p, b) && !p.member->layout().of_table(b)) absent.push_back(b);
   if (!absent.empty()) {
     ParameterFetch& fetch = p.member->parameter_fetch();
     if (!fetch.going()) return false;
@@ -210,7 +229,8 @@ void Simulation::drop(Process& p, int segment) {
   for (const int b : read_by(p, segment)) {
     Process::Residence::Holding& holding = holdings.at(b);
     if (--holding.users > 0) continue;
-    if (!holding.there && !has_parameter(p, b)) p.member->parameter_fetch().forget(b);
+    const bool asked = !holding.there && !has_parameter(p, b) && !p.member->layout().of_table(b);
+    if (asked) p.member->parameter_fetch().forget(b);
     holdings.erase(b);
   }
 }
@@ -244,6 +264,14 @@ void Simulation::give_parameters(Process& p) {
   for (const ParameterFetch::Wanted& wanted : fetch.take_wanted()) {
     check_slots(p, wanted.buckets, p.member->position().step);
     for (const int b : wanted.buckets) fetch.give(wanted.peer, b, values_of(p, b));
+  }
+  for (const ParameterFetch::WantedRows& wanted : fetch.take_wanted_rows()) {
+    const auto row = static_cast<int64_t>(number_of<uint64_t>(wanted.rows.rows));
+    for (int b = buckets_.of(0).first; b < buckets_.of(0).second; ++b)
+      if (buckets_.slices(b)[0].begin == row) {
+        check_slots(p, {b}, p.member->position().step);
+        fetch.give(wanted, values_of(p, b)[0]);
+      }
   }
   act(p.peer, p.member->outbox().take());
 }

@@ -58,7 +58,13 @@ void Simulation::cut_gradients() {
     shapes_ = {{1}, {1}, {1}, {1}, {1}};
     parts_ = test::parts_of_shards({1, -1, 0, 3, 2});
   }
-  buckets_ = GradientLayout(1, ShardOptions{.multiple = 1, .parameters = shapes_}, parts_).shard_buckets();
+  buckets_ = GradientLayout(1, sharding(/*zero=*/1), parts_).shard_buckets();
+}
+
+ShardOptions Simulation::sharding(int zero) const {
+  ShardOptions sharding{.multiple = 1, .parameters = shapes_, .sums = s_.sums, .zero = zero};
+  if (s_.table) sharding.tables[0] = 1;
+  return sharding;
 }
 
 RankGradient Simulation::in_tensors(RankGradient gradient) const {

@@ -109,9 +109,13 @@ void Simulation::update_shards(Process& p) {
     for (const auto& [bucket, sum] : *values.sums()) all ^= number_of<uint32_t>(sum);
     if (all != sum_of_gradients(p)) violate("worker {} has other sums", p.peer);
   }
+  // The rows of the table, and the places of its gradient, are cut alike here.
+  const auto updates = [&](int bucket) {
+    return !p.member->layout().of_table(bucket) || std::ranges::count(values.kept(), bucket) > 0;
+  };
   for (const GradientShards::Bucket& bucket : r.shards->kept)
-    for (const Tensor& gradient : bucket.gradients)
-      p.tiny.update_element(element_of(bucket.slices.at(0)), gradient.span<float>()[0], lr_factor);
+    for (size_t i = 0; updates(bucket.number) && i < bucket.gradients.size(); ++i)
+      p.tiny.update_element(element_of(bucket.slices.at(i)), bucket.gradients[i].span<float>()[0], lr_factor);
   p.tiny.update_rest(r, lr_factor);
   for (const int b : values.to_send()) values.send(b, values_of(p, b));
   values.updated();

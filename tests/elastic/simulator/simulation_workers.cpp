@@ -26,7 +26,7 @@ void Simulation::add_worker() {
       .vranks = s_.vranks,
       .steps = s_.steps,
       .bucket_elements = divided() && s_.seed % 4 < 2 ? 1 : kBucketElements,
-      .sharding = ShardOptions{.multiple = 1, .parameters = shapes_, .sums = s_.sums, .zero = job.zero},
+      .sharding = sharding(job.zero),
       .parts = parts,
       .checkpoint_every = kCheckpointEvery,
       .state_digest_every = kDigestEvery,
