@@ -142,7 +142,7 @@ TEST_F(AdaptiveJob, ACheckpointWithinARampIsGoneOnFrom) {
   EXPECT_GE(recorded("run"), std::stoll(last));
   expect_each_sample_once_an_epoch("run", /*to_the_end=*/false);
   run_through("again", {"--workers", "1", "--replay", folder_ / "run", "--until", std::to_string(recorded("run"))});
-  EXPECT_EQ(ledger("again"), ledger("run"));
+  EXPECT_TRUE(ledger("again").starts_with(ledger("run"))) << "it stops at this step or a little later";
 }
 
 TEST_F(AdaptiveJob, SettingsWithoutSenseAreRefused) {
