@@ -99,7 +99,11 @@ TEST(ElasticProtocol, RandomSchedulesWithASparseTableEndAsTheUndisturbedRun) {
           expect_random_schedules_hold({.zero = zero, .copies = copies, .table = true, .schedules = 200});
       if (happened.schedules < 100) return;
       EXPECT_GT(happened.moved, happened.schedules / 2);
-      EXPECT_GT(happened.asked, 0);
+      if (copies == 1) {
+        EXPECT_GT(happened.state_lost, happened.schedules / 20);
+      } else {
+        EXPECT_GT(happened.asked, 0);
+      }
     }
   const Happened happened =
       expect_random_schedules_hold({.adaptive = true, .gpus = true, .zero = 1, .table = true, .schedules = 100});
