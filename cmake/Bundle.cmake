@@ -10,6 +10,8 @@ if(ELINVAR_BUILD_TOOLS)
   install(PROGRAMS tools/gpu-check DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
   install(DIRECTORY tools/gpu_check DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL FILES_MATCHING PATTERN *.py)
   install(PROGRAMS tools/peers/torch_steps.py DESTINATION bin/peers COMPONENT bundle EXCLUDE_FROM_ALL)
+  install(DIRECTORY tools/peers/torch_networks DESTINATION bin/peers COMPONENT bundle EXCLUDE_FROM_ALL
+          FILES_MATCHING PATTERN *.py)
   elinvar_install_share(COMPONENT bundle EXCLUDE_FROM_ALL)
   install(TARGETS ${bundled} RUNTIME DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL)
   set(programs ${bundled})

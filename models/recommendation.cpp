@@ -202,8 +202,11 @@ class Dlrm final : public SegmentedNetwork {
     const int64_t n = vectors.dim(0), count = vectors.dim(1), channels = vectors.dim(2);
     std::vector<Var> parts;
     if (rows_.numbers > 0) parts.push_back(reshape(slice(vectors, 1, 0, 1), {n, channels}));
-    const Var products = matmul(vectors, transpose(vectors, 1, 2));
-    for (int64_t i = 1; i < count; ++i) parts.push_back(reshape(slice(slice(products, 1, i, i + 1), 2, 0, i), {n, i}));
+    std::vector<int64_t> extents{count};  // of row 0; each other row i is two parts, of which the first is used
+    for (int64_t i = 1; i < count; ++i) extents.insert(extents.end(), {i, count - i});
+    const Var products = reshape(matmul(vectors, transpose(vectors, 1, 2)), {n, count * count});
+    const std::vector<Var> of_rows = split(products, extents, 1);
+    for (size_t i = 1; i < of_rows.size(); i += 2) parts.push_back(of_rows[i]);
     return parts.size() == 1 ? parts[0] : concat(std::move(parts), 1);
   }
 
@@ -237,7 +240,8 @@ class DeepFm final : public SegmentedNetwork {
   ShardedLogits head(Residual stream, Context&) const override {
     const Var all = stream;
     const int64_t n = all.dim(0), channels = all.dim(2) - 1;
-    const Var first = sum(slice(all, 2, 0, 1), {1}), vectors = slice(all, 2, 1, 1 + channels);
+    const std::vector<Var> linear_and_vectors = split(all, {1, channels}, 2);
+    const Var first = sum(linear_and_vectors[0], {1}), vectors = linear_and_vectors[1];
     const Var sums = sum(vectors, {1}), of_squares = sum(square(vectors), {1});
     const Var pairs = sum(square(sums) - of_squares, {1}, /*keepdim=*/true) * 0.5;
     return {.parts = {first + pairs + head_(deep_(reshape(vectors, {n, -1})))}};
@@ -278,13 +282,11 @@ class NeuMf final : public SegmentedNetwork {
   ShardedLogits head(Residual stream, Context&) const override {
     const Var given = stream;  // (N, 2, factors + half), or (N, C, 2, factors + half)
     const int64_t all = given.dim(-1);
-    const Var vectors = reshape(given, {-1, 2, all});
-    const int64_t n = vectors.dim(0);
-    const auto factors_of = [&](int64_t column) {
-      return reshape(slice(slice(vectors, 1, column, column + 1), 2, 0, factors_), {n, factors_});
-    };
-    const Var deep = layers_(reshape(slice(vectors, 2, factors_, all), {n, 2 * (all - factors_)}));
-    const Var output = head_(concat({factors_of(0) * factors_of(1), deep}, 1));
+    const std::vector<Var> vectors = split(reshape(given, {-1, 2, all}), {factors_, all - factors_}, 2);
+    const int64_t n = vectors[0].dim(0);
+    const std::vector<Var> factors = split(vectors[0], {1, 1}, 1);
+    const Var deep = layers_(reshape(vectors[1], {n, 2 * (all - factors_)}));
+    const Var output = head_(concat({reshape(factors[0] * factors[1], {n, factors_}), deep}, 1));
     return {.parts = {reshape(output, {given.dim(0), -1})}};
   }
 

@@ -18,6 +18,8 @@
 
 namespace elinvar {
 
+inline constexpr int64_t kTilesInPlace = 2;  // B is not packed for so few tiles of rows of C
+
 // A(i, k + q) = a[i][(offset + q) * a_step] for q < length. Spans are ascending in k; terms between them are zero.
 struct Span {
   int64_t k, offset, length;

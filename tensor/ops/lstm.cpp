@@ -6,7 +6,7 @@
 
 #include "tensor/isa.h"
 #include "tensor/op_check.h"
-#include "tensor/ops/matmul.h"
+#include "tensor/ops/repeated_product.h"
 #include "tensor/trace.h"
 #include "tensor/ops/lstm-inl.h"
 
@@ -95,17 +95,16 @@ LstmResult lstm_of(const Tensor& given, const Tensor& weight, const Tensor& bias
         "[lstm] gates (T, N, 4 H), T > 0, expected, shape is {}", to_string(given.shape()));
   const Tensor gates = given.to_contiguous();
   const int64_t time = gates.dim(0), rows = gates.dim(1), hidden = gates.dim(2) / 4;
-  // Transposed once, so that no step has to pack it.
-  const Tensor across =
-                   operand("lstm", "the weight", weight, {4 * hidden, hidden}, gates).transpose(0, 1).to_contiguous(),
+  const Tensor across = operand("lstm", "the weight", weight, {4 * hidden, hidden}, gates).transpose(0, 1),
                added = operand("lstm", "the bias", bias, {4 * hidden}, gates);
+  const RepeatedProduct product(across.to_contiguous(), rows);
   const auto sequence = [&](int64_t width) {
     return Tensor::empty({time, rows, width}, gates.dtype(), gates.device());
   };
   const LstmResult all{sequence(hidden), sequence(4 * hidden), sequence(hidden)};
   Tensor recurrent = added;
   for (int64_t t = 0; t < time; ++t) {
-    if (t > 0) recurrent = matmul(all.output.select(0, t - 1), across, added);
+    if (t > 0) recurrent = product(all.output.select(0, t - 1), added);
     const Tensor step = gates.select(0, t), before = t > 0 ? all.cell.select(0, t - 1) : Tensor();
     Tensor active = all.active.select(0, t), cell = all.cell.select(0, t), output = all.output.select(0, t);
     on(gates.device(), [&](auto& stream) {
@@ -125,10 +124,11 @@ Tensor lstm_backward_of(const Tensor& given, const Tensor& weight, const Tensor&
   const Tensor w = operand("lstm_backward", "the weight", weight, {4 * hidden, hidden}, dy),
                gates = operand("lstm_backward", "the gates", active, {time, rows, 4 * hidden}, dy),
                cells = operand("lstm_backward", "the cells", cell, {time, rows, hidden}, dy);
+  const RepeatedProduct product(w, rows);
   const Tensor all = Tensor::empty({time, rows, 4 * hidden}, dy.dtype(), dy.device());
   Tensor dcell = Tensor::zeros({rows, hidden}, dy.dtype(), dy.device());
   for (int64_t t = time - 1; t >= 0; --t) {
-    const Tensor recurrent = t + 1 < time ? matmul(all.select(0, t + 1), w) : Tensor(), step = dy.select(0, t),
+    const Tensor recurrent = t + 1 < time ? product(all.select(0, t + 1)) : Tensor(), step = dy.select(0, t),
                  of_gates = gates.select(0, t), of_cell = cells.select(0, t),
                  before = t > 0 ? cells.select(0, t - 1) : Tensor();
     Tensor dgates = all.select(0, t);

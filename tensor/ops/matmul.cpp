@@ -13,8 +13,7 @@ namespace {
 
 constexpr int64_t kPackedBytes = 16 << 20;  // size of the packed part of B, which stays in the last-level cache
 constexpr int64_t kNearBytes = 4 << 20;     // if C fits into so many bytes, packed B takes at most as many too
-constexpr int64_t kTilesInPlace = 2;        // B is not packed for fewer tiles of rows of C
-constexpr int64_t kBytesInPlace = 512;      // B is not packed if its rows are at most so far apart
+constexpr int64_t kBytesInPlace = 512;      // nor if its rows are at most so far apart (kTilesInPlace)
 
 // Multiplies few rows of A by a B whose columns are contiguous, as in a linear layer on few samples, where reading B is
 // most of the work. A strip of B is packed one chunk at a time, and multiplied while it is in the core's own cache.

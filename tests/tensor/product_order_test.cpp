@@ -8,6 +8,7 @@
 #include "tensor/numerics.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/matmul.h"
+#include "tensor/ops/repeated_product.h"
 #include "tensor/philox.h"
 #include "tensor/stream.h"
 
@@ -82,7 +83,10 @@ TEST_P(MatmulOrder, EqualsTheScalarChain) {
           expected.data<float>()[i * n + j] = chain.result() + bias.data<float>()[j];
         }
       }
-      on_every_isa([&] { expect_bits(matmul(a, b, bias), expected, "product"); });
+      on_every_isa([&] {
+        expect_bits(matmul(a, b, bias), expected, "product");
+        if (!transpose_a) expect_bits(RepeatedProduct(b, m)(a, bias), expected, "repeated product");
+      });
     }
   }
 }

@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <regex>
 #include <set>
 
+#include "tests/places.h"
 #include "tests/support/source_tree.h"
 
 namespace elinvar::test {
@@ -121,6 +123,23 @@ TEST(Lint, LinesFitIn120Columns) {
       const auto columns = std::ranges::count_if(file.lines[i], [](char c) { return (c & 0xC0) != 0x80; });
       EXPECT_LE(columns, 120) << file.path << ":" << i + 1;
     }
+}
+
+std::set<std::string> names_in(const std::string& path, const std::string& pattern) {
+  std::ifstream in(std::string(ELINVAR_SOURCE_DIR) + "/" + path);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::regex regex(pattern);
+  std::set<std::string> names;
+  for (auto at = std::sregex_iterator(text.begin(), text.end(), regex); at != std::sregex_iterator(); ++at)
+    names.insert((*at)[1]);
+  return names;
+}
+
+TEST(Lint, PyTorchTrainsTheNetworksOfBench) {
+  std::set<std::string> ours = names_in("tools/bench/model_cases.cpp", R"re((?:_case\(|\.name = )"(\w+)")re");
+  ours.insert("chargptexperts");  // a variant of chargpt
+  EXPECT_GT(ours.size(), 20u);
+  EXPECT_EQ(ours, names_in("tools/peers/torch_networks/cases.py", R"re(\n    "(\w+)": \(\d+, )re"));
 }
 
 TEST(Lint, FilesAreNamedAfterAnIdea) {

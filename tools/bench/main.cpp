@@ -115,7 +115,7 @@ int run(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(2, 16));
   auto* audit = app.add_subcommand("audit", "what it costs that every so many updates are audited");
-  audit->add_option("cases", o.names, "the networks (default: all)")->check(CLI::IsMember(bench::model_names()));
+  audit->add_option("cases", o.names, "the networks (default: all)")->check(CLI::IsMember(bench::job_model_names()));
   auto* data = app.add_subcommand("data", "reading, decoding and augmenting images, and waiting for them");
   data->add_option("path", o.path, "a folder or .tar with images")->required();
   data->add_option("cases", o.names, "the cases (default: all)")->check(CLI::IsMember(bench::data_names()));
@@ -185,7 +185,7 @@ int run(int argc, char** argv) {
     for (const std::string& name : o.names.empty() ? bench::decode_names() : o.names)
       bench::run_decode(name, o.warm_up, o.repeat, report);
   if (ledger->parsed())
-    for (const std::string& name : o.names.empty() ? bench::model_names() : o.names)
+    for (const std::string& name : o.names.empty() ? bench::job_model_names() : o.names)
       bench::run_ledger(name, o.warm_up, o.repeat, report);
   if (elastic->parsed())
     for (const std::string& network : o.networks.empty() ? bench::job_networks() : o.networks)

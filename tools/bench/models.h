@@ -5,10 +5,6 @@
 
 namespace elinvar::bench {
 
-std::vector<std::string> model_names();
-std::vector<std::string> shardable_model_names();  // the cases that have virtual shards
-const ModelCase& model_case(const std::string& name);
-
 // batch 0: the case's default. `kernels`: rows of the kernels that take longest in a step, on a GPU, with their time
 // and launches (tools/bench/kernel_times.h).
 void run_model(const std::string& name, int64_t batch, const TrainerOptions& options, int warm_up, int repeat,

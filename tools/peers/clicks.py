@@ -13,8 +13,9 @@ import time
 
 import numpy as np
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
+
+from torch_networks.rows import DeepFm, Dlrm, NeuMf
 
 SIZE, BATCH, LR = 500_000, 256, 0.003
 
@@ -68,67 +69,6 @@ def rows(part, size, features, symbols):
     target = words(0)[0] * (ones + zeros) < ones << np.uint64(32)
     best = np.log1p(np.exp2(np.where(target, -t, t))).mean()
     return torch.from_numpy(numbers), torch.from_numpy(categories), torch.from_numpy(target.astype(np.float32)), best
-
-
-def perceptron(widths):
-    return nn.Sequential(*[m for a, b in zip(widths, widths[1:]) for m in (nn.Linear(a, b), nn.ReLU())])
-
-
-class Vectors(nn.Module):
-    def __init__(self, symbols, channels, fill):
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(sum(symbols), channels))
-        fill(self.weight)
-        self.register_buffer("first", torch.tensor(np.cumsum([0, *symbols[:-1]])))
-
-    def forward(self, categories):
-        return F.embedding(categories + self.first, self.weight)
-
-
-class Dlrm(nn.Module):
-    def __init__(self, features, symbols, channels=16):
-        super().__init__()
-        bound = 1 / math.sqrt(max(symbols))
-        self.vectors = Vectors(symbols, channels, lambda w: nn.init.uniform_(w, -bound, bound))
-        self.bottom = perceptron([features, 64, 32, channels])
-        count = 1 + len(symbols)
-        self.pairs = torch.tril_indices(count, count, -1)
-        self.top = nn.Sequential(perceptron([channels + count * (count - 1) // 2, 64, 32]), nn.Linear(32, 1))
-
-    def forward(self, numbers, categories):
-        dense = self.bottom(numbers)
-        all = torch.cat([dense[:, None], self.vectors(categories)], 1)
-        return self.top(torch.cat([dense, (all @ all.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]], 1))[:, 0]
-
-
-class DeepFm(nn.Module):
-    def __init__(self, features, symbols, channels=10):
-        super().__init__()
-        normal = lambda w: nn.init.normal_(w, std=0.01)
-        self.vectors = Vectors(symbols, 1 + channels, normal)
-        self.numbers = nn.Parameter(torch.empty(features, 1 + channels))
-        normal(self.numbers)
-        self.deep = nn.Sequential(perceptron([(features + len(symbols)) * channels, 64, 64]), nn.Linear(64, 1))
-
-    def forward(self, numbers, categories):
-        all = torch.cat([numbers[:, :, None] * self.numbers, self.vectors(categories)], 1)
-        v = all[:, :, 1:]
-        pairs = (v.sum(1).square() - v.square().sum(1)).sum(1) / 2
-        return all[:, :, 0].sum(1) + pairs + self.deep(v.flatten(1))[:, 0]
-
-
-class NeuMf(nn.Module):
-    def __init__(self, features, symbols, factors=8):
-        super().__init__()
-        self.factors = factors
-        self.vectors = Vectors(symbols, factors + 16, lambda w: nn.init.normal_(w, std=0.01))
-        self.layers, self.head = perceptron([32, 32, 16, 8]), nn.Linear(factors + 8, 1)
-
-    def forward(self, numbers, categories):
-        a, b = self.vectors(categories).unbind(1)
-        f = self.factors
-        deep = self.layers(torch.cat([a[:, f:], b[:, f:]], 1))
-        return self.head(torch.cat([a[:, :f] * b[:, :f], deep], 1))[:, 0]
 
 
 NETWORKS = {"dlrm": (Dlrm, 8, [100] * 4, 2000), "deepfm": (DeepFm, 8, [100] * 4, 2000), "neumf": (NeuMf, 0, [300, 200], 3000)}
