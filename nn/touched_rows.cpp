@@ -10,6 +10,7 @@
 #include "tensor/base/spelling.h"
 #include "tensor/ops/copy.h"
 #include "tensor/ops/embedding.h"
+#include "tensor/ops/embedding_bag.h"
 
 namespace elinvar {
 
@@ -29,6 +30,7 @@ void TouchedRows::touch(const Inputs& batch) {
   touched_.assign(span.begin(), span.end());
   std::sort(touched_.begin(), touched_.end());
   touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
+  if (!touched_.empty() && touched_.front() == kNoId) touched_.erase(touched_.begin());
   check(std::ssize(touched_) <= capacity_, "[touch] a batch looks up {} rows of a table whose gradient has {}",
         touched_.size(), capacity_);
   bound_ = false;
@@ -88,6 +90,10 @@ Tensor TouchedRows::places(const Tensor& ids) const {
   Tensor places = Tensor::empty(ids.shape(), DType::i64);
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const int64_t id = ids.data<int64_t>()[i];
+    if (id == kNoId) {
+      places.data<int64_t>()[i] = kNoId;
+      continue;
+    }
     const auto found = std::lower_bound(touched_.begin(), touched_.end(), id);
     check(bound_ && found != touched_.end() && *found == id,
           "[embedding] row {} of a sparse table is not among the {} rows that the step touches", id, touched_.size());
@@ -109,6 +115,7 @@ Tensor TouchedRows::lookup(const Tensor& table, const Tensor& ids) {
   std::vector<int64_t> absent, at;  // ids without a row, and their positions
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const int64_t id = ids.data<int64_t>()[i];
+    if (id == kNoId) continue;
     if (const auto row = assignment_->row_of(id)) {
       rows.data<int64_t>()[i] = *row;
     } else {

@@ -37,7 +37,7 @@ struct TableGrowth {
 
 class TouchedRows {
  public:
-  // Returns the ids that a forward pass looks up, int64 of any shape on the CPU.
+  // Returns the ids that a forward pass looks up, int64 of any shape on the CPU; -1 is none.
   using IdsOf = std::function<Tensor(const Inputs&)>;
   // A sample looks up at most `lookups` rows.
   TouchedRows(int64_t lookups, IdsOf ids_of) : lookups_(lookups), ids_of_(std::move(ids_of)) {}
@@ -57,13 +57,14 @@ class TouchedRows {
   // Binds, and copies the touched rows of the table to values(), which are always at the same address.
   void load(const Tensor& table);
   const Tensor& values() const { return values_; }
-  // Returns the place of each id. Throws UsageError for one that is not touched.
+  // Returns the place of each id, and -1 for -1. Throws UsageError for one that is not touched.
   Tensor places(const Tensor& ids) const;
   // Returns a copy of the touched rows of the table.
   Tensor read(const Tensor& table) const;
   void commit();  // ends a step: new ids have their rows
 
-  // Returns the rows (ids' shape.., channels) of any ids, with initial values where a table that grows has none.
+  // Returns the rows (ids' shape.., channels) of any ids, with initial values where a table that grows has none. That
+  // of -1 is some other's.
   Tensor lookup(const Tensor& table, const Tensor& ids);
 
  private:
