@@ -147,4 +147,14 @@ Var embedding(const Var& table, const Tensor& values, const Tensor& place) {
   });
 }
 
+Var embedding_bag(const Var& table, const Tensor& index, const Bags& bags) {
+  return embedding_bag(table, table.value(), index, bags);
+}
+
+Var embedding_bag(const Var& table, const Tensor& values, const Tensor& place, const Bags& bags) {
+  return record(embedding_bag(values, place, bags), {table}, [=, rows = values.dim(0)](const Tensor& dy) {
+    return std::vector<Tensor>{embedding_bag_backward(dy, place, bags, rows)};
+  });
+}
+
 }  // namespace elinvar

@@ -1,6 +1,7 @@
 #pragma once
 // Changes shapes, and joins and selects parts.
 #include "autograd/var.h"
+#include "tensor/ops/embedding_bag.h"
 #include "tensor/ops/index.h"
 
 namespace elinvar {
@@ -26,5 +27,8 @@ Var embedding(const Var& table, const Tensor& index, const IndexShard& shard);
 // The same for a table of which `values` (N, C) is a copy of some rows, and whose gradient is that of these rows
 // (Var::grad_shape): returns the values at `place`.
 Var embedding(const Var& table, const Tensor& values, const Tensor& place);
+// The values of bags of ids (tensor/ops/embedding_bag.h), and the same for such copies of rows.
+Var embedding_bag(const Var& table, const Tensor& index, const Bags& bags);
+Var embedding_bag(const Var& table, const Tensor& values, const Tensor& place, const Bags& bags);
 
 }  // namespace elinvar

@@ -27,8 +27,8 @@
 //   synthetic_boxes no path: images of shapes, with a box for each
 //   synthetic_masks no path: images of rectangles and discs, with a class for each pixel
 //   synthetic_text  no path: lines of sums, "17+25=42"
-//   table           a .csv or .tsv file, or a folder of them, of numbers and categories (data/table.cpp); files with
-//                   "val" or "test" in their names, if any, are for validation or test
+//   table           a .csv, .tsv or .jsonl file, or a folder of them, of numbers and categories (data/table.cpp); files
+//                   with "val" or "test" in their names, if any, are for validation or test
 //   ratings         a file of MovieLens, or the folder with it: which items users chose (data/ratings.h)
 //   synthetic_pairs no path: letters in a random order, and sorted
 //   synthetic_table no path: rows whose best possible loss is known (data/table.h)
@@ -98,6 +98,8 @@ struct DataConfig {
   std::vector<std::string> numbers = {}, categories = {};  // columns that are inputs
   std::string scale = "standard";                          // of numbers: "standard", "log" or "none" (data/table.cpp)
   int64_t buckets = 0;                                     // numbers of categories by hashing; 0: by a list
+  std::vector<int64_t> most_ids = {};                      // of each column of categories; empty: 1
+  std::string separator = "|";                             // between the categories of a field, where it has several
 
   // Ratings
   double rating_min = 0;    // the lowest rating of an item that a user chose
@@ -135,6 +137,9 @@ struct Field {
   // The number of symbols at each position of int32 inputs (.., n) that are indices, or one number for all of them;
   // empty: classes().
   std::vector<int64_t> symbols = {};
+  // If not empty, `symbols` are those of columns, of which each has so many positions side by side. Those of a column
+  // of several hold up to so many indices, in any order and repeatedly, and -1 after the last one.
+  std::vector<int64_t> most_ids = {};
 };
 
 struct SampleFormat {

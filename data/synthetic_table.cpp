@@ -25,7 +25,8 @@ class SyntheticTable final : public Dataset {
         part_(part),
         size_(size),
         features_(config.features),
-        symbols_(config.symbols) {
+        symbols_(config.symbols),
+        most_ids_(most_ids_of(config, config.symbols.size())) {
     for (int64_t f = 0; f < features_; ++f)
       weights_.push_back(sign_of(philox(key_, 0, 0, static_cast<uint32_t>(f), 0).v[0] >> 8));
     if (part_ > 0) notices_.add(best_loss());
@@ -36,7 +37,11 @@ class SyntheticTable final : public Dataset {
   SampleFormat format() const override {
     SampleFormat format{.inputs = {}, .target = {Shape{}, DType::f32}};
     if (features_ > 0) format.inputs.push_back({{features_}, DType::f32});
-    if (!symbols_.empty()) format.inputs.push_back({{static_cast<int64_t>(symbols_.size())}, DType::i32, symbols_});
+    if (!symbols_.empty()) {
+      int64_t places = 0;
+      for (size_t k = 0; k < symbols_.size(); ++k) places += most_ids(k);
+      format.inputs.push_back({{places}, DType::i32, symbols_, most_ids_});
+    }
     return format;
   }
 
@@ -53,9 +58,12 @@ class SyntheticTable final : public Dataset {
   void describe(Hasher& hasher) const override {
     for (const int64_t v : {static_cast<int64_t>(key_), int64_t{part_}, size_, features_}) hasher.add_integer(v);
     for (const int64_t symbols : symbols_) hasher.add_integer(symbols);
+    for (const int64_t most : most_ids_) hasher.add_integer(most);
   }
 
  private:
+  int64_t most_ids(size_t column) const { return most_ids_.empty() ? 1 : most_ids_[column]; }
+
   struct Row {
     std::vector<float> numbers;
     std::vector<int32_t> categories;
@@ -77,14 +85,22 @@ class SyntheticTable final : public Dataset {
     std::array<int, kFactors> sums = {};
     int squares = 0;
     for (size_t k = 0; k < symbols_.size(); ++k) {
-      row.categories.push_back(static_cast<int32_t>(random_below(words(block++).v[0], symbols_[k])));
+      const int64_t most = most_ids(k);
+      const int64_t ids = most == 1 ? 1 : random_below(words(block++).v[0], most + 1);
+      std::array<int, kFactors> vector = {};
+      for (int64_t i = 0; i < ids; ++i) {
+        const uint32_t place = block + static_cast<uint32_t>(i);
+        row.categories.push_back(static_cast<int32_t>(random_below(words(place).v[0], symbols_[k])));
+        const Random4 factors =
+            philox(key_, 0, static_cast<uint32_t>(1 + k), static_cast<uint32_t>(row.categories.back()), 1);
+        for (size_t r = 0; r < kFactors; ++r) vector[r] += sign_of(factors.v[r] >> 8);
+      }
+      block += static_cast<uint32_t>(most);
+      row.categories.insert(row.categories.end(), static_cast<size_t>(most - ids), -1);
       // Twice the sum over pairs is the square of the sum less the sum of squares.
-      const Random4 factors =
-          philox(key_, 0, static_cast<uint32_t>(1 + k), static_cast<uint32_t>(row.categories.back()), 1);
       for (size_t r = 0; r < kFactors; ++r) {
-        const int v = sign_of(factors.v[r] >> 8);
-        sums[r] += v;
-        squares += v * v;
+        sums[r] += vector[r];
+        squares += vector[r] * vector[r];
       }
     }
     int pairs = -squares;
@@ -112,7 +128,7 @@ class SyntheticTable final : public Dataset {
   uint64_t key_;
   uint32_t part_;
   int64_t size_, features_;
-  std::vector<int64_t> symbols_;
+  std::vector<int64_t> symbols_, most_ids_;
   std::vector<int> weights_;
   mutable Notices notices_;
 };

@@ -1,4 +1,5 @@
-// Rows of numbers and categories from .csv and .tsv files, whose first line names the columns.
+// Rows of numbers and categories from .csv, .tsv and .jsonl files (data/text_rows.h). A missing value is an empty
+// field, or null.
 //
 // The first input is the numbers (F) float32, the next one the categories (K) int32; without numbers the categories are
 // the first. Numbers are `scale`d:
@@ -9,6 +10,10 @@
 // A category's index is its place among the sorted texts that occur in its column, from 1 on; 0 is an empty field. With
 // `buckets` B it is 1 + key_of(text) % B instead, which needs no list and suits columns of very many texts.
 //
+// Where `most_ids` of a column is above 1, a field has any number of categories up to that, which `separator` divides:
+// "jazz|rock", or in .jsonl a list. Their indices are side by side, in their order, and -1 in the rest; an empty field
+// has none.
+//
 // The targets are numbers, or with `labels` the text of one column is a class, with a number as for categories but
 // from 0 on.
 #include <algorithm>
@@ -17,18 +22,17 @@
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <optional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "data/csv.h"
 #include "data/row_splits.h"
 #include "data/table.h"
 #include "data/tensor_dataset.h"
+#include "data/text_rows.h"
 #include "tensor/base/check.h"
 #include "tensor/base/setting.h"
-#include "tensor/base/spelling.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/philox.h"
 
@@ -38,12 +42,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
-
-// The columns of a file that a configuration names.
-struct Columns {
-  std::vector<size_t> numbers, categories, targets;
-  bool operator==(const Columns&) const = default;
-};
 
 // The texts of a column of categories. Their numbers while files are read are in the order of appearance.
 struct Texts {
@@ -62,32 +60,25 @@ struct Texts {
 
 class Table {
  public:
-  explicit Table(const DataConfig& config) : config_(config), texts_(config.categories.size()) {}
+  explicit Table(const DataConfig& config)
+      : config_(config),
+        texts_(config.categories.size()),
+        most_ids_(most_ids_of(config, config.categories.size())),
+        widths_(most_ids_.empty() ? std::vector<int64_t>(texts_.size(), 1) : most_ids_) {}
 
   // Adds the rows of a file.
   void read(const fs::path& file) {
-    std::optional<Columns> columns;
-    size_t width = 0;
-    each_csv_row(file.string(), [&](int64_t line, std::span<const std::string> fields) {
-      if (!columns) {
-        columns = columns_of(file, fields);
-        width = fields.size();
-        return;
-      }
-      if (fields.size() != width)
-        fail("'{}', line {}: {} fields, but the first line names {} columns", file.string(), line, fields.size(),
-             width);
-      const auto where = [&](const std::string& name) {
-        return fmt::format("'{}', line {}, column '{}'", file.string(), line, name);
-      };
-      for (size_t i = 0; i < columns->numbers.size(); ++i)
-        numbers_.push_back(number(fields[columns->numbers[i]], [&] { return where(config_.numbers[i]); }));
-      for (size_t i = 0; i < columns->categories.size(); ++i)
-        categories_.push_back(category(i, fields[columns->categories[i]]));
-      for (size_t i = 0; i < columns->targets.size(); ++i) add_target(i, fields[columns->targets[i]], where);
+    const std::vector<TextField> fields = fields_to_read();
+    each_row_of_texts(file, fields, [&](const std::string& row, std::span<std::string> texts) {
+      size_t at = 0;
+      const auto where = [&] { return fmt::format("{}, column '{}'", row, fields[at].name); };
+      for (size_t i = 0; i < config_.numbers.size(); ++i, ++at) numbers_.push_back(number(texts[at], where));
+      for (size_t i = 0; i < config_.categories.size(); ++i, ++at)
+        if (widths_[i] == 1) categories_.push_back(category(i, texts[at]));
+        else add_bag(i, texts[at], where);
+      for (size_t i = 0; i < config_.target.size(); ++i, ++at) add_target(texts[at], where);
       ++rows_;
     });
-    if (!columns) fail("'{}' is empty: its first line must name its columns", file.string());
   }
 
   int64_t rows() const { return rows_; }
@@ -100,10 +91,12 @@ class Table {
     if (!config_.numbers.empty()) {
       inputs.push_back(scaled(rows, training));
       samples.symbols.emplace_back();
+      samples.most_ids.emplace_back();
     }
     if (!config_.categories.empty()) {
       inputs.push_back(indices(rows));
       samples.symbols.push_back(symbols());
+      samples.most_ids.push_back(most_ids_);
     }
     samples.inputs = inputs.at(0);
     samples.further_inputs.assign(inputs.begin() + 1, inputs.end());
@@ -127,20 +120,14 @@ class Table {
   }
 
  private:
-  Columns columns_of(const fs::path& file, std::span<const std::string> names) const {
-    const std::vector<std::string> all(names.begin(), names.end());
-    const auto places = [&](const std::vector<std::string>& wanted, const char* key) {
-      std::vector<size_t> found;
-      for (const std::string& name : wanted) {
-        const auto at = std::ranges::find(all, name);
-        check_setting(at != all.end(), key, "names '{}', which is no column of '{}'{}; its columns are {}", name,
-                      file.string(), spelling_hint(name, all), fmt::join(all, ", "));
-        found.push_back(static_cast<size_t>(at - all.begin()));
-      }
-      return found;
-    };
-    return {places(config_.numbers, "data.numbers"), places(config_.categories, "data.categories"),
-            places(config_.target, "data.target")};
+  std::vector<TextField> fields_to_read() const {
+    std::vector<TextField> fields;
+    for (const std::string& name : config_.numbers) fields.push_back({name, "data.numbers", JsonField::value});
+    for (size_t i = 0; i < config_.categories.size(); ++i)
+      fields.push_back({config_.categories[i], "data.categories", widths_[i] == 1 ? JsonField::value : JsonField::list,
+                        config_.separator});
+    for (const std::string& name : config_.target) fields.push_back({name, "data.target", JsonField::value});
+    return fields;
   }
 
   template <class Where>
@@ -162,11 +149,28 @@ class Table {
     return 1 + texts_[column].number_of(text);
   }
 
+  // Adds the categories of a field that may have several.
   template <class Where>
-  void add_target(size_t i, const std::string& text, const Where& where) {
-    if (text.empty()) fail("{}: the target is missing", where(config_.target[i]));
+  void add_bag(size_t column, const std::string& field, const Where& where) {
+    const int64_t most = widths_[column];
+    int64_t count = 0;
+    for (size_t begin = 0; !field.empty() && begin <= field.size(); ++count) {
+      const size_t end = std::min(field.find(config_.separator, begin), field.size());
+      if (end == begin)
+        fail("{}: the field '{}' has an empty category; '{}' stands between two of them", where(), field,
+             config_.separator);
+      if (count == most) fail("{}: more categories than the {} of data.most_ids", where(), most);
+      categories_.push_back(category(column, field.substr(begin, end - begin)));
+      begin = end + 1;
+    }
+    categories_.insert(categories_.end(), static_cast<size_t>(most - count), -1);
+  }
+
+  template <class Where>
+  void add_target(const std::string& text, const Where& where) {
+    if (text.empty()) fail("{}: the target is missing", where());
     if (config_.labels) classes_.push_back(labels_.number_of(text));
-    else targets_.push_back(number(text, [&] { return where(config_.target[i]); }));
+    else targets_.push_back(number(text, where));
   }
 
   std::vector<int64_t> symbols() const {
@@ -177,15 +181,18 @@ class Table {
   }
 
   Tensor indices(const std::vector<int64_t>& rows) const {
-    const size_t width = texts_.size();
+    const auto width = static_cast<size_t>(std::accumulate(widths_.begin(), widths_.end(), int64_t{0}));
     Tensor all = Tensor::empty({static_cast<int64_t>(rows.size()), static_cast<int64_t>(width)}, DType::i32);
-    for (size_t k = 0; k < width; ++k) {
-      const std::vector<int32_t> places = texts_[k].sorted();
-      for (size_t i = 0; i < rows.size(); ++i) {
-        const int32_t index = categories_[static_cast<size_t>(rows[i]) * width + k];
-        all.data<int32_t>()[i * width + k] =
-            index == 0 || config_.buckets > 0 ? index : 1 + places[static_cast<size_t>(index - 1)];
-      }
+    for (size_t column = 0, begin = 0; column < widths_.size(); ++column) {
+      const std::vector<int32_t> places = texts_[column].sorted();
+      const size_t end = begin + static_cast<size_t>(widths_[column]);
+      for (size_t i = 0; i < rows.size(); ++i)
+        for (size_t k = begin; k < end; ++k) {
+          const int32_t index = categories_[static_cast<size_t>(rows[i]) * width + k];
+          all.data<int32_t>()[i * width + k] =
+              index <= 0 || config_.buckets > 0 ? index : 1 + places[static_cast<size_t>(index - 1)];
+        }
+      begin = end;
     }
     return all;
   }
@@ -232,7 +239,8 @@ class Table {
   int64_t rows_ = 0;
   std::vector<float> numbers_, targets_;  // row after row
   std::vector<int32_t> categories_, classes_;
-  std::vector<Texts> texts_;  // of each column of categories
+  std::vector<Texts> texts_;                // of each column of categories
+  std::vector<int64_t> most_ids_, widths_;  // of each, the latter also if none has several
   Texts labels_;
 };
 
@@ -246,14 +254,25 @@ void check_table(const DataConfig& config) {
                 "must be \"standard\", \"log\" or \"none\", got \"{}\"", config.scale);
   check_setting(config.buckets >= 0 && config.buckets < int64_t{1} << 31, "data.buckets",
                 "must be from 0 to 2^31 - 1, got {}", config.buckets);
+  check_setting(config.separator.size() == 1, "data.separator", "must be one character, got \"{}\"", config.separator);
 }
 
 }  // namespace
 
+std::vector<int64_t> most_ids_of(const DataConfig& config, size_t columns) {
+  constexpr int64_t kMost = 4096;
+  const std::vector<int64_t>& most = config.most_ids;
+  check_setting(most.empty() || most.size() == columns, "data.most_ids",
+                "must have a number for each of the {} columns of categories, got {}", columns, most.size());
+  for (const int64_t n : most)
+    check_setting(n >= 1 && n <= kMost, "data.most_ids", "must be from 1 to {}, got {}", kMost, n);
+  return std::ranges::all_of(most, [](int64_t n) { return n == 1; }) ? std::vector<int64_t>() : most;
+}
+
 std::unique_ptr<Dataset> open_table(const DataConfig& config, Split split) {
   check_table(config);
   Table table(config);
-  const SplitRows rows = read_split(config, split, is_csv_name, [&](const fs::path& file) {
+  const SplitRows rows = read_split(config, split, has_rows_of_texts, [&](const fs::path& file) {
     table.read(file);
     return table.rows();
   });

@@ -22,8 +22,10 @@ class TensorDataset final : public Dataset {
     inputs_.push_back(samples.inputs.to(Device{}).to_contiguous());
     for (const Tensor& further : samples.further_inputs) inputs_.push_back(further.to(Device{}).to_contiguous());
     samples.symbols.resize(inputs_.size());
+    samples.most_ids.resize(inputs_.size());
     for (size_t i = 0; i < inputs_.size(); ++i)
-      format_.inputs.push_back({sample_shape(inputs_[i]), inputs_[i].dtype(), std::move(samples.symbols[i])});
+      format_.inputs.push_back({sample_shape(inputs_[i]), inputs_[i].dtype(), std::move(samples.symbols[i]),
+                                std::move(samples.most_ids[i])});
     format_.target = {sample_shape(targets_), targets_.dtype()};
   }
 
@@ -46,8 +48,10 @@ class TensorDataset final : public Dataset {
     add(inputs_[0]);
     add(targets_);
     for (size_t i = 1; i < inputs_.size(); ++i) add(inputs_[i]);
-    for (const Field& field : format_.inputs)
+    for (const Field& field : format_.inputs) {
       for (const int64_t symbols : field.symbols) hasher.add_integer(symbols);
+      for (const int64_t most : field.most_ids) hasher.add_integer(most);
+    }
     hasher.add_integer(classes_);
   }
 
@@ -89,9 +93,9 @@ std::unique_ptr<Dataset> tensor_dataset(TensorSamples samples) {
     check(is_input(further) && further.dim(0) == inputs.dim(0),
           "[tensor_dataset] further inputs must be ({}, ..) of float32 or int32, got {}", inputs.dim(0),
           described(further));
-  check(samples.symbols.size() <= 1 + samples.further_inputs.size(),
-        "[tensor_dataset] symbols of {} inputs, but there are {}", samples.symbols.size(),
-        1 + samples.further_inputs.size());
+  for (const size_t described : {samples.symbols.size(), samples.most_ids.size()})
+    check(described <= 1 + samples.further_inputs.size(), "[tensor_dataset] symbols of {} inputs, but there are {}",
+          described, 1 + samples.further_inputs.size());
   check(numbers || samples.classes > 0, "[tensor_dataset] classes must be at least 1, got {}", samples.classes);
   return std::make_unique<TensorDataset>(std::move(samples));
 }

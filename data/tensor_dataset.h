@@ -19,8 +19,9 @@ struct TensorSamples {
   Tensor targets;       // labels (N) or next tokens (N, T), int64; or numbers (N, ..), float32
   int64_t classes = 0;  // labels, or symbols in the vocabulary; 0 for numbers
   std::vector<std::string> class_names = {};
-  std::vector<Tensor> further_inputs = {};         // of networks with several: each (N, ..)
-  std::vector<std::vector<int64_t>> symbols = {};  // Field::symbols of each input; may be empty
+  std::vector<Tensor> further_inputs = {};          // of networks with several: each (N, ..)
+  std::vector<std::vector<int64_t>> symbols = {};   // Field::symbols of each input; may be empty
+  std::vector<std::vector<int64_t>> most_ids = {};  // Field::most_ids of each input; may be empty
 };
 
 // Samples do not depend on draws; the digest covers all samples. Throws UsageError for tensors of other types or

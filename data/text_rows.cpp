@@ -22,10 +22,10 @@ void each_csv_row_of_texts(const std::string& file, std::span<const TextField> f
     if (width == 0) {
       const std::vector<std::string> names(cells.begin(), cells.end());
       width = names.size();
-      for (const auto& [name, key] : fields) {
-        const auto found = std::ranges::find(names, name);
-        check_setting(found != names.end(), key, "names '{}', which is no column of '{}'{}; its columns are {}", name,
-                      file, spelling_hint(name, names), fmt::join(names, ", "));
+      for (const TextField& field : fields) {
+        const auto found = std::ranges::find(names, field.name);
+        check_setting(found != names.end(), field.key, "names '{}', which is no column of '{}'{}; its columns are {}",
+                      field.name, file, spelling_hint(field.name, names), fmt::join(names, ", "));
         columns.push_back(static_cast<size_t>(found - names.begin()));
       }
       return;
@@ -38,6 +38,33 @@ void each_csv_row_of_texts(const std::string& file, std::span<const TextField> f
   if (width == 0) fail("'{}' is empty: its first line must name its columns", file);
 }
 
+using Json = nlohmann::json;
+
+std::string text_in(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+// Returns the elements of a list, joined.
+std::string joined(const Json& list, const TextField& field, const std::string& where) {
+  std::string all;
+  for (const Json& element : list) {
+    const std::string text = element.is_string() || element.is_number() ? text_in(element) : std::string();
+    if (text.empty()) fail("{}: the list '{}' must be of texts, which are not empty, and numbers", where, field.name);
+    if (text.find(field.separator) != std::string::npos)
+      fail("{}: '{}' in the list '{}' has the separator '{}' (data.separator)", where, text, field.name,
+           field.separator);
+    all += (all.empty() ? "" : field.separator) + text;
+  }
+  return all;
+}
+
+std::string text_of(const Json& value, const TextField& field, const std::string& where) {
+  if (field.json == JsonField::list && value.is_array()) return joined(value, field, where);
+  const bool any = field.json != JsonField::text;
+  if (any && value.is_null()) return {};
+  if (!value.is_string() && !value.is_number_integer() && !(any && (value.is_number() || value.is_boolean())))
+    fail("{}: '{}' must be text or {}", where, field.name, any ? "a number" : "an integer");
+  return text_in(value);
+}
+
 void each_json_row_of_texts(const std::string& file, std::span<const TextField> fields, const TextRow& row) {
   std::ifstream lines(file, std::ios::binary);
   if (!lines) fail("cannot open '{}'", file);
@@ -46,15 +73,13 @@ void each_json_row_of_texts(const std::string& file, std::span<const TextField> 
   for (int64_t number = 1; std::getline(lines, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string where = fmt::format("'{}', line {}", file, number);
-    const auto json = parse_json<nlohmann::json>(line);
+    const auto json = parse_json<Json>(line);
     if (!json.is_object()) fail("{}: expected a JSON object", where);
     for (size_t i = 0; i < texts.size(); ++i) {
       const std::string& name = fields[i].name;
       const auto found = json.find(name);
       if (found == json.end()) fail("{}: the object has no '{}'", where, name);
-      const bool text = found->is_string();
-      if (!text && !found->is_number_integer()) fail("{}: '{}' must be text or an integer", where, name);
-      texts[i] = text ? found->template get<std::string>() : found->dump();
+      texts[i] = text_of(*found, fields[i], where);
     }
     row(where, texts);
   }

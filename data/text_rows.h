@@ -1,6 +1,5 @@
 #pragma once
-// Rows of texts: of a .csv or .tsv file whose first line names the columns, or of a .jsonl file of objects, whose
-// fields are texts or integers.
+// Rows of texts: of a .csv or .tsv file whose first line names the columns, or of a .jsonl file of objects.
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -14,9 +13,15 @@
 
 namespace elinvar {
 
+// What the field of an object may be: texts or integers; also other numbers, true and false, and null, which is an
+// empty text; or also a list of texts and numbers, which are joined by a separator that none of them has.
+enum class JsonField { text, value, list };
+
 struct TextField {
   std::string name;
   const char* key;  // the setting that names it
+  JsonField json = JsonField::text;
+  std::string separator = {};  // of lists
 };
 
 // Calls `row` for each row with its place, for messages, and the texts of these fields. Throws Failure, which names

@@ -1,6 +1,8 @@
 // Networks for rows of numbers and categories (data/table.cpp), as clicks and ratings are predicted. The categories of
 // all columns share one table of vectors, `embedding.weight` (all symbols, channels), column after column, which can be
 // sparse (optimizer.sparse). With `rows` it has only so many rows, which categories get as training comes upon them.
+// A column may have several categories in a row (data.most_ids); dlrm and deepfm take the sum of their vectors, or the
+// mean with `bags = "mean"`, as the column's vector, which is zero where there are none.
 //
 //   dlrm    M. Naumov et al., "Deep Learning Recommendation Model for Personalization and Recommendation Systems",
 //           2019: a perceptron makes a vector of the numbers; it and the products of all pairs of vectors go through
@@ -15,6 +17,7 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,17 +31,27 @@
 #include "nn/touched_rows.h"
 #include "tensor/base/check.h"
 #include "tensor/graph.h"
+#include "tensor/ops/embedding_bag.h"
 
 namespace elinvar {
 namespace {
 
 // Which inputs a network has, of the two that rows may have.
 struct RowInput {
-  int64_t numbers = 0;                // float32 (N, F), the first input if there are any
-  std::vector<int64_t> symbols = {};  // of each column of the categories int32 (N, K), the next input
-  int64_t candidates = 1;             // rows of categories in a sample
-  int64_t table_rows = 0;             // of the table of vectors, if it grows; 0: those of all symbols
+  int64_t numbers = 0;                 // float32 (N, F), the first input if there are any
+  std::vector<int64_t> symbols = {};   // of each column of the categories int32 (N, K), the next input
+  std::vector<int64_t> most_ids = {};  // of each column, if any has several: the categories are (N, sum of these)
+  BagMode mode = BagMode::sum;
+  int64_t candidates = 1;  // rows of categories in a sample
+  int64_t table_rows = 0;  // of the table of vectors, if it grows; 0: those of all symbols
+
+  // Columns of one category each are bags of one if another column has several.
+  std::optional<Bags> bags() const { return most_ids.empty() ? std::nullopt : std::optional(Bags{most_ids, mode}); }
 };
+
+int64_t places_of(const std::vector<int64_t>& symbols, const std::vector<int64_t>& most_ids) {
+  return most_ids.empty() ? static_cast<int64_t>(symbols.size()) : Bags{most_ids}.places();
+}
 
 // `candidates`: a sample may be several rows of categories, (C, K).
 RowInput rows_of(Settings& s, const InputInfo& input, bool candidates = false) {
@@ -46,16 +59,22 @@ RowInput rows_of(Settings& s, const InputInfo& input, bool candidates = false) {
   const bool one_row = input.sample.ndim() == 1, several = input.sample.ndim() == 2 && !first_are_numbers;
   const bool rows = (one_row || (candidates && several)) && input.further.size() <= (first_are_numbers ? 1 : 0) &&
                     (first_are_numbers ? input.further.empty() || input.further[0].dtype == DType::i32
-                                       : static_cast<int64_t>(input.symbols.size()) == input.sample.back());
+                                       : places_of(input.symbols, input.most_ids) == input.sample.back());
   s.require(rows, "kind", "= '{}' takes rows of numbers and categories, as data of kind \"table\" have, not {} of {}",
             s.kind(), to_string(input.sample), name_of(input.dtype));
   RowInput found{.symbols = input.symbols,
+                 .most_ids = input.most_ids,
                  .candidates = several ? input.sample[0] : 1,
                  .table_rows = s.integer("rows", 0, 0, int64_t{1} << 32)};
   if (first_are_numbers) {
     found.numbers = input.sample[0];
     found.symbols = input.further.empty() ? std::vector<int64_t>() : input.further[0].symbols;
+    found.most_ids = input.further.empty() ? std::vector<int64_t>() : input.further[0].most_ids;
   }
+  if (candidates)
+    s.require(found.most_ids.empty(), "kind", "= '{}' takes one category of each column, but data.most_ids allows more",
+              s.kind());
+  else if (s.choice("bags", "sum", {"sum", "mean"}) == "mean") found.mode = BagMode::mean;
   s.require(found.table_rows == 0 || !found.symbols.empty(), "rows", "= {} are for categories, which the data lack",
             found.table_rows);
   return found;
@@ -74,57 +93,91 @@ class CategoryVectors {
  public:
   CategoryVectors() = default;
   CategoryVectors(const Scope& scope, const RowInput& input, int64_t channels, const VectorInit& init)
-      : symbols_(input.symbols) {
+      : columns_(columns_of(input)), bags_(input.bags()) {
     const InitialRows initial = [rows = init.rows, key = scope.key("weight")](
                                     std::span<const int64_t> ids, Tensor& values) { rows(ids, values, key); };
     touched_ = std::make_shared<TouchedRows>(
-        input.candidates * static_cast<int64_t>(symbols_.size()),
-        [symbols = symbols_, after_numbers = input.numbers > 0](const Inputs& inputs) {
-          return ids_in(symbols, (after_numbers ? inputs.further.at(0) : inputs.first).to(Device{}));
+        input.candidates * static_cast<int64_t>(columns_.size()),
+        [columns = columns_, after_numbers = input.numbers > 0](const Inputs& inputs) {
+          return ids_in(columns, (after_numbers ? inputs.further.at(0) : inputs.first).to(Device{}));
         },
         initial);
-    const int64_t all = std::accumulate(symbols_.begin(), symbols_.end(), int64_t{0});
+    const int64_t all = std::accumulate(input.symbols.begin(), input.symbols.end(), int64_t{0});
     const bool grows = input.table_rows > 0;
     weight_ = scope.table("weight", {grows ? input.table_rows : all, channels},
                           grows ? init::constant(0.0) : init.whole, touched_);
     if (grows) touched_->grow({.ids = scope.buffer("ids", {input.table_rows}, -1, DType::i64), .initialise = initial});
   }
 
-  // Categories (N, .., K) int32 -> (N, .., K, channels)
+  // Categories (N, .., places) int32 -> (N, .., K, channels)
   Var operator()(const Tensor& categories, const Context& context) const {
-    const auto ids_of = [symbols = symbols_](std::span<const Tensor> given) {
-      return std::vector{ids_in(symbols, given[0])};
+    const auto ids_of = [columns = columns_](std::span<const Tensor> given) {
+      return std::vector{ids_in(columns, given[0])};
     };
     const Tensor ids = derived({categories.to(Device{})}, ids_of)[0];
     if (touched_->sparse() && context.training) {
       const auto places = [touched = touched_](std::span<const Tensor> given) {
         return std::vector{touched->places(given[0])};
       };
-      return embedding(weight_, touched_->values(), derived({ids}, places)[0]);
+      const Tensor place = derived({ids}, places)[0];
+      return bags_ ? embedding_bag(weight_, touched_->values(), place, *bags_)
+                   : embedding(weight_, touched_->values(), place);
     }
-    return touched_->grows() || touched_->absent() ? touched_->lookup(weight_.value(), ids) : embedding(weight_, ids);
+    const bool looked_up = touched_->grows() || touched_->absent();
+    if (!bags_) return looked_up ? touched_->lookup(weight_.value(), ids) : embedding(weight_, ids);
+    if (!looked_up) return embedding_bag(weight_, ids, *bags_);
+    const Tensor values = touched_->lookup(weight_.value(), ids);
+    return embedding_bag(values.reshape({-1, values.dim(-1)}), numbered(ids), *bags_);
   }
 
  private:
-  static Tensor ids_in(const std::vector<int64_t>& symbols, const Tensor& categories) {
+  // The column of a place in a row of categories.
+  struct Column {
+    int64_t number, begin, symbols;  // `begin`: its first row of a table of all symbols
+    bool several;                    // it may have no category
+  };
+
+  static std::vector<Column> columns_of(const RowInput& input) {
+    std::vector<Column> columns;
+    int64_t begin = 0;
+    for (size_t k = 0; k < input.symbols.size(); ++k) {
+      const int64_t most = input.most_ids.empty() ? 1 : input.most_ids[k];
+      columns.insert(columns.end(), static_cast<size_t>(most),
+                     {static_cast<int64_t>(k), begin, input.symbols[k], most > 1});
+      begin += input.symbols[k];
+    }
+    return columns;
+  }
+
+  static Tensor ids_in(const std::vector<Column>& columns, const Tensor& categories) {
     const Tensor given = categories.to_contiguous();
-    const auto columns = static_cast<int64_t>(symbols.size());
-    check(given.dtype() == DType::i32 && given.ndim() >= 2 && given.dim(-1) == columns,
-          "[embedding] int32 categories (N, .., {}) expected, got {} {}", columns, name_of(given.dtype()),
+    const auto places = static_cast<int64_t>(columns.size());
+    check(given.dtype() == DType::i32 && given.ndim() >= 2 && given.dim(-1) == places,
+          "[embedding] int32 categories (N, .., {}) expected, got {} {}", places, name_of(given.dtype()),
           to_string(given.shape()));
     Tensor rows = Tensor::empty(given.shape(), DType::i64);
-    for (int64_t i = 0, k = 0, begin = 0; i < given.numel(); ++i) {
-      const int64_t category = given.data<int32_t>()[i], count = symbols[static_cast<size_t>(k)];
-      check(category >= 0 && category < count, "[embedding] category {} of sample {}, column {}, is not in [0, {})",
-            category, i / columns, k, count);
-      rows.data<int64_t>()[i] = begin + category;
-      begin += count;
-      if (++k == columns) k = begin = 0;
+    for (int64_t i = 0, k = 0; i < given.numel(); ++i) {
+      const int64_t category = given.data<int32_t>()[i];
+      const Column& column = columns[static_cast<size_t>(k)];
+      const bool none = column.several && category == kNoId;
+      check(none || (category >= 0 && category < column.symbols),
+            "[embedding] category {} of sample {}, column {}, is not in [0, {})", category, i / places, column.number,
+            column.symbols);
+      rows.data<int64_t>()[i] = none ? kNoId : column.begin + category;
+      if (++k == places) k = 0;
     }
     return rows;
   }
 
-  std::vector<int64_t> symbols_;
+  // Returns the number of each place that has an id.
+  static Tensor numbered(const Tensor& ids) {
+    Tensor numbers = Tensor::empty(ids.shape(), DType::i64);
+    for (int64_t i = 0; i < ids.numel(); ++i) numbers.data<int64_t>()[i] = ids.data<int64_t>()[i] == kNoId ? kNoId : i;
+    return numbers;
+  }
+
+  std::vector<Column> columns_;
+  std::optional<Bags> bags_;
   std::shared_ptr<TouchedRows> touched_;
   Var weight_;
 };

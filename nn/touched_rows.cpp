@@ -10,6 +10,7 @@
 #include "tensor/base/spelling.h"
 #include "tensor/ops/copy.h"
 #include "tensor/ops/embedding.h"
+#include "tensor/ops/embedding_bag.h"
 
 namespace elinvar {
 
@@ -29,6 +30,7 @@ void TouchedRows::touch(const Inputs& batch) {
   touched_.assign(span.begin(), span.end());
   std::sort(touched_.begin(), touched_.end());
   touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
+  if (!touched_.empty() && touched_.front() == kNoId) touched_.erase(touched_.begin());
   check(std::ssize(touched_) <= capacity_, "[touch] a batch looks up {} rows of a table whose gradient has {}",
         touched_.size(), capacity_);
   bound_ = false;
@@ -119,6 +121,10 @@ Tensor TouchedRows::places(const Tensor& ids) {
   Tensor places = Tensor::empty(ids.shape(), DType::i64);
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const int64_t id = ids.data<int64_t>()[i];
+    if (id == kNoId) {
+      places.data<int64_t>()[i] = kNoId;
+      continue;
+    }
     const auto found = std::lower_bound(touched_.begin(), touched_.end(), id);
     check(bound_ && found != touched_.end() && *found == id,
           "[embedding] row {} of a sparse table is not among the {} rows that the step touches", id, touched_.size());
@@ -132,7 +138,7 @@ Tensor TouchedRows::places(const Tensor& ids) {
 void TouchedRows::fetch_places(std::span<const int64_t> places) {
   std::vector<int64_t> missing;
   for (const int64_t place : places)
-    if (there_[static_cast<size_t>(place)] == 0) missing.push_back(place);
+    if (place != kNoId && there_[static_cast<size_t>(place)] == 0) missing.push_back(place);
   if (missing.empty()) return;
   std::sort(missing.begin(), missing.end());
   missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
@@ -163,13 +169,13 @@ Tensor TouchedRows::rows_at(const Tensor& table, const Tensor& index) const {
 }
 
 Tensor TouchedRows::lookup(const Tensor& table, const Tensor& ids) {
-  if (!assignment_) return rows_at(table, ids);
-  if (assignment_->refresh()) bound_ = false;
+  if (assignment_ && assignment_->refresh()) bound_ = false;
   Tensor rows = Tensor::zeros(ids.shape(), DType::i64);
   std::vector<int64_t> without, at;  // ids without a row, and their positions
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const int64_t id = ids.data<int64_t>()[i];
-    if (const auto row = assignment_->row_of(id)) {
+    if (id == kNoId) continue;
+    if (const auto row = assignment_ ? assignment_->row_of(id) : id) {
       rows.data<int64_t>()[i] = *row;
     } else {
       without.push_back(id);

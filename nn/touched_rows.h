@@ -42,7 +42,7 @@ struct TableGrowth {
 
 class TouchedRows {
  public:
-  // Returns the ids that a forward pass looks up, int64 of any shape on the CPU.
+  // Returns the ids that a forward pass looks up, int64 of any shape on the CPU; -1 is none.
   using IdsOf = std::function<Tensor(const Inputs&)>;
   // Returns these rows of the table, ascending, as (rows, channels) on any device.
   using Fetch = std::function<Tensor(std::span<const int64_t> rows)>;
@@ -73,8 +73,8 @@ class TouchedRows {
   // Binds, and copies the touched rows of the table to values(), which are always at the same address.
   void load(const Tensor& table);
   const Tensor& values() const { return values_; }
-  // Returns the place of each id, at which values() has the row from now on. Throws UsageError for one that is not
-  // touched.
+  // Returns the place of each id, at which values() has the row from now on, and -1 for -1. Throws UsageError for one
+  // that is not touched.
   Tensor places(const Tensor& ids);
   // Returns a copy of the touched rows of a part of the table, of adjacent rows from `first` on; and their numbers in
   // the part, and [begin, end) of their places.
@@ -88,7 +88,8 @@ class TouchedRows {
   void forget_updated() { updated_ = Tensor(); }  // another state is loaded
   void updates_all() { updates_all_ = true; }     // the next update gives the table values of all rows
 
-  // Returns the rows (ids' shape.., channels) of any ids, with initial values where a table that grows has none.
+  // Returns the rows (ids' shape.., channels) of any ids, with initial values where a table that grows has none. That
+  // of -1 is some other's.
   Tensor lookup(const Tensor& table, const Tensor& ids);
 
  private:

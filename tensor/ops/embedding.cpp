@@ -15,24 +15,24 @@
 HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 
-// Computes rows [begin, end) of the table's gradient.
-void embedding_backward_rows(const EmbeddingBackwardArgs& a, int64_t begin, int64_t end) {
-  visit_element(a.dy.dtype, [&](auto zero) {
+// Computes rows [begin, end) of the result.
+void sums_of_listed_rows(const ListedRowsArgs& a, int64_t begin, int64_t end) {
+  visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using V = Vec<T>;
     const int64_t* start = a.start.as<int64_t>();
-    for (int64_t v = begin; v < end; ++v) {
-      const int64_t* rows = a.order.as<int64_t>() + start[v];
-      const int64_t n = start[v + 1] - start[v];
-      T* y = a.dtable.as<T>() + v * a.cols;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t* rows = a.list.as<int64_t>() + start[i];
+      const int64_t n = start[i + 1] - start[i];
+      T* y = a.y.as<T>() + i * a.cols;
       if (n == 0) {
         std::fill(y, y + a.cols, T{0});
         continue;
       }
-      const T* dy = a.dy.as<T>();
+      const T* x = a.x.as<T>();
       column_sums<T>(
           n, kColumnLeaf, 0, a.cols,
-          [&](V acc, int64_t k, int64_t c, int64_t count) { return acc + V::load(dy + rows[k] * a.cols + c, count); },
+          [&](V acc, int64_t k, int64_t c, int64_t count) { return acc + V::load(x + rows[k] * a.cols + c, count); },
           [&](V sum, int64_t c, int64_t count) { sum.store(y + c, count); });
     }
   });
@@ -46,7 +46,7 @@ HWY_AFTER_NAMESPACE();
 
 namespace elinvar {
 
-HWY_EXPORT(embedding_backward_rows);
+HWY_EXPORT(sums_of_listed_rows);
 
 void embedding(CpuStream& stream, const EmbeddingArgs& a) {
   const int64_t bytes = a.cols * size_of(a.table.dtype);
@@ -60,21 +60,21 @@ void embedding(CpuStream& stream, const EmbeddingArgs& a) {
   });
 }
 
-void embedding_backward(CpuStream& stream, const EmbeddingBackwardArgs& a) {
-  // Threads share work, not rows of the table: row v has a weight of one plus its occurrences, and belongs to the
+void sum_listed_rows(CpuStream& stream, const ListedRowsArgs& a) {
+  // Threads share work, not rows of the result: row i has a weight of one plus the terms of its sum, and belongs to the
   // interval of weights in which it starts.
   const int64_t* start = a.start.as<int64_t>();
   const auto first_row = [&](int64_t weight) {
     int64_t low = 0, high = a.rows;
     while (low < high) {
-      const int64_t v = (low + high) / 2;
-      if (start[v] + v < weight) low = v + 1;
-      else high = v;
+      const int64_t i = (low + high) / 2;
+      if (start[i] + i < weight) low = i + 1;
+      else high = i;
     }
     return low;
   };
   stream.parallel_for(a.rows + a.picks, 16384 / (a.cols + 1) + 1, [&](int64_t b, int64_t e) {
-    ELINVAR_KERNEL(embedding_backward_rows, a.dy.dtype)(a, first_row(b), first_row(e));
+    ELINVAR_KERNEL(sums_of_listed_rows, a.x.dtype)(a, first_row(b), first_row(e));
   });
 }
 
@@ -126,8 +126,7 @@ Tensor gradient_of_rows(const Tensor& gradient, const Tensor& index, const Occur
         to_string(dy.shape()), to_string(index.shape()));
   Tensor dtable = Tensor::empty({rows, cols}, dy.dtype(), dy.device());
   on(dy.device(), [&](auto& stream) {
-    embedding_backward(stream,
-                       EmbeddingBackwardArgs{in(dy), in(found.order), in(found.start), out(dtable), picks, rows, cols});
+    sum_listed_rows(stream, ListedRowsArgs{in(dy), in(found.order), in(found.start), out(dtable), picks, rows, cols});
   });
   return dtable;
 }

@@ -38,17 +38,17 @@ struct SumsOfColumns {
 };
 
 template <int kCount>
-__global__ void sum_rows(EmbeddingBackwardArgs a) {
+__global__ void sum_rows(ListedRowsArgs a) {
   using Sums = SumsOfColumns<kCount>;
   const int64_t pieces = a.cols / kCount;
-  const auto* dy = pieces_of<kCount>(a.dy.as<float>());
+  const auto* x = pieces_of<kCount>(a.x.as<float>());
   for (int64_t i = thread_of_grid(); i < a.rows * pieces; i += grid_stride()) {
     const int64_t row = i / pieces, c = i - row * pieces;
     const int64_t first = a.start.as<int64_t>()[row], n = a.start.as<int64_t>()[row + 1] - first;
-    const int64_t* order = a.order.as<int64_t>() + first;
+    const int64_t* list = a.list.as<int64_t>() + first;
     const Sums sums =
-        column_sum_of_thread<Sums>(n, [&](const Sums& acc, int64_t k) { return acc + dy[order[k] * pieces + c]; });
-    pieces_of<kCount>(a.dtable.as<float>())[i] = Some<float, kCount>::of([&](int e) { return sums.v[e]; });
+        column_sum_of_thread<Sums>(n, [&](const Sums& acc, int64_t k) { return acc + x[list[k] * pieces + c]; });
+    pieces_of<kCount>(a.y.as<float>())[i] = Some<float, kCount>::of([&](int e) { return sums.v[e]; });
   }
 }
 
@@ -76,11 +76,11 @@ void embedding(Gpu& stream, const EmbeddingArgs& a) {
 }
 
 template <>
-void embedding_backward(Gpu& stream, const EmbeddingBackwardArgs& a) {
+void sum_listed_rows(Gpu& stream, const ListedRowsArgs& a) {
   using namespace HWY_NAMESPACE;
-  const bool whole = a.cols % 4 == 0 && start_at_16(a.dy.data, a.dtable.data);
-  if (whole) launch(stream, "embedding_backward", {.blocks = blocks_for(a.rows * a.cols / 4)}, sum_rows<4>, a);
-  else launch(stream, "embedding_backward", {.blocks = blocks_for(a.rows * a.cols)}, sum_rows<1>, a);
+  const bool whole = a.cols % 4 == 0 && start_at_16(a.x.data, a.y.data);
+  if (whole) launch(stream, "sum_listed_rows", {.blocks = blocks_for(a.rows * a.cols / 4)}, sum_rows<4>, a);
+  else launch(stream, "sum_listed_rows", {.blocks = blocks_for(a.rows * a.cols)}, sum_rows<1>, a);
 }
 
 template <>

@@ -17,16 +17,19 @@ void embedding(CpuStream&, const EmbeddingArgs&);
 template <class B>
 void embedding(GpuStream<B>&, const EmbeddingArgs&);
 
-// dtable[v, :] = sum of dy[i, :] over the i with index[i] == v, ascending, by rule 12 of NUMERICS.md; zero if there are
-// none. `order` and `start` are those of Occurrences (tensor/ops/index.h).
-struct EmbeddingBackwardArgs {
-  In dy, order, start;
-  Out dtable;
+// y[i, :] = sum of x[list[k], :] over start[i] <= k < start[i + 1], in this order, by rule 12 of NUMERICS.md; zero if
+// there are none. The gradient of a table is such sums, of the rows of dy at the Occurrences of an index
+// (tensor/ops/index.h), and so are bags (tensor/ops/embedding_bag.h).
+struct ListedRowsArgs {
+  In x;      // (.., cols)
+  In list;   // (picks) int64, of which start[rows] are read
+  In start;  // (rows + 1) int64
+  Out y;     // (rows, cols)
   int64_t picks, rows, cols;
 };
-void embedding_backward(CpuStream&, const EmbeddingBackwardArgs&);
+void sum_listed_rows(CpuStream&, const ListedRowsArgs&);
 template <class B>
-void embedding_backward(GpuStream<B>&, const EmbeddingBackwardArgs&);
+void sum_listed_rows(GpuStream<B>&, const ListedRowsArgs&);
 
 // table[index[i], :] = rows[i, :]
 struct PutRowsArgs {

@@ -166,6 +166,79 @@ TEST(Table, BucketsNeedNoList) {
   EXPECT_GE(found.size(), 2u);
 }
 
+TEST(Table, ColumnsMayHaveSeveralCategories) {
+  const TemporaryFolder folder;
+  folder.write("set/train.csv", "city,tags,y\nBern,c;a,0\n,,1\nChur,b;b;a,2\n");
+  folder.write("set/val.csv", "y,tags,city\n3,c,Bern\n");
+  DataConfig config{.kind = "table", .path = folder.path() + "/set", .target = {"y"}, .categories = {"tags", "city"}};
+  config.most_ids = {3, 1};
+  config.separator = ";";
+  const auto data = open_table(config, Split::train);
+  const Field field = data->format().inputs[0];
+  EXPECT_EQ(field.shape, (Shape{4}));
+  EXPECT_EQ(field.symbols, (std::vector<int64_t>{4, 3}));
+  EXPECT_EQ(field.most_ids, config.most_ids);
+  const auto categories = [&](const Dataset& of, int64_t row) { return row_of(of, row).categories; };
+  EXPECT_EQ(categories(*data, 0), (std::vector<int32_t>{3, 1, -1, 1}));
+  EXPECT_EQ(categories(*data, 1), (std::vector<int32_t>{-1, -1, -1, 0})) << "a missing city is a category, as always";
+  EXPECT_EQ(categories(*data, 2), (std::vector<int32_t>{2, 2, 1, 2}));
+  EXPECT_EQ(categories(*open_table(config, Split::validation), 0), (std::vector<int32_t>{3, -1, -1, 1}));
+  config.buckets = 2;
+  const auto hashed = open_table(config, Split::train);
+  EXPECT_EQ(hashed->format().inputs[0].symbols, (std::vector<int64_t>{3, 3}));
+  const auto row = categories(*hashed, 2);
+  EXPECT_TRUE(row[0] == row[1] && row[0] >= 1 && row[0] <= 2 && row[2] >= 1 && row[2] <= 2);
+  config.buckets = 0;
+  config.most_ids = {3, 2};
+  EXPECT_NE(digest(*data), digest(*open_table(config, Split::train)));
+}
+
+TEST(Table, JsonHasTheRowsOfCsv) {
+  const TemporaryFolder folder;
+  folder.write("csv/train.csv", "x,city,tags,y\n1.5,Bern,7|a,0\n,,,1\n-2,Chur,b|b|7,1e-3\n");
+  folder.write("csv/val.csv", "x,city,tags,y\n3,Bern,a,3\n");
+  folder.write("json/train.jsonl",
+               "{\"y\": 0, \"x\": 1.5, \"city\": \"Bern\", \"tags\": [7, \"a\"], \"more\": {}}\n\n"
+               "{\"y\": \"1\", \"x\": null, \"city\": null, \"tags\": []}\n"
+               "{\"y\": 0.001, \"x\": -2, \"city\": \"Chur\", \"tags\": \"b|b|7\"}\n");
+  folder.write("json/val.jsonl", "{\"y\": 3, \"x\": 3, \"city\": \"Bern\", \"tags\": [\"a\"]}");
+  DataConfig config{.kind = "table", .target = {"y"}, .numbers = {"x"}, .categories = {"city", "tags"}};
+  config.most_ids = {1, 3};
+  for (const Split split : {Split::train, Split::validation}) {
+    config.path = folder.path() + "/csv";
+    const auto csv = open_table(config, split);
+    config.path = folder.path() + "/json";
+    EXPECT_EQ(digest(*csv), digest(*open_table(config, split)));
+  }
+  const auto refusal = [&](const std::string& line) {
+    config.path = folder.write("bad.jsonl", "{\"y\": 0, \"x\": 1, \"city\": \"a\", \"tags\": []}\n" + line + "\n");
+    return message_of<std::exception>([&] { open_table(config, Split::train); });
+  };
+  const std::string begin = "{\"y\": 0, \"x\": 1, \"city\": ";
+  for (const auto& [line, message] :
+       {std::pair{begin + "\"a\"}", "line 2: the object has no 'tags'"},
+        std::pair{begin + "[], \"tags\": []}", "line 2: 'city' must be text or a number"},
+        std::pair{begin + "1, \"tags\": [\"a\", \"\"]}", "line 2: the list 'tags' must be of texts"},
+        std::pair{begin + "1, \"tags\": [[]]}", "line 2: the list 'tags' must be of texts"},
+        std::pair{begin + "1, \"tags\": [\"a|b\"]}", "line 2: 'a|b' in the list 'tags' has the separator '|'"},
+        std::pair{begin + "1, \"tags\": [1, 2, 3, 4]}", "line 2, column 'tags': more categories than the 3"},
+        std::pair{std::string("{\"y\": 0, \"x\": true, \"city\": 1, \"tags\": []}"),
+                  "line 2, column 'x': 'true' is no number"}})
+    EXPECT_NE(refusal(line).find(message), std::string::npos) << refusal(line);
+}
+
+TEST(Table, BagsOfOneAreOrdinaryColumns) {
+  const TemporaryFolder folder;
+  std::string text = people();
+  text.replace(text.find("\r\n,Bern"), 2 + 1, "\r\n23,");
+  DataConfig config = config_of(folder.write("people.csv", text));
+  const auto data = open_table(config, Split::train);
+  config.most_ids = {1};
+  const auto same = open_table(config, Split::train);
+  EXPECT_EQ(digest(*data), digest(*same));
+  EXPECT_TRUE(same->format().inputs[1].most_ids.empty());
+}
+
 TEST(Table, WhatIsWrongIsNamed) {
   const TemporaryFolder folder;
   const auto refusal = [&](const std::string& text, const auto& change) {
@@ -188,6 +261,25 @@ TEST(Table, WhatIsWrongIsNamed) {
   EXPECT_NE(refusal(head, as_is).find("has no rows for training"), std::string::npos);
   EXPECT_NE(refusal(people(), [](DataConfig& c) { c.target = {}; }).find("data.target must name"), std::string::npos);
   EXPECT_NE(refusal(people(), [](DataConfig& c) { c.scale = "linear"; }).find("data.scale must be"), std::string::npos);
+  const auto bags = [](DataConfig& c) { c.most_ids = {2}; };
+  EXPECT_NE(refusal(head + "1,a|b,2\n1,a|b|c,2\n", bags)
+                .find("line 3, column 'city': more categories than the 2 of data.most_ids"),
+            std::string::npos);
+  for (const char* field : {"a||b", "|a", "a|", "|"})
+    EXPECT_NE(refusal(head + "1,a,2\n1," + field + ",2\n", bags)
+                  .find(fmt::format("line 3, column 'city': the field '{}' has an empty category", field)),
+              std::string::npos)
+        << field;
+  EXPECT_NE(refusal(people(),
+                    [](DataConfig& c) {
+                      c.most_ids = {1, 2};
+                    })
+                .find("a number for each of the 1 columns"),
+            std::string::npos);
+  EXPECT_NE(refusal(people(), [](DataConfig& c) { c.most_ids = {0}; }).find("data.most_ids must be from 1 to"),
+            std::string::npos);
+  EXPECT_NE(refusal(people(), [](DataConfig& c) { c.separator = ""; }).find("data.separator must be one character"),
+            std::string::npos);
 }
 
 // The rule's own loss is that of the probabilities that it draws targets with: no constant prediction does as well, and
@@ -213,6 +305,32 @@ TEST(SyntheticTable, HasTheLeastLossThatItSays) {
   EXPECT_EQ(row.numbers.size(), 6u);
   EXPECT_EQ(row.categories.size(), 3u);
   EXPECT_LT(row.categories[2], 10);
+}
+
+// The rule gives a bag the sum of its categories' vectors, so a bag of one has the effect of that category alone.
+TEST(SyntheticTable, HasBags) {
+  const DataConfig config{
+      .kind = "synthetic_table", .most_ids = {1, 4, 2}, .size = 3000, .features = 2, .symbols = {30, 5, 8}};
+  const auto data = open_synthetic_table(config, Split::train);
+  const Field field = data->format().inputs[1];
+  EXPECT_EQ(field.shape, (Shape{7}));
+  EXPECT_EQ(field.most_ids, config.most_ids);
+  std::vector<int> sizes(5);
+  for (int64_t i = 0; i < data->size(); ++i) {
+    const std::vector<int32_t> row = row_of(*data, i).categories;
+    ASSERT_TRUE(row[0] >= 0 && row[0] < 30);
+    const auto end = std::find(row.begin() + 1, row.begin() + 5, -1);
+    EXPECT_TRUE(std::all_of(row.begin() + 1, end, [](int32_t c) { return c >= 0 && c < 5; }));
+    EXPECT_TRUE(std::all_of(end, row.begin() + 5, [](int32_t c) { return c == -1; }));
+    ++sizes[static_cast<size_t>(end - row.begin() - 1)];
+  }
+  for (const int count : sizes) EXPECT_NEAR(count, 600, 120);
+  DataConfig plain = config;
+  plain.most_ids = {1, 1, 1};
+  const auto ordinary = open_synthetic_table(plain, Split::train);
+  plain.most_ids = {};
+  EXPECT_EQ(digest(*ordinary), digest(*open_synthetic_table(plain, Split::train)));
+  EXPECT_NE(digest(*ordinary), digest(*data));
 }
 
 TEST(SyntheticTable, BatchesHaveBothInputs) {

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from make_golden import fill_initial, hashed, integers, symmetric, write_safetensors
 
 SYMBOLS = (7, 5, 11)
+MOST = (1, 4, 2)  # categories of each column in a row, in cases with bags
 ROWS, NUMBERS = 6, 4
 
 
@@ -35,6 +36,35 @@ class Vectors(nn.Module):
         return F.embedding(categories + self.first, self.weight, sparse=self.sparse)
 
 
+class BagVectors(nn.EmbeddingBag):
+    """The same for columns of several categories; places (N, sum of MOST) have -1 for none."""
+
+    def __init__(self, symbols, channels, mode):
+        super().__init__(sum(symbols), channels, mode=mode)
+        self.first = np.cumsum((0,) + symbols[:-1])
+
+    def forward(self, places):
+        ids, offsets = [], []
+        for row in places.tolist():
+            for first, begin, most in zip(self.first, np.cumsum((0,) + MOST[:-1]), MOST):
+                offsets.append(len(ids))
+                ids += [int(first) + id for id in row[begin:begin + most] if id >= 0]
+        bags = super().forward(torch.tensor(ids), torch.tensor(offsets))
+        return bags.reshape(len(places), len(MOST), -1)
+
+
+def bags():
+    """Places of which half of those in columns of several have no id."""
+    columns = []
+    for k, (n, most) in enumerate(zip(SYMBOLS, MOST)):
+        if most == 1:
+            columns.append(integers(f"column{k}", (ROWS,), n)[:, None])
+        else:
+            v = integers(f"bag{k}", (ROWS, most), 2 * n)
+            columns.append(torch.where(v < n, v, -1))
+    return torch.cat(columns, 1)
+
+
 def tower(widths):
     return nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:]))
 
@@ -46,9 +76,9 @@ def through(layers, x):
 
 
 class Dlrm(nn.Module):
-    def __init__(self, channels, bottom, top):
+    def __init__(self, channels, bottom, top, mode=None):
         super().__init__()
-        self.embedding = Vectors(SYMBOLS, channels)
+        self.embedding = BagVectors(SYMBOLS, channels, mode) if mode else Vectors(SYMBOLS, channels)
         self.bottom = tower([NUMBERS, *bottom, channels])
         vectors = 1 + len(SYMBOLS)
         self.top = tower([channels + vectors * (vectors - 1) // 2, *top])
@@ -63,9 +93,9 @@ class Dlrm(nn.Module):
 
 
 class DeepFm(nn.Module):
-    def __init__(self, channels, deep):
+    def __init__(self, channels, deep, mode=None):
         super().__init__()
-        self.embedding = Vectors(SYMBOLS, 1 + channels)
+        self.embedding = BagVectors(SYMBOLS, 1 + channels, mode) if mode else Vectors(SYMBOLS, 1 + channels)
         self.numbers = nn.Module()
         self.numbers.weight = nn.Parameter(torch.empty(NUMBERS, 1 + channels))
         self.deep = tower([(NUMBERS + len(SYMBOLS)) * channels, *deep])
@@ -134,9 +164,9 @@ class RowwiseAdagrad(torch.optim.Optimizer):
                 p[rows] -= group["lr"] / (sums[rows].sqrt() + group["eps"])[:, None] * g
 
 
-def make_sparse(folder, case, optimizers_of, inputs, y, loss_of):
+def make_sparse(folder, case, optimizers_of, inputs, y, loss_of, mode=None):
     """Trains DLRM with a sparse gradient of the table. Step s has two samples of all, from 2 (s % 3) on."""
-    model = Dlrm(3, [5], [6, 4])
+    model = Dlrm(3, [5], [6, 4], mode)
     model.embedding.sparse = True
     fill_initial(model)
     table = model.embedding.weight
@@ -172,6 +202,12 @@ def main():
     make(folder, "dlrm_focal", Dlrm(3, [5], [6, 4]), (numbers, categories), labels, lambda x, y: focal(x, y, 1.5, 2.0))
     make(folder, "deepfm_huber", DeepFm(3, [6, 4]), (numbers, categories), soft,
          lambda x, y: F.huber_loss(x, y, delta=0.25))
+    make(folder, "dlrm_bags", Dlrm(3, [5], [6, 4], "sum"), (numbers, bags()), soft, F.binary_cross_entropy_with_logits)
+    make(folder, "deepfm_bags", DeepFm(3, [6, 4], "mean"), (numbers, bags()), soft,
+         F.binary_cross_entropy_with_logits)
+    for case, mode in (("sparse_bags", "sum"), ("sparse_mean_bags", "mean")):
+        make_sparse(folder, case, lambda table, others: (RowwiseAdagrad(table, 0.05, 1e-8, 0.0), torch.optim.SGD(
+            others, 0.05, momentum=0.9)), (numbers, bags()), soft, F.binary_cross_entropy_with_logits, mode)
     for case, of_table in (("sparse_sgd", lambda p: torch.optim.SGD(p, 0.1)),
                            ("sparse_adam", lambda p: torch.optim.SparseAdam(p, 0.02, eps=1e-12)),
                            ("rowwise_adagrad", lambda p: RowwiseAdagrad(p, 0.05, 1e-8, 1e-3))):

@@ -98,6 +98,32 @@ TEST_F(SparseJob, GrowingTablesHaveTheLedgerOfOneWorker) {
   EXPECT_NE(full.err.find("the table needs more (model.rows)"), std::string::npos) << full.err;
 }
 
+// Of columns that have several categories, whether the table is sparse or not, and whether it grows.
+TEST_F(SparseJob, BagsHaveTheLedgerOfOneWorker) {
+  const Words dense = {"--set", "optimizer.sparse=[]",  "--set", "optimizer.sparse_kind=\"\"",
+                       "--set", "optimizer.sparse_lr=0"};
+  const std::vector<std::pair<std::string, Words>> tables = {
+      {"sparse", {"--set", "model.bags=\"mean\""}}, {"growing", {"--set", "model.rows=1300"}}, {"dense", dense}};
+  for (const auto& [table, settings] : tables) {
+    const auto with = [&, &settings = settings](Words more) {
+      more.insert(more.end(), settings.begin(), settings.end());
+      more.insert(more.end(), {"--set", "data.most_ids=[40, 1, 3]"});
+      return more;
+    };
+    const auto named = [&, &table = table](const char* name) { return table + "_" + name; };
+    const std::string alone = trained_result(named("alone"), with({}));
+    EXPECT_EQ(trained_result(named("dies"),
+                             with({"--workers", "3", "--chaos", "kill:worker=2,step=4,at=forward;join:step=6"})),
+              alone)
+        << table;
+    EXPECT_EQ(trained_result(named("emulated"), with({"--device", "emulated", "--set", "run.cuda_graphs=true"})), alone)
+        << table;
+    EXPECT_EQ(trained_result(named("stages"), with({"--arrangement", "pp=2", "--workers", "2"})), alone) << table;
+    for (const char* stage : {"zero=1", "zero=3"})
+      EXPECT_EQ(trained_result(named(stage), with({"--arrangement", stage, "--workers", "2"})), alone) << table;
+  }
+}
+
 TEST_F(SparseJob, WhatCannotBeSparseIsRefused) {
   const auto refusal = [&](const Words& more) {
     Words words = {"run", folder_ / "job.toml", "--run-dir", folder_ / "refused"};

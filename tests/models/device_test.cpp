@@ -197,12 +197,16 @@ TEST(Device, NetworksAndTasksForRowsHaveTheSameBits) {
   const auto task = [&](const std::string& kind, const std::map<std::string, Value>& settings) {
     return make_task(spec_of(kind, settings), {}, number).task;
   };
-  const RowCase both = numbers_and_categories(), pairs = pairs_of_categories();
+  const RowCase both = numbers_and_categories(), pairs = pairs_of_categories(), bags = numbers_and_bags();
   const OptimizerConfig adam{.kind = "adam", .lr = 3e-3};
   expect_same_everywhere(spec("dlrm", {{"channels", int64_t{6}}}), both.info, both.inputs, target, adam,
                          task("binary", {{"focal_gamma", 1.5}, {"positive_weight", 2.0}}));
   expect_same_everywhere(spec("deepfm", {}), both.info, both.inputs, target, adam,
                          task("regression", {{"loss", std::string("huber")}, {"delta", 0.25}}));
+  expect_same_everywhere(spec("dlrm", {{"channels", int64_t{6}}}), bags.info, bags.inputs, target, adam,
+                         task("binary", {}));
+  expect_same_everywhere(spec("deepfm", {{"bags", std::string("mean")}}), bags.info, bags.inputs, target, adam,
+                         task("binary", {}));
   expect_same_everywhere(spec("neumf", {}), pairs.info, pairs.inputs, target, adam,
                          task("regression", {{"loss", std::string("mae")}}));
 }

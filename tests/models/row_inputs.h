@@ -43,6 +43,29 @@ inline RowCase numbers_and_categories() {
           Inputs(numbers, {categories(3)})};
 }
 
+// With columns of several categories, of which half the places have none.
+inline RowCase numbers_and_bags() {
+  const std::vector<int64_t> most = {1, 4, 2};
+  const int64_t width = 7;
+  Tensor places = Tensor::empty({kRows, width}, DType::i32);
+  int64_t begin = 0;
+  for (size_t k = 0; k < most.size(); begin += most[k++]) {
+    const bool one = most[k] == 1;
+    const auto n = static_cast<int32_t>(kSymbols[k]);
+    const Tensor drawn = integers<int32_t>((one ? "column" : "bag") + std::to_string(k), {kRows, most[k]},
+                                           static_cast<uint32_t>(one ? n : 2 * n));
+    for (int64_t i = 0; i < drawn.numel(); ++i) {
+      const int32_t v = drawn.data<int32_t>()[i];
+      places.data<int32_t>()[i / most[k] * width + begin + i % most[k]] = v < n ? v : -1;
+    }
+  }
+  RowCase rows = numbers_and_categories();
+  rows.info.further[0].sample = {width};
+  rows.info.further[0].most_ids = most;
+  rows.inputs.further[0] = places;
+  return rows;
+}
+
 inline RowCase pairs_of_categories() {
   return {{.sample = {2}, .classes = 1, .dtype = DType::i32, .symbols = {kSymbols[0], kSymbols[1]}},
           Inputs(categories(2))};

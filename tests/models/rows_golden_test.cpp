@@ -66,6 +66,17 @@ TEST(RowsGolden, DeepFmWithHuberLoss) {
                soft_targets());
 }
 
+TEST(RowsGolden, DlrmWithSumsOfBags) {
+  compare_rows("dlrm_bags", spec_of("dlrm", {{"channels", int64_t{3}}, {"bottom", List{5}}, {"top", List{6, 4}}}),
+               numbers_and_bags(), spec_of("binary", {}), soft_targets());
+}
+
+TEST(RowsGolden, DeepFmWithMeansOfBags) {
+  compare_rows("deepfm_bags",
+               spec_of("deepfm", {{"channels", int64_t{3}}, {"deep", List{6, 4}}, {"bags", std::string("mean")}}),
+               numbers_and_bags(), spec_of("binary", {}), soft_targets());
+}
+
 TEST(RowsGolden, NeuMfWithBinaryCrossEntropyOfProbabilities) {
   compare_rows("neumf_binary", spec_of("neumf", {{"factors", int64_t{3}}, {"layers", List{7, 4}}}),
                pairs_of_categories(), spec_of("binary", {{"positive_weight", 3.0}}), soft_targets());
@@ -87,14 +98,17 @@ Inputs samples_at(const Inputs& all, int64_t step) {
 }
 
 // Trains DLRM for ten steps with samples_at() each; calls each(loss) for each. Returns the network. With
-// `table_rows`, model.rows, it begins with its own initial values.
+// `table_rows`, model.rows, it begins with its own initial values. With `bags` the rows have bags.
 std::unique_ptr<Network> trained_dlrm(const OptimizerConfig& config, const std::function<void(double)>& each = {},
-                                      std::optional<int64_t> table_rows = {}) {
-  const RowCase rows = numbers_and_categories();
-  auto network = build(
-      spec_of("dlrm",
-              {{"channels", int64_t{3}}, {"bottom", List{5}}, {"top", List{6, 4}}, {"rows", table_rows.value_or(0)}}),
-      rows.info, 1);
+                                      std::optional<int64_t> table_rows = {},
+                                      const std::optional<std::string>& bags = {}) {
+  const RowCase rows = bags ? numbers_and_bags() : numbers_and_categories();
+  auto network = build(spec_of("dlrm", {{"channels", int64_t{3}},
+                                        {"bottom", List{5}},
+                                        {"top", List{6, 4}},
+                                        {"rows", table_rows.value_or(0)},
+                                        {"bags", bags.value_or("sum")}}),
+                       rows.info, 1);
   if (!table_rows) fill_initial(network->parameters);
   make_sparse(network->parameters, config.sparse, 2);
   const Task task = make_task(spec_of("binary", {}), {}, {.sample = {}, .dtype = DType::f32}).task;
@@ -144,25 +158,53 @@ TEST(RowsGolden, SparseTables) {
   }
 }
 
+// Of rows without bags, and of those with them.
+const std::vector<std::optional<std::string>> kBags = {std::nullopt, "sum", "mean"};
+
+TEST(RowsGolden, SparseTablesOfBags) {
+  constexpr double kTolerance = 2e-5;  // as above
+  const OptimizerConfig config{.lr = 0.05, .sparse = {"embedding.*"}, .sparse_kind = "rowwise_adagrad"};
+  for (const auto& [name, mode] : {std::pair{"sparse_bags", "sum"}, std::pair{"sparse_mean_bags", "mean"}}) {
+    const StateDict golden =
+        read_safetensors(std::string(ELINVAR_SOURCE_DIR "/tests/golden/rows_") + name + ".safetensors").tensors;
+    int64_t step = 0;
+    const auto network = trained_dlrm(
+        config,
+        [&, &name = name](double loss) {
+          const double expected = golden.at("losses").data<float>()[step];
+          EXPECT_NEAR(loss, expected, kTolerance * expected) << name << " step " << step;
+          ++step;
+        },
+        {}, mode);
+    EXPECT_LE(golden_difference(table_of(*network), golden.at("table")), kTolerance) << name;
+    EXPECT_LE(golden_difference(outputs_of(*network, numbers_and_bags().inputs), golden.at("eval_outputs")),
+              5 * kTolerance)
+        << name;
+  }
+}
+
 TEST(Rows, SgdOfSparseTablesHasTheBitsOfDenseOnes) {
   const OptimizerConfig dense{.kind = "sgd", .lr = 0.05, .momentum = 0.0};
   OptimizerConfig sparse = dense;
   sparse.sparse = {"embedding.weight"};
-  const auto one = trained_dlrm(dense), other = trained_dlrm(sparse);
-  for (size_t i = 0; i < one->parameters.list.size(); ++i)
-    EXPECT_TRUE(test::same_bits(one->parameters.list[i].var.value(), other->parameters.list[i].var.value()))
-        << one->parameters.list[i].name;
+  for (const auto& bags : kBags) {
+    const auto one = trained_dlrm(dense, {}, {}, bags), other = trained_dlrm(sparse, {}, {}, bags);
+    for (size_t i = 0; i < one->parameters.list.size(); ++i)
+      EXPECT_TRUE(test::same_bits(one->parameters.list[i].var.value(), other->parameters.list[i].var.value()))
+          << one->parameters.list[i].name << " " << bags.value_or("");
+  }
 }
 
 // A row has the values that it would have in a whole table, whenever it is made.
-TEST(Rows, GrowingTablesHaveTheBitsOfWholeOnes) {
+void compare_growing(const std::optional<std::string>& bags) {
   const OptimizerConfig config{.kind = "adam", .lr = 0.05, .sparse = {"embedding.weight"}};
   std::vector<double> losses;
   const auto keep = [&](double loss) { losses.push_back(loss); };
-  const auto whole = trained_dlrm(config, keep, 0), growing = trained_dlrm(config, keep, 20);
+  const auto whole = trained_dlrm(config, keep, 0, bags), growing = trained_dlrm(config, keep, 20, bags);
   ASSERT_EQ(losses.size(), 20u);
   for (size_t step = 0; step < 10; ++step) EXPECT_EQ(losses[step], losses[10 + step]) << step;
-  const RowCase rows = numbers_and_categories();
+  RowCase rows = bags ? numbers_and_bags() : numbers_and_categories();
+  if (bags) rows.inputs.further[0].data<int32_t>()[1] = 1;  // a category that no step has
   EXPECT_TRUE(test::same_bits(outputs_of(*whole, rows.inputs), outputs_of(*growing, rows.inputs)));
   for (size_t i = 0; i < whole->parameters.list.size(); ++i) {
     const Parameter &one = whole->parameters.list[i], &other = growing->parameters.list[i];
@@ -173,6 +215,29 @@ TEST(Rows, GrowingTablesHaveTheBitsOfWholeOnes) {
   for (int64_t row = 0; row < ids.numel() && ids.data<int64_t>()[row] >= 0; ++row) {
     const int64_t id = ids.data<int64_t>()[row];
     EXPECT_TRUE(test::same_bits(table_of(*growing).slice(0, row, row + 1), table_of(*whole).slice(0, id, id + 1)));
+  }
+}
+
+TEST(Rows, GrowingTablesHaveTheBitsOfWholeOnes) {
+  for (const auto& bags : kBags) compare_growing(bags);
+}
+
+// The order of categories in a bag decides roundings; where places have none does not matter.
+TEST(Rows, BagsDoNotDependOnTheirWidth) {
+  const RowCase rows = numbers_and_bags();
+  RowCase wide = rows;
+  wide.info.further[0].sample = {9};
+  wide.info.further[0].most_ids = {1, 4, 4};
+  wide.inputs.further[0] = Tensor::full({kRows, 9}, -1, DType::i32);
+  for (int64_t i = 0; i < kRows; ++i)
+    for (int64_t k = 0; k < 7; ++k)
+      wide.inputs.further[0].data<int32_t>()[9 * i + (k < 5 ? k : k + 1)] =
+          rows.inputs.further[0].data<int32_t>()[7 * i + k];
+  for (const char* bags : {"sum", "mean"}) {
+    const Spec model = spec_of("deepfm", {{"bags", std::string(bags)}});
+    EXPECT_TRUE(test::same_bits(outputs_of(*build(model, rows.info, 1), rows.inputs),
+                                outputs_of(*build(model, wide.info, 1), wide.inputs)))
+        << bags;
   }
 }
 
@@ -193,6 +258,18 @@ TEST(Rows, WhatDoesNotFitIsNamed) {
   rows.inputs.further[0].data<int32_t>()[4] = 5;
   EXPECT_EQ(test::message_of<UsageError>([&] { outputs_of(*network, rows.inputs); }),
             "[embedding] category 5 of sample 1, column 1, is not in [0, 5)");
+  RowCase bags = numbers_and_bags();
+  EXPECT_NE(refusal("neumf", {.sample = {3}, .classes = 1, .dtype = DType::i32, .symbols = {7, 5}, .most_ids = {1, 2}})
+                .find("takes one category of each column, but data.most_ids allows more"),
+            std::string::npos);
+  const auto of_bags = build(spec_of("dlrm", {}), bags.info, 1);
+  bags.inputs.further[0].data<int32_t>()[7] = -1;  // the column of one
+  EXPECT_EQ(test::message_of<UsageError>([&] { outputs_of(*of_bags, bags.inputs); }),
+            "[embedding] category -1 of sample 1, column 0, is not in [0, 7)");
+  bags = numbers_and_bags();
+  bags.inputs.further[0].data<int32_t>()[12] = 11;
+  EXPECT_EQ(test::message_of<UsageError>([&] { outputs_of(*of_bags, bags.inputs); }),
+            "[embedding] category 11 of sample 1, column 2, is not in [0, 11)");
 }
 
 }  // namespace

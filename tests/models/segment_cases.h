@@ -74,6 +74,7 @@ inline std::vector<CutCase> cut_cases() {
           {"resnet20", "resnet20", {}, false, 11},
           {"vgg11", "vgg11", {}, false, 7},
           {"dlrm", "dlrm", {}, true, 3},
+          {"dlrm_bags", "dlrm", {{"bags", std::string("mean")}}, true, 3},
           {"bert", "bert", {{"layers", n(2)}, {"channels", n(16)}, {"virtual_shards", n(2)}}, true, 4},
           {"t5", "t5", t5, true, 7},
           {"wide_resnet", "wide_resnet", {{"depth", n(10)}, {"widen", n(1)}, {"dropout", 0.2}}, false, 5},
@@ -103,6 +104,10 @@ struct CutNetwork {
     const bool boxes = std::string(c.kind).starts_with("yolov3");
     if (boxes) info.classes = 8;
     if (std::string(c.kind) == "dlrm") info.symbols.assign(12, 53);  // columns of categories
+    if (c.settings.contains("bags")) {
+      info.symbols.resize(4);
+      info.most_ids = {1, 4, 4, 3};
+    }
     const Spec layers = c.tokens ? layers_of_text() : layers_of_images();
     network = build(std::string(c.kind) == "layers" ? layers : elinvar::spec(c.kind, c.settings), info, 1);
     input = c.tokens ? integers<int32_t>("input", {3, 12}, 53) : elinvar::images(3, 32);

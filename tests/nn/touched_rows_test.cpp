@@ -97,6 +97,35 @@ Tensor trained_table(const OptimizerConfig& config, bool sparse, Device device =
   return p.list[0].var.value().to(Device{});
 }
 
+// A table of some rows for ids up to 10^12, whose initial values are the ids.
+struct GrowingTable {
+  static constexpr int64_t kMost = 6;
+  Parameters parameters;
+  std::shared_ptr<Buffer> ids;
+
+  GrowingTable() {
+    const Scope scope(parameters, 1);
+    const auto touched =
+        std::make_shared<TouchedRows>(kLookups, [](const Inputs& inputs) { return inputs.first.to(DType::i64); });
+    (void)scope.table("table", {kMost, 2}, init::constant(0.0), touched);
+    ids = scope.buffer("ids", {kMost}, -1, DType::i64);
+    touched->grow({.ids = ids, .initialise = [](std::span<const int64_t> of, Tensor& rows) {
+                     for (size_t i = 0; i < 2 * of.size(); ++i) rows.data<float>()[i] = static_cast<float>(of[i / 2]);
+                   }});
+    make_sparse(parameters, std::vector<std::string>{"table"}, 1);
+  }
+  TouchedRows& touched() { return *parameters.list[0].touched; }
+  const Tensor& table() { return parameters.list[0].var.value(); }
+  void begin(const std::vector<int64_t>& batch) {
+    touch(parameters, Tensor::from(batch, {1, kLookups}));
+    read_touched(parameters);
+  }
+  void update(Optimizer& optimizer) {
+    optimizer.step(parameters, std::vector<Tensor>{Tensor::full({kLookups, 2}, 1.0)}, 0.5, 0);
+  }
+  std::vector<int64_t> assigned() const { return {ids->value.data<int64_t>(), ids->value.data<int64_t>() + kMost}; }
+};
+
 TEST(TouchedRows, AreThoseOfTheBatchInAscendingOrder) {
   Parameters p = table_and_matrix(true);
   EXPECT_EQ(p.list[0].var.grad_shape(), Shape({kSamples * kLookups, kChannels}));
@@ -110,6 +139,38 @@ TEST(TouchedRows, AreThoseOfTheBatchInAscendingOrder) {
   EXPECT_EQ(std::vector<int64_t>(places.data<int64_t>(), places.data<int64_t>() + 3), (std::vector<int64_t>{3, 0, 2}));
   EXPECT_EQ(test::message_of<UsageError>([&] { (void)touched.places(Tensor::from(std::vector<int64_t>{3}, {1})); }),
             "[embedding] row 3 of a sparse table is not among the 4 rows that the step touches");
+}
+
+TEST(TouchedRows, PlacesWithoutAnIdTouchNoRow) {
+  const std::vector<int64_t> none(kLookups, -1);
+  GrowingTable g;
+  g.begin({9, -1, 2});
+  const Tensor places = g.touched().places(Tensor::from(std::vector<int64_t>{-1, 9, -1}, {3}));
+  EXPECT_EQ(std::vector<int64_t>(places.data<int64_t>(), places.data<int64_t>() + 3),
+            (std::vector<int64_t>{-1, 1, -1}));
+  EXPECT_EQ(g.touched().rows().numel(), 2);
+  const OptimizerConfig sgd{.kind = "sgd", .momentum = 0.0, .sparse = {"table"}};
+  g.begin(none);
+  g.update(*make_optimizer(sgd, g.parameters));
+  EXPECT_EQ(g.assigned(), std::vector<int64_t>(GrowingTable::kMost, -1));
+  EXPECT_EQ(g.touched().lookup(g.table(), Tensor::from(none, {1, kLookups})).shape(), Shape({1, kLookups, 2}));
+
+  std::vector<Device> devices = test::other_devices();
+  devices.push_back(Device{});
+  for (const Device device : devices)
+    for (const std::string& kind : sparse_kinds()) {
+      OptimizerConfig config{.kind = "sgd", .weight_decay = 0.01, .sparse = {"table"}, .sparse_kind = kind};
+      config.clip_norm = 0.5;
+      Parameters p = table_and_matrix(true, device);
+      const Tensor before = p.list[0].var.value().to(Device{}).clone();
+      touch(p, Tensor::full({kSamples, kLookups}, -1, DType::i32));
+      read_touched(p);
+      std::vector<Tensor> gradients = sparse_gradients(p, 1);
+      gradients[0] = Tensor::zeros(gradients[0].shape());
+      for (Tensor& gradient : gradients) gradient = gradient.to(device);
+      make_optimizer(config, p)->step(p, gradients, 0.1, 1);
+      EXPECT_TRUE(test::same_bits(p.list[0].var.value().to(Device{}), before)) << kind << to_string(device);
+    }
 }
 
 TEST(TouchedRows, SgdHasTheBitsOfTheDenseGradient) {
@@ -174,35 +235,6 @@ TEST(TouchedRows, LearningRateOfTables) {
   EXPECT_TRUE(test::same_bits(p.list[0].var.value(), other.list[0].var.value()));
   EXPECT_FALSE(test::same_bits(p.list[1].var.value(), other.list[1].var.value()));
 }
-
-// A table of some rows for ids up to 10^12, whose initial values are the ids.
-struct GrowingTable {
-  static constexpr int64_t kMost = 6;
-  Parameters parameters;
-  std::shared_ptr<Buffer> ids;
-
-  GrowingTable() {
-    const Scope scope(parameters, 1);
-    const auto touched =
-        std::make_shared<TouchedRows>(kLookups, [](const Inputs& inputs) { return inputs.first.to(DType::i64); });
-    (void)scope.table("table", {kMost, 2}, init::constant(0.0), touched);
-    ids = scope.buffer("ids", {kMost}, -1, DType::i64);
-    touched->grow({.ids = ids, .initialise = [](std::span<const int64_t> of, Tensor& rows) {
-                     for (size_t i = 0; i < 2 * of.size(); ++i) rows.data<float>()[i] = static_cast<float>(of[i / 2]);
-                   }});
-    make_sparse(parameters, std::vector<std::string>{"table"}, 1);
-  }
-  TouchedRows& touched() { return *parameters.list[0].touched; }
-  const Tensor& table() { return parameters.list[0].var.value(); }
-  void begin(const std::vector<int64_t>& batch) {
-    touch(parameters, Tensor::from(batch, {1, kLookups}));
-    read_touched(parameters);
-  }
-  void update(Optimizer& optimizer) {
-    optimizer.step(parameters, std::vector<Tensor>{Tensor::full({kLookups, 2}, 1.0)}, 0.5, 0);
-  }
-  std::vector<int64_t> assigned() const { return {ids->value.data<int64_t>(), ids->value.data<int64_t>() + kMost}; }
-};
 
 TEST(TouchedRows, NewIdsGetTheNextRowsWithAnUpdate) {
   const OptimizerConfig config{.kind = "sgd", .momentum = 0.0, .sparse = {"table"}};

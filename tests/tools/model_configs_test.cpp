@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <numeric>
 
 #include "models/build.h"
 #include "nn/schedule.h"
@@ -33,7 +34,11 @@ InputInfo stand_in(const DataConfig& data) {
   if (data.kind == "synthetic_table")
     return {.sample = {data.features},
             .classes = 1,
-            .further = {{.sample = {4}, .dtype = DType::i32, .symbols = data.symbols}}};
+            .further = {{.sample = {std::accumulate(data.most_ids.begin(), data.most_ids.end(),
+                                                    int64_t{data.most_ids.empty() ? 4 : 0})},
+                         .dtype = DType::i32,
+                         .symbols = data.symbols,
+                         .most_ids = data.most_ids}}};
   if (data.kind == "synthetic_pairs") {
     const std::vector<int64_t> symbols = {data.classes + 2};
     return {.sample = {data.context},

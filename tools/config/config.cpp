@@ -49,7 +49,8 @@ const std::vector<std::string> kIndifferent = {"run.state_digest_every", "run.ch
 const std::vector<std::pair<std::string, std::string>> kLater = {
     {"data.augment_epochs", "0"},       {"data.special_tokens", "false"}, {"data.masking", "0.0"},
     {"data.targets_as_input", "false"}, {"optimizer.ema_decay", "0.0"},   {"optimizer.sparse", "[]"},
-    {"optimizer.sparse_kind", "\"\""},  {"optimizer.sparse_lr", "0.0"}};
+    {"optimizer.sparse_kind", "\"\""},  {"optimizer.sparse_lr", "0.0"},   {"data.most_ids", "[]"},
+    {"data.separator", "\"|\""}};
 
 template <class... Parts>
 std::vector<std::pair<std::string, std::string>> keys_of(Parts... parts) {
@@ -115,14 +116,16 @@ bool names_a_folder(const std::string& name) {
          std::ranges::none_of(name, control) && is_utf8(name);
 }
 
-// Returns the network's settings. A single virtual shard, and tables that do not grow, are left out, as older runs do
-// not have these settings.
+// Returns the network's settings. A single virtual shard, tables that do not grow, and sums of bags are left out, as
+// older runs do not have these settings.
 Spec model_of(const Config& config) {
   Spec model = config.model;
   if (config.virtual_shards() == 1) model.settings.erase("virtual_shards");
-  const auto rows = model.settings.find("rows");
-  const bool of_table = model.kind == "dlrm" || model.kind == "deepfm" || model.kind == "neumf";
-  if (of_table && rows != model.settings.end() && rows->second.value == Value(int64_t{0})) model.settings.erase(rows);
+  if (model.kind == "dlrm" || model.kind == "deepfm" || model.kind == "neumf")
+    for (const auto& [name, older] :
+         {std::pair("rows", Value(int64_t{0})), std::pair("bags", Value(std::string("sum")))})
+      if (const auto found = model.settings.find(name); found != model.settings.end() && found->second.value == older)
+        model.settings.erase(found);
   return model;
 }
 

@@ -79,7 +79,9 @@ void visit(V& v, DataConfig& c) {
     v("categories", c.categories);
     v("scale", c.scale);
     v("buckets", c.buckets);
+    v("separator", c.separator);
   }
+  if (c.kind == "table" || c.kind == "synthetic_table") v("most_ids", c.most_ids);
   if (c.kind == "ratings") {
     v("rating_min", c.rating_min);
     v("negatives", c.negatives);

@@ -88,9 +88,13 @@ MadeTask task_of(Config& config, const Dataset& data) {
 
 InputInfo input_of(const Dataset& data, int64_t outputs) {
   const std::vector<Field> fields = data.format().inputs;
-  InputInfo info{.sample = fields[0].shape, .classes = outputs, .dtype = fields[0].dtype, .symbols = fields[0].symbols};
+  InputInfo info{.sample = fields[0].shape,
+                 .classes = outputs,
+                 .dtype = fields[0].dtype,
+                 .symbols = fields[0].symbols,
+                 .most_ids = fields[0].most_ids};
   for (const Field& field : std::span(fields).subspan(1))
-    info.further.push_back({field.shape, field.dtype, field.symbols});
+    info.further.push_back({field.shape, field.dtype, field.symbols, field.most_ids});
   return info;
 }
 

@@ -21,11 +21,30 @@ class Vectors(nn.Module):
         return F.embedding(categories + self.first, self.weight)
 
 
+class Bags(nn.Module):
+    """The sums of the vectors of columns of several categories, with sparse gradients."""
+
+    def __init__(self, symbols, most_ids, channels, fill):
+        super().__init__()
+        self.bags = nn.EmbeddingBag(sum(symbols) + 1, channels, mode="sum", sparse=True, padding_idx=sum(symbols))
+        fill(self.bags.weight)
+        self.first = [sum(symbols[:k]) for k in range(len(symbols))]
+        self.ends = [sum(most_ids[: k + 1]) for k in range(len(most_ids))]
+
+    def forward(self, categories):
+        columns = torch.tensor_split(categories, self.ends[:-1], 1)
+        places = [torch.where(c < 0, self.bags.padding_idx, c + first) for c, first in zip(columns, self.first)]
+        return torch.stack([self.bags(p) for p in places], 1)
+
+
 class Dlrm(nn.Module):
-    def __init__(self, features, symbols, channels=16, bottom=(64, 32), top=(64, 32)):
+    """With `most_ids`, the largest numbers of categories in each column, columns have several."""
+
+    def __init__(self, features, symbols, channels=16, bottom=(64, 32), top=(64, 32), most_ids=None):
         super().__init__()
         bound = 1 / math.sqrt(max(symbols))
-        self.vectors = Vectors(symbols, channels, lambda w: nn.init.uniform_(w, -bound, bound))
+        uniform = lambda w: nn.init.uniform_(w, -bound, bound)
+        self.vectors = Bags(symbols, most_ids, channels, uniform) if most_ids else Vectors(symbols, channels, uniform)
         self.bottom = perceptron([features, *bottom, channels])
         count = 1 + len(symbols)
         self.pairs = torch.tril_indices(count, count, -1)
