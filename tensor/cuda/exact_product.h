@@ -187,8 +187,8 @@ __global__ void __launch_bounds__(2 * kSide, exact_tile_of(kSide).blocks)
   write_results<kSide>(f, slices, tile, sums);
 }
 
-template <class Factors>
-__global__ void add_exact_slices(const __grid_constant__ Factors f, const ExactSlices slices) {
+template <class Result>
+__global__ void add_exact_slices(const __grid_constant__ Result f, const ExactSlices slices) {
   const int64_t all = int64_t{f.batch} * f.m * f.n;
   for (int64_t at = thread_of_grid(); at < all; at += grid_stride()) {
     const int64_t row = at / f.n;
@@ -202,6 +202,13 @@ __global__ void add_exact_slices(const __grid_constant__ Factors f, const ExactS
     const float* const bias = f.bias(batch);
     c[j] = bias ? x + bias[j] : x;
   }
+}
+
+template <class Factors>
+void launch_add_exact_slices(Gpu& stream, const char* name, const Factors& f, const ExactSlices& slices) {
+  using Result = typename Factors::Result;
+  launch(stream, name, {.blocks = blocks_for(int64_t{f.batch} * f.m * f.n)}, add_exact_slices<Result>,
+         static_cast<const Result&>(f), slices);
 }
 
 // From compute capability 10.0 on, ptxas makes several instructions of an mma.m16n8k32, whose results spill.
@@ -237,7 +244,7 @@ void multiply_exactly(Gpu& stream, const char* name, const Factors& f) {
   if (plan.side == 128) multiply_exactly<128, 4>(stream, name, f, plan, slices);
   else if (fours) multiply_exactly<64, 4>(stream, name, f, plan, slices);
   else multiply_exactly<64, 1>(stream, name, f, plan, slices);
-  if (plan.slices > 1) launch(stream, name, {.blocks = blocks_for(results)}, add_exact_slices<Factors>, f, slices);
+  if (plan.slices > 1) launch_add_exact_slices(stream, name, f, slices);
 }
 
 }  // namespace elinvar::HWY_NAMESPACE

@@ -159,7 +159,7 @@ void multiply_chunks(Gpu& stream, const char* name, const Factors& f, const OfPa
   launch(stream, name,
          {.blocks = tiles * plan.slices, .threads = kExactThreads, .shared = kWarpgroupStages * kStageBytes},
          exact_warpgroups<Factors>, f, ChunkPlanes{a.plane(), b.plane()}, slices);
-  if (plan.slices > 1) launch(stream, name, {.blocks = blocks_for(results)}, add_exact_slices<OfPairs>, pairs, slices);
+  if (plan.slices > 1) launch_add_exact_slices(stream, name, pairs, slices);
 }
 
 }  // namespace elinvar::HWY_NAMESPACE

@@ -13,6 +13,7 @@
 //   float* row(int batch, int i) const;        // address of row i of C; nullptr if there is none
 //   const float* bias(int batch) const;        // n numbers to add; may be nullptr
 //   Skip skip(int batch) const;                // next(k): the first step from k on, in multiples of kDepth, with terms
+//   using Result;                              // itself, or a base that has no operands
 #include <initializer_list>
 
 #include "tensor/cuda/product_plan.h"
@@ -124,8 +125,8 @@ __global__ void __launch_bounds__(kRows* kCols / 64, 512 / (kRows * kCols / 64))
 }
 
 // Adds the slices of each element to the result: chunks to groups and these to the total, or groups to what C holds.
-template <class Factors, bool kChunks>
-__global__ void add_slices(const __grid_constant__ Factors f, const ProductSlices slices, bool last) {
+template <class Result, bool kChunks>
+__global__ void add_slices(const __grid_constant__ Result f, const ProductSlices slices, bool last) {
   using V = Vec<float>;
   const int64_t all = int64_t{f.batch} * f.m * f.n;
   for (int64_t at = thread_of_grid(); at < all; at += grid_stride()) {
@@ -195,9 +196,10 @@ void multiply(Gpu& stream, const char* name, const Factors& f) {
     else if (plan.tile == 1) launch_tiles.template operator()<1, 4>(slices);
     else launch_tiles.template operator()<2, 4>(slices);
     if (plan.slices == 1) continue;
-    const auto kernel = plan.slice == kChunk ? add_slices<Factors, true> : add_slices<Factors, false>;
-    launch(stream, name, {.blocks = blocks_for(int64_t{f.batch} * f.m * f.n)}, kernel, f, slices,
-           first + count == plan.slices);
+    using Result = typename Factors::Result;
+    const auto kernel = plan.slice == kChunk ? add_slices<Result, true> : add_slices<Result, false>;
+    launch(stream, name, {.blocks = blocks_for(int64_t{f.batch} * f.m * f.n)}, kernel, static_cast<const Result&>(f),
+           slices, first + count == plan.slices);
   }
 }
 

@@ -18,7 +18,7 @@ struct RowsToRound {
   const int32_t* of_channels;
   uint32_t* pairs;
   int32_t *row_exponents, *channel_exponents;
-  const float *a = nullptr, *b = nullptr;  // of fma(x, a, b), or null
+  const float *a = nullptr, *b = nullptr;  // of fma(x, a, b), or null; a weight has none
   bool relu = false;
 };
 
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
       return some;
     };
     const auto numbers = load(of_channels);
-    if (from.a) {
+    if (!kWeight && from.a) {
       const auto a = load(from.a), b = load(from.b);
 #pragma unroll
       for (int j = 0; j < kUnit; ++j) {

@@ -14,6 +14,17 @@ __device__ int64_t rows_of_leaf(int64_t i, int64_t rows) {
   return rest < kColumnLeaf ? rest : kColumnLeaf;
 }
 
+// Element e of a piece. A pair of bfloat16 elements is widened by other instructions than those of at(): if both passes
+// over a leaf had the same ones, ptxas would keep their results in between, and a pair would take three registers.
+template <class T, int kCount>
+__device__ float widened_again(const Some<T, kCount>& piece, int e) {
+#ifdef __CUDACC__
+  if constexpr (std::is_same_v<T, bf16> && kCount % 2 == 0)
+    return std::bit_cast<float>(__byte_perm(piece.pair[e / 2], 0, e % 2 == 0 ? 0x1044 : 0x3244));
+#endif
+  return piece.at(e);
+}
+
 // The trees of columns of kCount adjacent channels.
 
 template <class T, int kCount>
@@ -45,7 +56,7 @@ struct MomentsTree {
       const Piece row = at(r);
 #pragma unroll
       for (int e = 0; e < kCount; ++e) {
-        const V d = V{row.at(e)} - V{node.mean[e]};
+        const V d = V{widened_again(row, e)} - V{node.mean[e]};
         node.m2[e] = fma(d, d, V{node.m2[e]}).v;
       }
     }

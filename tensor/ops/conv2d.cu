@@ -15,6 +15,7 @@ bool starts_at_16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 ==
 
 template <class T>
 struct Forward {  // i = (n, oh, ow), k = (kh, kw, c), j = o
+  using Result = Forward;
   int m, n, k, batch;
   PatchesOfPositions<T> a;
   MatrixOperand<true, T> b;
@@ -48,6 +49,7 @@ struct Forward {  // i = (n, oh, ow), k = (kh, kw, c), j = o
 
 template <class T>
 struct GradInput {  // i = (n, h, w) of a phase, k = (kh, kw, o), j = c
+  using Result = GradInput;
   int m, n, k, batch;
   Outputs<T> a;
   FilterOfOutputs<T> b;
@@ -79,6 +81,7 @@ struct GradInput {  // i = (n, h, w) of a phase, k = (kh, kw, o), j = c
 
 template <class T>
 struct GradFilter {  // i = o, k = (n, oh, ow), j = (kh, kw, c)
+  using Result = GradFilter;
   int m, n, k, batch;
   MatrixOperand<false, T> a;
   PatchesOfTaps<T> b;
@@ -104,6 +107,7 @@ struct GradFilter {  // i = o, k = (n, oh, ow), j = (kh, kw, c)
 
 template <class T>
 struct ExactForward : Forward<T> {
+  using Result = ExactForward;
   using Forward<T>::a, Forward<T>::n;
   Exponents exponents;
   int positions;  // of an image
@@ -117,6 +121,7 @@ struct ExactForward : Forward<T> {
 
 template <class T>
 struct ExactGradInput : GradInput<T> {
+  using Result = ExactGradInput;
   using GradInput<T>::a, GradInput<T>::n;
   Exponents exponents;
   int positions;  // lines of an image
@@ -130,6 +135,7 @@ struct ExactGradInput : GradInput<T> {
 
 template <class T>
 struct ExactGradFilter : GradFilter<T> {
+  using Result = ExactGradFilter;
   using GradFilter<T>::b, GradFilter<T>::m;
   Exponents exponents;
 

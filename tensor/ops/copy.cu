@@ -52,21 +52,17 @@ void copy(Gpu& stream, const CopyArgs& a) {
     visit_dtype(a.y.dtype, [&](auto to) {
       using From = decltype(from);
       using To = decltype(to);
-      const bool contiguous = rows.rows() == 1 && rows.inner_stride(0) == 1 && rows.inner_stride(1) == 1;
-      if constexpr ((std::is_same_v<From, bf16> && std::is_same_v<To, float>) ||
-                    (std::is_same_v<From, float> && std::is_same_v<To, bf16>)) {
-        if (contiguous) {
-          launch(stream, "copy", {.blocks = blocks_for_elements<From, To>(n)}, HWY_NAMESPACE::copy_rounded<From, To>,
-                 a.x.as<From>(), a.y.as<To>(), n, start_at_16(a.x.as<From>(), a.y.as<To>()));
-          return;
-        }
-      }
-      if (contiguous)
-        launch(stream, "copy", {.blocks = blocks_for(n)}, HWY_NAMESPACE::copy_contiguous<From, To>, a.x.as<From>(),
-               a.y.as<To>(), n);
-      else
+      constexpr bool kRounded = (std::is_same_v<From, bf16> && std::is_same_v<To, float>) ||
+                                (std::is_same_v<From, float> && std::is_same_v<To, bf16>);
+      if (rows.rows() != 1 || rows.inner_stride(0) != 1 || rows.inner_stride(1) != 1)
         launch(stream, "copy", {.blocks = blocks_for(n)}, HWY_NAMESPACE::copy_strided<From, To>, a.x.as<From>(),
                a.y.as<To>(), StridedElements<2>(rows), n);
+      else if constexpr (kRounded)
+        launch(stream, "copy", {.blocks = blocks_for_elements<From, To>(n)}, HWY_NAMESPACE::copy_rounded<From, To>,
+               a.x.as<From>(), a.y.as<To>(), n, start_at_16(a.x.as<From>(), a.y.as<To>()));
+      else
+        launch(stream, "copy", {.blocks = blocks_for(n)}, HWY_NAMESPACE::copy_contiguous<From, To>, a.x.as<From>(),
+               a.y.as<To>(), n);
     });
   });
 }

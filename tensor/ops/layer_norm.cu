@@ -1,5 +1,6 @@
 #include "tensor/cuda/kernel.h"
 
+#include "tensor/cuda/assume.h"
 #include "tensor/cuda/columns.h"
 #include "tensor/cuda/elements.h"
 #include "tensor/cuda/reduce.h"
@@ -45,6 +46,7 @@ __global__ void forward_rows(RowNormArgs a, AnyReads addend) {
   Reads<X> x{a.x.as<X>() + row * n};
   Y* y = a.y.as<Y>() + row * n;
   if (addend.data) {
+    if constexpr (std::is_same_v<X, bf16>) assume(addend.narrow);
     X* sum = a.sum.as<X>() + row * n;
     add_row(x, addend, row * n, sum, n);
     x.data = sum;
@@ -115,6 +117,7 @@ __global__ void forward_held_rows(RowNormArgs a, AnyReads addend) {
   Held x;
   read_row(a.x.as<X>() + first, n, x);
   if (addend.data) {
+    if constexpr (std::is_same_v<X, bf16>) assume(addend.narrow);
     Held more;
     if (addend.narrow) read_row(static_cast<const bf16*>(addend.data) + first, n, more);
     else read_row(static_cast<const float*>(addend.data) + first, n, more);

@@ -253,6 +253,8 @@ Tensor exact_matmul_of(const Quantized& a_in, const Quantized& b_in, const Tenso
   const Side a = side("a", a_in), b = side("b", b_in);
   check(a.k == b.k, "[exact_matmul] inner extents must match, pairs are {} and {}", to_string(a_in.q.shape()),
         to_string(b_in.q.shape()));
+  check(a_in.pairs == Pairs::channels || b_in.pairs == Pairs::rows,
+        "[exact_matmul] pairs of rows of a need pairs of rows of b");
   check(2 * a.k <= kMostTerms, "[exact_matmul] sums of at most {} terms are exact, got {}; use smaller batches",
         kMostTerms, 2 * a.k);
   check_same_device("exact_matmul", a_in.q, b_in.q);

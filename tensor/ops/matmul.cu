@@ -7,45 +7,56 @@
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-template <bool kAlongKOfA, bool kAlongKOfB, class T>
-struct Matrices {
+struct MatrixResult {
   int m, n, k, batch;
-  MatrixOperand<kAlongKOfA, T> a;
-  MatrixOperand<kAlongKOfB, T> b;
   float* c;
   int64_t c_row, c_batch;
   const float* added;
 
-  explicit Matrices(const MatmulArgs& args)
+  explicit MatrixResult(const MatmulArgs& args)
       : m(static_cast<int>(args.m)),
         n(static_cast<int>(args.n)),
         k(static_cast<int>(args.k)),
         batch(static_cast<int>(args.batch)),
-        a{static_cast<const T*>(args.a.data), args.a.row, args.a.col, args.a.batch},
-        b{static_cast<const T*>(args.b.data), args.b.col, args.b.row, args.b.batch},
         c(static_cast<float*>(args.c)),
         c_row(args.c_row),
         c_batch(args.c_batch),
         added(static_cast<const float*>(args.bias)) {}
 
-  bool in_fours() const { return a.in_fours(m, k) && b.in_fours(n, k); }
   bool fours_of_c() const { return c_row % 4 == 0 && c_batch % 4 == 0 && reinterpret_cast<uintptr_t>(c) % 16 == 0; }
-  __device__ SkipNothing skip(int) const { return {}; }
   __device__ float* row(int of_batch, int i) const { return c + of_batch * c_batch + i * c_row; }
   __device__ const float* bias(int) const { return added; }
 };
 
-// The same of pairs, or of chunks.
-template <bool kAlongKOfA, bool kAlongKOfB, class T = uint32_t>
-struct ExactMatrices : Matrices<kAlongKOfA, kAlongKOfB, T> {
+struct ExactMatrixResult : MatrixResult {
   Exponents exponents;
 
-  explicit ExactMatrices(const MatmulArgs& args)
-      : Matrices<kAlongKOfA, kAlongKOfB, T>(args), exponents(args.exponents) {}
+  explicit ExactMatrixResult(const MatmulArgs& args) : MatrixResult(args), exponents(args.exponents) {}
 
   __device__ int32_t row_exponent(int, int i) const { return exponents.rows[i]; }
   __device__ int32_t column_exponent(int, int j) const { return exponents.columns[j]; }
 };
+
+template <bool kAlongKOfA, bool kAlongKOfB, class T, class OfFactors>
+struct Matrices : OfFactors {
+  using Result = OfFactors;
+  MatrixOperand<kAlongKOfA, T> a;
+  MatrixOperand<kAlongKOfB, T> b;
+
+  explicit Matrices(const MatmulArgs& args)
+      : Result(args),
+        a{static_cast<const T*>(args.a.data), args.a.row, args.a.col, args.a.batch},
+        b{static_cast<const T*>(args.b.data), args.b.col, args.b.row, args.b.batch} {}
+
+  bool in_fours() const { return a.in_fours(this->m, this->k) && b.in_fours(this->n, this->k); }
+  __device__ SkipNothing skip(int) const { return {}; }
+};
+
+template <bool kAlongKOfA, bool kAlongKOfB>
+using FloatMatrices = Matrices<kAlongKOfA, kAlongKOfB, float, MatrixResult>;
+// Of pairs, or of chunks.
+template <bool kAlongKOfA, bool kAlongKOfB, class T = uint32_t>
+using ExactMatrices = Matrices<kAlongKOfA, kAlongKOfB, T, ExactMatrixResult>;
 
 // Calls f with whether neighbours in memory are neighbours in k, of either factor.
 template <class F>
@@ -81,7 +92,7 @@ __global__ void transposed_copy(const float* from, int64_t from_row, float* to, 
 // Multiplies with a transposed copy of B if that is faster, or returns false.
 template <bool kAlongKOfA>
 bool multiply_with_copy(Gpu& stream, const MatmulArgs& a) {
-  const Matrices<kAlongKOfA, true, float> f(a);
+  const FloatMatrices<kAlongKOfA, true> f(a);
   if (a.batch != 1 || a.n % 4 != 0 || !f.in_fours() || !f.fours_of_c() ||
       !copies_transposed(a.m, a.n, a.k, gpu_extent()))
     return false;
@@ -91,7 +102,7 @@ bool multiply_with_copy(Gpu& stream, const MatmulArgs& a) {
          f.k);
   MatmulArgs with_copy = a;
   with_copy.b = {b.data(), a.n, 1, 0};
-  multiply(stream, "matmul", Matrices<kAlongKOfA, false, float>(with_copy));
+  multiply(stream, "matmul", FloatMatrices<kAlongKOfA, false>(with_copy));
   return true;
 }
 
@@ -130,7 +141,7 @@ void matmul(Gpu& stream, const MatmulArgs& a) {
     if constexpr (kAlongKOfB) {
       if (multiply_with_copy<kAlongKOfA>(stream, a)) return;
     }
-    multiply(stream, "matmul", Matrices<kAlongKOfA, kAlongKOfB, float>(a));
+    multiply(stream, "matmul", FloatMatrices<kAlongKOfA, kAlongKOfB>(a));
   });
 }
 
@@ -139,7 +150,8 @@ void exact_matmul(Gpu& stream, const MatmulArgs& a) {
   using namespace HWY_NAMESPACE;
   check_extents("exact_matmul", {a.m, a.n, a.k});
   visit_layouts(a, [&]<bool kAlongKOfA, bool kAlongKOfB>() {
-    if (!multiply_in_chunks<kAlongKOfA, kAlongKOfB>(stream, a))
+    if constexpr (!kAlongKOfA && kAlongKOfB) invariant(false, "a layout that exact_matmul refuses");
+    else if (!multiply_in_chunks<kAlongKOfA, kAlongKOfB>(stream, a))
       multiply_exactly(stream, "exact_matmul", ExactMatrices<kAlongKOfA, kAlongKOfB>(a));
   });
 }

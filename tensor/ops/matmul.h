@@ -41,8 +41,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {}, Precisi
               DType result = DType::f32);
 
 // The exact product of factors with one position (tensor/quantized.h): C (i, j) sums over the channels or the rows of
-// which each factor has pairs; i and j are the other extent of a and of b. `bias` (j) is added with a rounding of its
-// own.
+// which each factor has pairs; i and j are the other extent of a and of b. If a has pairs of rows, b has, too: no
+// product of a network needs anything else. `bias` (j) is added with a rounding of its own.
 Tensor exact_matmul(const Quantized& a, const Quantized& b, const Tensor& bias = {});
 
 }  // namespace elinvar

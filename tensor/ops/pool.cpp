@@ -227,7 +227,12 @@ struct Pooled {
   ELINVAR_FIELDS(y, winner)
 };
 
+void check_fixed_windows(const char* op, const PoolAxis& h, const PoolAxis& w) {
+  check(h.kernel > 0 && w.kernel > 0, "[{}] adaptive windows are for means only", op);
+}
+
 Pooled max_pool_of(const Tensor& input, const PoolAxis& h, const PoolAxis& w, bool want_winner) {
+  check_fixed_windows("max_pool2d", h, w);
   const Shape shape = pooled_shape("max_pool2d", input, h, w);
   const Tensor x = input.to_contiguous();
   Pooled pooled{.y = Tensor::empty(shape, x.dtype(), x.device()), .winner = {}};
@@ -240,6 +245,7 @@ Pooled max_pool_of(const Tensor& input, const PoolAxis& h, const PoolAxis& w, bo
 }
 
 Tensor max_pool_backward_of(const Tensor& gradient, const Tensor& saved, const PoolAxis& h, const PoolAxis& w) {
+  check_fixed_windows("max_pool2d_backward", h, w);
   const Tensor dy = gradient.to_contiguous(),
                winner = operand("max_pool2d_backward", "the winners", saved, dy.shape(), dy);
   Tensor dx;

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "tensor/cuda/assume.h"
 #include "tensor/cuda/columns.h"
 #include "tensor/cuda/elements.h"
 #include "tensor/ops/pool.h"
@@ -12,6 +13,8 @@ namespace {
 // Registers leave room for this many blocks on a multiprocessor, so that loads of many threads overlap.
 template <int kCount>
 constexpr int kBlocks = kCount == 1 ? 1 : 3;
+template <int kCount>  // of maxima
+constexpr int kGradientBlocks = kCount == 8 ? 4 : kBlocks<kCount>;
 
 // One thread per piece of kCount adjacent channels of a position: one access of 16 bytes, or a single element.
 struct Place {
@@ -25,8 +28,16 @@ struct Place {
   }
 };
 
+// Windows of maxima are fixed (max_pool checks it).
+template <class Args>
+__device__ void assume_fixed_windows(const Args& a) {
+  assume(a.h.kernel > 0);
+  assume(a.w.kernel > 0);
+}
+
 template <class T, int kCount>
 __global__ void __launch_bounds__(Grid{}.threads, kBlocks<kCount>) max_elements(PoolArgs a) {
+  assume_fixed_windows(a);
   constexpr int kColumns = 4;  // of a row of the window, whose loads overlap
   const int64_t pieces = a.channels / kCount, n = a.images * a.h.out * a.w.out * pieces;
   for (int64_t at = thread_of_grid(); at < n; at += grid_stride()) {
@@ -113,7 +124,8 @@ __device__ void gather_elements(const PoolBackwardArgs& a, Terms terms) {
 }
 
 template <class T, int kCount>
-__global__ void __launch_bounds__(Grid{}.threads, kBlocks<kCount>) max_gradients(PoolBackwardArgs a) {
+__global__ void __launch_bounds__(Grid{}.threads, kGradientBlocks<kCount>) max_gradients(PoolBackwardArgs a) {
+  assume_fixed_windows(a);
   const auto* dy = pieces_of<kCount>(a.dy.as<T>());
   const auto* winner = pieces_of<kCount>(a.winner.as<float>());
   gather_elements<T, kCount>(a, [&](int64_t at, int64_t oh, int64_t ow, int64_t ih, int64_t iw) {

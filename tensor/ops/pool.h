@@ -90,7 +90,7 @@ void avg_pool_backward(GpuStream<B>&, const PoolBackwardArgs&);
 PoolAxis pool_axis(const char* op, int64_t in, int64_t kernel, int64_t stride, int64_t padding);
 PoolAxis adaptive_pool_axis(const char* op, int64_t in, int64_t out);
 
-// x (N, H, W, C) -> (N, h.out, w.out, C); `winner` receives the winners if not null.
+// x (N, H, W, C) -> (N, h.out, w.out, C); `winner` receives the winners if not null. Windows of maxima are fixed.
 Tensor max_pool(const Tensor& x, const PoolAxis& h, const PoolAxis& w, Tensor* winner);
 Tensor max_pool_backward(const Tensor& dy, const Tensor& winner, const PoolAxis& h, const PoolAxis& w);
 Tensor avg_pool(const Tensor& x, const PoolAxis& h, const PoolAxis& w, bool present_only);

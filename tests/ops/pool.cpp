@@ -129,7 +129,12 @@ const OpRows pool_rows({
             const PoolAxis axis{.in = 4, .out = 2, .kernel = 2, .stride = 0};
             max_pool(images().value(), axis, axis, nullptr);
           },
-          "[max_pool2d] kernel and stride must be positive"}}),
+          "[max_pool2d] kernel and stride must be positive"},
+         {[] {
+            const PoolAxis axis = adaptive_pool_axis("max_pool2d", 4, 2);
+            max_pool(images().value(), axis, axis, nullptr);
+          },
+          "[max_pool2d] adaptive windows are for means only"}}),
     max_row("max_pool2d_overlapping", {2, 7, 6, 3}, {2, 29, 30, 64},
             {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}),
     max_row("max_pool2d_uneven", {1, 9, 8, 2}, {2, 40, 31, 17},

@@ -48,13 +48,13 @@ PAIRS = 16  # kPairSteps of tensor/cuda/pair_tiles.h
 INT8_PEAK = 1979e12  # of H100 SXM and H200, without sparsity
 INT8_PER_CLOCK = 4096  # products and sums of a multiprocessor: those of an mma.m16n8k32
 OF_MMA = 0.63
-EXACT = {"exact matmul": ("matmul", "exact_tiles.*MatricesILb1ELb1EjEELi128ELi4E", 128),
-         "exact matmul, gradient of the input": ("matmul", "exact_tiles.*MatricesILb1ELb0EjEELi128ELi4E", 128),
-         "exact matmul, gradient of the weight": ("matmul", "exact_tiles.*MatricesILb0ELb0EjEELi128ELi4E", 128),
+EXACT = {"exact matmul": ("matmul", "exact_tiles.*MatricesILb1ELb1Ej.*ELi128ELi4E", 128),
+         "exact matmul, gradient of the input": ("matmul", "exact_tiles.*MatricesILb1ELb0Ej.*ELi128ELi4E", 128),
+         "exact matmul, gradient of the weight": ("matmul", "exact_tiles.*MatricesILb0ELb0Ej.*ELi128ELi4E", 128),
          "exact convolution, forward": ("conv2d", "exact_tiles.*ForwardIjEELi128ELi4E", 128),
          "exact convolution, gradient of the input": ("conv2d", "exact_tiles.*GradInputIjEELi128ELi4E", 128),
          "exact convolution, gradient of the filter": ("conv2d", "exact_tiles.*GradFilterIjEELi128ELi4E", 128),
-         "exact matmul, tiles of 64": ("matmul", "exact_tiles.*MatricesILb1ELb1EjEELi64ELi4E", 64)}
+         "exact matmul, tiles of 64": ("matmul", "exact_tiles.*MatricesILb1ELb1Ej.*ELi64ELi4E", 64)}
 
 
 class Loop:

@@ -28,16 +28,18 @@ from equivalent import Listed, chooses_division
 from mutations import WAYS
 from ptx_text import functions_of
 
-ON_CUDA, EDGES = "*/cuda:*/cuda/*:*/cuda_*:Device.*", "GpuEdges.*"
+ON_CUDA, EDGES, SLICES = "*/cuda:*/cuda/*:*/cuda_*:Device.*", "GpuEdges.*", "ExactSlices.*:GpuSlices.*"
 LARGE = "Device.*:DeviceFunctions.*:GpuProducts.*:Graphs.*"
 SMALL_GPU = {"ELINVAR_PTX_MULTIPROCESSORS": "1", "ELINVAR_PTX_ORDER": "backwards", "ELINVAR_PTX_DIVISION": "both",
              "ELINVAR_DEVICE_CACHE": "off"}
 RACES = {"ELINVAR_PTX_RACES": "on"}
 PROGRAMS = [  # as in CMakeLists.txt
     ("op_tests", "*.cuda", {**RACES, "ELINVAR_DEVICE_CACHE": "off", "ELINVAR_PTX_DIVISION": "both"}),
-    ("tensor_tests", f"{ON_CUDA}-{LARGE}:{EDGES}", {**SMALL_GPU, **RACES}),
+    ("tensor_tests", f"{ON_CUDA}-{LARGE}:{EDGES}:{SLICES}", {**SMALL_GPU, **RACES}),
     ("tensor_tests", f"{LARGE}-*/emulated", SMALL_GPU),
     ("tensor_tests", f"{EDGES}-*/emulated", {"ELINVAR_PTX_MULTIPROCESSORS": "1", "ELINVAR_DEVICE_CACHE": "off"}),
+    *[("tensor_tests", f"{SLICES}-*/emulated",
+       {"ELINVAR_PTX_MULTIPROCESSORS": count, "ELINVAR_DEVICE_CACHE": "off", **RACES}) for count in ("3", "132")],
     ("nn_tests", ON_CUDA, {"ELINVAR_PTX_ORDER": "backwards", "ELINVAR_PTX_DIVISION": "both"}),
     ("models_tests", f"{ON_CUDA}-*GptRecomputed", {}),
 ]
@@ -45,12 +47,14 @@ PROGRAMS = [  # as in CMakeLists.txt
 
 class Test:
     def __init__(self, program, name, environment):
-        self.program, self.name, self.environment = program, name, environment
+        self.program, self.filter, self.environment = program, name, environment
+        count = environment.get("ELINVAR_PTX_MULTIPROCESSORS", "1")
+        self.name = name if count == "1" else f"{name} of {count}"
         self.seconds, self.reach = 0.0, {}
 
     def run(self, changes, limit):
         """Returns whether the test passes, and what it printed."""
-        call = [self.program, f"--gtest_filter={self.name}", "--gtest_brief=1", "--gtest_throw_on_failure"]
+        call = [self.program, f"--gtest_filter={self.filter}", "--gtest_brief=1", "--gtest_throw_on_failure"]
         try:
             done = subprocess.run(call, env={**os.environ, **self.environment, **changes}, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit)

@@ -137,9 +137,10 @@ TEST_P(Bfloat16, CopiesRoundToNearestEven) {
 }
 
 // A warp sums a row in steps of 64, 128 and 256 elements and in segments of 4096. Norms keep rows of up to 1024
-// elements in registers if their number is even.
-constexpr int64_t kLengths[] = {1, 40, 100, 150, 201, 300, 601, 1024, 4421, 12500};
-int64_t rows_of(int64_t cols) { return cols < 300 ? 70 : 2; }
+// elements in registers if their number is even. The last one has segments for more than half of the lanes that add
+// them up.
+constexpr int64_t kLengths[] = {1, 40, 100, 150, 201, 300, 601, 1024, 4421, 12500, 150001};
+int64_t rows_of(int64_t cols) { return cols < 300 ? 70 : cols < 20000 ? 2 : 1; }
 
 TEST_P(Bfloat16, NormsOfRows) {
   for (const int64_t cols : kLengths) {
@@ -211,6 +212,10 @@ TEST_P(Bfloat16, NormsOfSums) {
         expect_rounded("float32 stream", inputs, narrow, types(kWide), [&](const Tensors& t) {
           return parts(add_norm(kind, t[0], t[1], t[2], {}, 1e-5, narrow_on_gpus(t[0])));
         });
+      std::vector<DType> all_wide = types(kWide);
+      all_wide[1] = kWide;
+      expect_rounded("float32 result", inputs, {1}, all_wide,
+                     [&](const Tensors& t) { return parts(add_norm(kind, t[0], t[1], t[2], {}, 1e-5, kWide)); });
       expect_rounded("bfloat16 stream", inputs, {0, 1}, types(kNarrow), [&](const Tensors& t) {
         if (t[0].dtype() == kNarrow) return parts(add_norm(kind, t[0], t[1], t[2], {}, 1e-5, kNarrow));
         const Tensor sum = add(t[0], t[1]).to(kNarrow).to(kWide);
@@ -222,9 +227,10 @@ TEST_P(Bfloat16, NormsOfSums) {
 
 TEST_P(Bfloat16, Losses) {
   const Tensor targets = Tensor::from<int64_t>(std::vector<int64_t>{3, -100, 0, 100, 64}, {5});
-  for (const int64_t classes : {101, 150, 200, 300, 601, 4421, 12500})
+  for (const int64_t classes : {101, 150, 200, 300, 601, 4421, 12500, 150001})
     for (const double smoothing : {0.0, 0.1}) {
-      expect_rounded("loss", {normal({5, classes}, "logits"), targets, Tensor::scalar(0.7)}, {0},
+      const int64_t rows = classes < 20000 ? 5 : 1;
+      expect_rounded("loss", {normal({rows, classes}, "logits"), targets.slice(0, 0, rows), Tensor::scalar(0.7)}, {0},
                      {kWide, kWide, kWide, kNarrow, kNarrow}, [&](const Tensors& t) {
                        const CrossEntropyResult r = cross_entropy(t[0], t[1], smoothing, -100);
                        return Tensors{r.loss, r.m, r.r, cross_entropy_backward(t[2], t[0], r, smoothing, -100),
@@ -237,13 +243,15 @@ TEST_P(Bfloat16, Losses) {
 
 TEST_P(Bfloat16, LossesOfShards) {
   const Tensor targets = Tensor::from<int64_t>(std::vector<int64_t>{3, -100, 20, 100, 64}, {5});
-  for (const int64_t classes : {85, 150, 300, 4421})
-    for (const double smoothing : {0.0, 0.1})
-      expect_rounded("numbers of a shard", {normal({5, classes}, "logits"), targets}, {0}, {kWide},
+  for (const int64_t classes : {85, 150, 300, 4421, 150001})
+    for (const double smoothing : {0.0, 0.1}) {
+      const int64_t rows = classes < 20000 ? 5 : 1;
+      expect_rounded("numbers of a shard", {normal({rows, classes}, "logits"), targets.slice(0, 0, rows)}, {0}, {kWide},
                      [&](const Tensors& t) {
                        return Tensors{cross_entropy_terms(t[0], t[1], smoothing, -100,
                                                           {.first = 17, .count = classes, .whole = classes + 40})};
                      });
+    }
 }
 
 TEST_P(Bfloat16, SumsAreFloat32) {

@@ -11,6 +11,7 @@
 #include "tensor/ops/batch_norm.h"
 #include "tensor/ops/column_sum.h"
 #include "tensor/ops/conv2d.h"
+#include "tensor/ops/cross_entropy_shards.h"
 #include "tensor/ops/dropout.h"
 #include "tensor/ops/embedding.h"
 #include "tensor/ops/experts.h"
@@ -119,12 +120,36 @@ TEST_P(DeviceLoops, PicksAndTheirSums) {
 
 TEST_P(DeviceLoops, Experts) {
   const IndexShard all{.first = 0, .count = 6, .whole = 6};
-  expect_same("experts", DType::f32, {normal({260, 50}, "x"), normal({260, 6}, "logits")}, [&](const Tensors& t) {
-    const Routes r = route(t[1], 2);
-    const Tensor y = dispatch(t[0], {}, r.order, r.start, 45, all);
-    return Tensors{y, dispatch(t[0], r.weight, r.order, r.start, 45, all), combine(y, {}, r.expert, r.position, all),
-                   combine(y, r.weight, r.expert, r.position, all), combine_weight(t[0], y, r.expert, r.position, all)};
-  });
+  const auto expect_experts = [&](int64_t tokens, int64_t cols, int64_t chosen, int64_t capacity) {
+    expect_same(
+        "experts", DType::f32, {normal({tokens, cols}, "x"), normal({tokens, 6}, "logits")}, [&](const Tensors& t) {
+          const Routes r = route(t[1], chosen);
+          const Tensor y = dispatch(t[0], {}, r.order, r.start, capacity, all);
+          return Tensors{y, dispatch(t[0], r.weight, r.order, r.start, capacity, all),
+                         combine(y, {}, r.expert, r.position, all), combine(y, r.weight, r.expert, r.position, all),
+                         combine_weight(t[0], y, r.expert, r.position, all)};
+        });
+  };
+  expect_experts(260, 50, 2, 45);
+  for (int64_t chosen = 1; chosen <= 6; ++chosen) expect_experts(9, 4, chosen, 5);
+  expect_experts(1, 150001, 1, 1);  // a row of many segments
+}
+
+TEST_P(DeviceLoops, LossesOfShards) {
+  const Tensor targets = Tensor::from<int64_t>(std::vector<int64_t>{3, -100, 0, 12, 7}, {5});
+  for (int shards = 1; shards <= 9; ++shards)
+    for (const double smoothing : {0.0, 0.1})
+      expect_same("losses", DType::f32, {normal({5, 13}, "logits")}, [&](const Tensors& t) {
+        const Tensor wanted = targets.to(t[0].device());
+        std::vector<Tensor> terms;
+        for (int s = 0; s < shards; ++s) {
+          const IndexShard shard = shard_of(13, s, shards);
+          terms.push_back(cross_entropy_terms(t[0].slice(1, shard.first, shard.first + shard.count), wanted, smoothing,
+                                              -100, shard));
+        }
+        const ShardedCrossEntropy found = cross_entropy_of_terms(terms, wanted, 13, smoothing, -100);
+        return Tensors{found.result.loss, found.result.m, found.result.r, found.top1};
+      });
 }
 
 // The rows have equal elements, and NaN in different places.
@@ -174,6 +199,31 @@ TEST_P(DeviceLoops, Pools) {
   }
 }
 
+// Windows whose columns end at each step of a loop over them, and of which many contain a position.
+TEST_P(DeviceLoops, PoolsOfWideWindows) {
+  for (const auto& [kernel, stride] :
+       {std::pair{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 2}, {6, 1}, {7, 1}, {7, 3}, {8, 1}, {9, 2}, {15, 4}, {17, 1}}) {
+    const PoolAxis h = pool_axis("pool", 4, 2, 1, 1), w = pool_axis("pool", 20, kernel, stride, kernel / 2),
+                   few = adaptive_pool_axis("pool", 20, kernel), one = adaptive_pool_axis("pool", 4, 3);
+    for (const int64_t channels : {3, 8})
+      for (const DType type : kActivations)
+        expect_same("pools", type,
+                    {normal({1, 4, 20, channels}, "x"), normal({1, h.out, w.out, channels}, "dy"),
+                     normal({1, 3, kernel, channels}, "dy")},
+                    [&](const Tensors& t) {
+                      Tensor winner;
+                      const Tensor y = max_pool(t[0], h, w, &winner);
+                      Tensors all{y, winner, max_pool_backward(t[1], winner, h, w)};
+                      for (const bool present_only : {false, true})
+                        all.insert(
+                            all.end(),
+                            {avg_pool(t[0], h, w, present_only), avg_pool_backward(t[1], h, w, present_only),
+                             avg_pool(t[0], one, few, present_only), avg_pool_backward(t[2], one, few, present_only)});
+                      return all;
+                    });
+  }
+}
+
 // Sums over so many rows that a second launch adds up those of blocks, by several threads for a column.
 TEST_P(DeviceLoops, ColumnsOfManyRows) {
   const int64_t rows = 17000, channels = 20;
@@ -193,6 +243,40 @@ TEST_P(DeviceLoops, ColumnsOfManyRows) {
     });
 }
 
+// Rows that end at each step of the loops over them; channels in pieces of 16 bytes and in pairs, and single ones.
+TEST_P(DeviceLoops, ColumnsOfFewRows) {
+  for (const int64_t channels : {8, 5})
+    for (int64_t rows = 1; rows <= 17; ++rows) {
+      const Tensor mean = normal({channels}, "mean"), a = normal({channels}, "a"), b = normal({channels}, "b"),
+                   bits =
+                       make_inputs({{{mask_bytes(rows * channels)}, Input::Kind::index, 256}}, "bits")[0].to(DType::u8);
+      for (const DType type : kActivations)
+        expect_same(
+            "columns", type,
+            {normal({rows, channels}, "x"), normal({rows, channels}, "y"), normal({rows, channels}, "dy")},
+            [&](const Tensors& t) {
+              const Device device = t[0].device();
+              const BatchNormFactors f{
+                  .mean = mean.to(device), .inv = a.to(device), .a = a.to(device), .b = b.to(device)};
+              const BatchNormSums given{.sum_g = a.to(device), .sum_gx = b.to(device), .g = {}};
+              const BatchStatistics s = batch_statistics(t[0]);
+              Tensors all{column_sum(t[0].reshape({1, rows, channels})), s.mean, s.var};
+              for (const bool relu : {false, true})
+                for (const bool residual : {false, true})
+                  all.push_back(batch_norm_apply(t[0], f, residual ? t[1] : Tensor(), relu));
+              for (const ReluMask mask : {ReluMask::none, ReluMask::from_x, ReluMask::from_y, ReluMask::from_bits}) {
+                if (type != DType::f32 && mask == ReluMask::from_bits) continue;
+                const Tensor y = mask == ReluMask::from_bits ? bits.to(device) : t[1];
+                const BatchNormSums sums = batch_norm_sums(t[2].clone(), t[0], y, f, mask, true);
+                all.insert(all.end(), {sums.sum_g, sums.sum_gx, sums.g,
+                                       batch_norm_gradient(t[2].clone(), t[0], y, f, &given, mask),
+                                       batch_norm_gradient(t[2].clone(), t[0], y, f, nullptr, mask)});
+              }
+              return all;
+            });
+    }
+}
+
 // Many channels; many positions, whose sums are added up in two levels.
 TEST_P(DeviceLoops, DepthwiseConvolutions) {
   for (const auto& [x, w, pad] : {std::tuple{Shape{1, 24, 24, 512}, Shape{512, 5, 5, 1}, 2},
@@ -203,6 +287,28 @@ TEST_P(DeviceLoops, DepthwiseConvolutions) {
                   return Tensors{conv2d(t[0], t[1], t[2], options), conv2d(t[0], t[1], {}, options),
                                  conv2d_grad_input(t[3], t[1], t[0].shape(), options),
                                  conv2d_grad_filter(t[3], t[0], t[1].shape(), options)};
+                });
+  }
+  // Rows and sums of chunks that end at each step of a loop.
+  for (const auto& [height, width, side] : {std::tuple{3, 1, 1},
+                                            {3, 2, 1},
+                                            {3, 3, 2},
+                                            {2, 4, 3},
+                                            {2, 5, 2},
+                                            {2, 7, 1},
+                                            {530, 1, 1},
+                                            {550, 2, 1},
+                                            {400, 4, 1},
+                                            {500, 4, 1},
+                                            {210, 12, 1},
+                                            {600, 15, 1},
+                                            {620, 16, 1}}) {
+    const Shape x{1, height, width, 2}, w{2, 1, side, 1};
+    expect_same("rows", DType::f32, {normal(x, "x"), normal(w, "w"), normal({1, height, width - side + 1, 2}, "dy")},
+                [&](const Tensors& t) {
+                  return Tensors{conv2d(t[0], t[1], {}, {.groups = 2}),
+                                 conv2d_grad_input(t[2], t[1], t[0].shape(), {.groups = 2}),
+                                 conv2d_grad_filter(t[2], t[0], t[1].shape(), {.groups = 2})};
                 });
   }
   // Without images there are no positions.

@@ -8,6 +8,7 @@
 
 #include "tensor/ops/batch_norm.h"
 #include "tensor/ops/cross_entropy.h"
+#include "tensor/ops/cross_entropy_shards.h"
 #include "tensor/ops/global_norm.h"
 #include "tensor/ops/layer_norm.h"
 #include "tensor/ops/optimizer.h"
@@ -88,8 +89,13 @@ TEST_P(DeviceRows, Losses) {
         expect_same("loss", {normal({rows_for(n), n}, "x"), targets.slice(0, 0, rows_for(n)), Tensor::scalar(0.7)},
                     [&](const Tensors& t) {
                       const CrossEntropyResult r = cross_entropy(t[0], t[1], smoothing, -100);
-                      return Tensors{r.loss, r.m, r.r, cross_entropy_backward(t[2], t[0].clone(), r, smoothing, -100),
-                                     top1_correct(t[0], t[1], -100)};
+                      return Tensors{
+                          r.loss,
+                          r.m,
+                          r.r,
+                          cross_entropy_backward(t[2], t[0].clone(), r, smoothing, -100),
+                          top1_correct(t[0], t[1], -100),
+                          cross_entropy_terms(t[0], t[1], smoothing, -100, {.first = 1, .count = n, .whole = n + 40})};
                     });
 }
 

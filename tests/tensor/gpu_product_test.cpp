@@ -198,29 +198,29 @@ TEST_P(GpuProducts, OfTransposedCopies) {
   }
 }
 
-// k of two groups, where a GPU with one multiprocessor computes whole groups. OfEveryPlan does so on the emulated GPU,
+// k of five groups, where a GPU with one multiprocessor computes whole groups. OfEveryPlan does so on the emulated GPU,
 // which has less memory for sums.
 TEST_P(GpuProducts, OfGroups) {
   if (device_.kind == DeviceKind::emulated)
     GTEST_SKIP() << "the emulated GPU plans chunks here; OfEveryPlan covers groups on it";
-  constexpr int64_t k = 2 * kChunk * kGroup;
+  constexpr int64_t k = 5 * kChunk * kGroup;
   for (const bool a_turned : {false, true})
     for (const bool b_turned : {false, true}) {
       const Tensor a = random_values(a_turned ? Shape{k, 4} : Shape{4, k}, 1),
-                   b = random_values(b_turned ? Shape{192, k} : Shape{k, 192}, 2);
+                   b = random_values(b_turned ? Shape{4, k} : Shape{k, 4}, 2);
       const auto product = [&](const Tensor& left, const Tensor& right) {
         return matmul(a_turned ? left.transpose(0, 1) : left, b_turned ? right.transpose(0, 1) : right);
       };
       EXPECT_TRUE(same_bits(product(a.to(device_), b.to(device_)).to(Device{}), product(a, b))) << a_turned << b_turned;
     }
-  const Tensor x = random_values({1, 2, 2, k}, 1), w = random_values({192, 1, 1, k}, 2);
+  const Tensor x = random_values({1, 2, 2, k}, 1), w = random_values({4, 1, 1, k}, 2);
   EXPECT_TRUE(same_bits(conv2d(x.to(device_), w.to(device_), {}, {}).to(Device{}), conv2d(x, w, {}, {})));
-  const Tensor dy = x, v = random_values({k, 1, 1, 192}, 3);
-  EXPECT_TRUE(same_bits(conv2d_grad_input(dy.to(device_), v.to(device_), {1, 2, 2, 192}, {}).to(Device{}),
-                        conv2d_grad_input(dy, v, {1, 2, 2, 192}, {})));
-  const Tensor images = random_values({1, k / 128, 128, 192}, 4), gradients = random_values({1, k / 128, 128, 4}, 5);
-  EXPECT_TRUE(same_bits(conv2d_grad_filter(gradients.to(device_), images.to(device_), {4, 1, 1, 192}, {}).to(Device{}),
-                        conv2d_grad_filter(gradients, images, {4, 1, 1, 192}, {})));
+  const Tensor dy = x, v = random_values({k, 1, 1, 4}, 3);
+  EXPECT_TRUE(same_bits(conv2d_grad_input(dy.to(device_), v.to(device_), {1, 2, 2, 4}, {}).to(Device{}),
+                        conv2d_grad_input(dy, v, {1, 2, 2, 4}, {})));
+  const Tensor images = random_values({1, k / 128, 128, 4}, 4), gradients = random_values({1, k / 128, 128, 4}, 5);
+  EXPECT_TRUE(same_bits(conv2d_grad_filter(gradients.to(device_), images.to(device_), {4, 1, 1, 4}, {}).to(Device{}),
+                        conv2d_grad_filter(gradients, images, {4, 1, 1, 4}, {})));
 }
 
 // Operands that do not begin at a multiple of 16 bytes.
