@@ -82,12 +82,12 @@ class SyntheticTable final : public Dataset {
       row.numbers.push_back(static_cast<float>(x));
       row.t += weights_[static_cast<size_t>(f)] * x;
     }
-    std::array<int, kFactors> sums = {};
-    int squares = 0;
+    std::array<int64_t, kFactors> sums = {};
+    int64_t squares = 0;
     for (size_t k = 0; k < symbols_.size(); ++k) {
       const int64_t most = most_ids(k);
       const int64_t ids = most == 1 ? 1 : random_below(words(block++).v[0], most + 1);
-      std::array<int, kFactors> vector = {};
+      std::array<int64_t, kFactors> vector = {};
       for (int64_t i = 0; i < ids; ++i) {
         const uint32_t place = block + static_cast<uint32_t>(i);
         row.categories.push_back(static_cast<int32_t>(random_below(words(place).v[0], symbols_[k])));
@@ -103,9 +103,9 @@ class SyntheticTable final : public Dataset {
         squares += vector[r] * vector[r];
       }
     }
-    int pairs = -squares;
-    for (const int sum : sums) pairs += sum * sum;
-    row.t = std::clamp(row.t + pairs / 2, -kLimit, kLimit);
+    int64_t pairs = -squares;
+    for (const int64_t sum : sums) pairs += sum * sum;
+    row.t = static_cast<int>(std::clamp<int64_t>(row.t + pairs / 2, -kLimit, kLimit));
     // u / 2^32 < 2^t / (1 + 2^t), in integers.
     const uint64_t u = words(0).v[0], ones = uint64_t{1} << std::max(row.t, 0),
                    zeros = uint64_t{1} << std::max(-row.t, 0);

@@ -19,6 +19,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/linear.h"
@@ -126,8 +127,8 @@ class CategoryVectors {
     const bool looked_up = touched_->grows() || touched_->absent();
     if (!bags_) return looked_up ? touched_->lookup(weight_.value(), ids) : embedding(weight_, ids);
     if (!looked_up) return embedding_bag(weight_, ids, *bags_);
-    const Tensor values = touched_->lookup(weight_.value(), ids);
-    return embedding_bag(values.reshape({-1, values.dim(-1)}), numbered(ids), *bags_);
+    const auto [own, places] = distinct(ids);
+    return embedding_bag(touched_->lookup(weight_.value(), own), places, *bags_);
   }
 
  private:
@@ -169,11 +170,18 @@ class CategoryVectors {
     return rows;
   }
 
-  // Returns the number of each place that has an id.
-  static Tensor numbered(const Tensor& ids) {
-    Tensor numbers = Tensor::empty(ids.shape(), DType::i64);
-    for (int64_t i = 0; i < ids.numel(); ++i) numbers.data<int64_t>()[i] = ids.data<int64_t>()[i] == kNoId ? kNoId : i;
-    return numbers;
+  // Returns the different ids, ascending, at least one; and for each place the place of its id among them, or -1.
+  static std::pair<Tensor, Tensor> distinct(const Tensor& ids) {
+    const auto all = ids.span<int64_t>();
+    std::vector<int64_t> own(all.begin(), all.end());
+    std::ranges::sort(own);
+    own.erase(std::unique(own.begin(), own.end()), own.end());
+    if (!own.empty() && own.front() == kNoId) own.erase(own.begin());
+    if (own.empty()) own.push_back(0);
+    Tensor places = Tensor::empty(ids.shape(), DType::i64);
+    for (size_t i = 0; i < all.size(); ++i)
+      places.data<int64_t>()[i] = all[i] == kNoId ? kNoId : std::ranges::lower_bound(own, all[i]) - own.begin();
+    return {Tensor::from(own, {std::ssize(own)}), places};
   }
 
   std::vector<Column> columns_;

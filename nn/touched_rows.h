@@ -85,8 +85,8 @@ class TouchedRows {
 
   // The rows that the last update changed, ascending, int64 on the CPU; undefined: unknown, any rows.
   const Tensor& updated() const { return updated_; }
-  void forget_updated() { updated_ = Tensor(); }  // another state is loaded
-  void updates_all() { updates_all_ = true; }     // the next update gives the table values of all rows
+  void forget_updated() { updated_ = Tensor(), updates_all_ = false; }  // another state is loaded
+  void updates_all() { updates_all_ = true; }  // the next update gives the table values of all rows
 
   // Returns the rows (ids' shape.., channels) of any ids, with initial values where a table that grows has none. That
   // of -1 is some other's.

@@ -63,6 +63,7 @@ class GradientLayout {
   // Returns the number of buckets of parameters with ZeRO, else 0. Those of sparse tables come last.
   int shards() const { return sharded() ? shards_.count() : 0; }
   bool of_table(int shard) const { return shard >= dense_shards_; }
+  bool is_table(int parameter) const { return tables_.contains(parameter); }  // a sparse one
   // The number of buckets of gradients with ZeRO, once the layout is known. Those of batch statistics follow them.
   int gradient_shards() const { return gradient_shards_; }
   // Whether these can be the parameters in a bucket; of a sparse table they may be some of the rows.

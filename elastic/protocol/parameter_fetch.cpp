@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "tensor/base/check.h"
@@ -86,8 +87,24 @@ void ParameterFetch::receive(const Message& m, const messages::ParameterValues& 
 }
 
 void ParameterFetch::receive(const Message& m, const messages::WantRows& want) {
+  if (!names_rows(want))
+    return outbox_.report(messages::Suspect{m.sender, fmt::format("sent a malformed {}", want.kKind.name)});
   wanted_rows_.push_back({.at = {m.generation, m.step}, .wanted = {m.sender, want}});
   prune();
+}
+
+// Whether these are rows of a sparse table, ascending.
+bool ParameterFetch::names_rows(const messages::WantRows& want) const {
+  const bool whole = want.rows.bytes > 0 && want.rows.bytes % sizeof(int64_t) == 0;
+  if (!layout_.is_table(want.table) || !whole) return false;
+  std::vector<int64_t> rows(want.rows.bytes / sizeof(int64_t));
+  std::memcpy(rows.data(), want.rows.data, want.rows.bytes);
+  int64_t next = 0;
+  for (const int64_t row : rows) {
+    if (row < next) return false;
+    next = row + 1;
+  }
+  return next <= layout_.shard_buckets().shapes()[static_cast<size_t>(want.table)][0];
 }
 
 void ParameterFetch::receive(const Message& m, const messages::RowValues& values) {
@@ -116,9 +133,7 @@ std::vector<ParameterFetch::WantedRows> ParameterFetch::take_wanted_rows() {
   if (!answers()) return now;
   std::erase_if(wanted_rows_, [&](RowRequest& request) {
     if (request.at != At{position_.number(), position_.completed}) return false;
-    const bool known = request.wanted.rows.table >= 0 &&
-                       static_cast<size_t>(request.wanted.rows.table) < layout_.shard_buckets().shapes().size();
-    if (known) now.push_back(std::move(request.wanted));
+    now.push_back(std::move(request.wanted));
     return true;
   });
   return now;

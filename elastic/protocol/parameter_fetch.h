@@ -82,6 +82,7 @@ class ParameterFetch {
     bool waits = false;
   };
   bool counts(const At& at) const;
+  bool names_rows(const messages::WantRows& want) const;
   bool answers() const;
 
   const MemberPosition& position_;

@@ -164,7 +164,6 @@ void Session::Impl::give_parameters() {
   for (const ParameterFetch::WantedRows& wanted : fetch.take_wanted_rows()) fetch.give(wanted, rows_of(wanted.rows));
 }
 
-// Rows that no bucket has are left out, and the other member sees that its request was malformed.
 Blob Session::Impl::rows_of(const messages::WantRows& wanted) const {
   const Buckets& buckets = member.layout().shard_buckets();
   const Shape& shape = buckets.shapes()[static_cast<size_t>(wanted.table)];
