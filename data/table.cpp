@@ -10,9 +10,8 @@
 // A category's index is its place among the sorted texts that occur in its column, from 1 on; 0 is an empty field. With
 // `buckets` B it is 1 + key_of(text) % B instead, which needs no list and suits columns of very many texts.
 //
-// Where `most_ids` of a column is above 1, a field has any number of categories up to that, which `separator` divides:
-// "jazz|rock", or in .jsonl a list. Their indices are side by side, in their order, and -1 in the rest; an empty field
-// has none.
+// A column whose `most_ids` is above 1 has up to so many categories in a field, divided by `separator` ("jazz|rock"),
+// or in .jsonl a list. A sample has their indices in this order, then -1 for each category that is missing.
 //
 // The targets are numbers, or with `labels` the text of one column is a class, with a number as for categories but
 // from 0 on.

@@ -13,8 +13,8 @@
 
 namespace elinvar {
 
-// What the field of an object may be: texts or integers; also other numbers, true and false, and null, which is an
-// empty text; or also a list of texts and numbers, which are joined by a separator that none of them has.
+// The values that fields of an object may have: texts and integers; or also other numbers, true, false and null, which
+// is an empty text; or also lists of texts and numbers, which are joined by a separator that none of them has.
 enum class JsonField { text, value, list };
 
 struct TextField {

@@ -45,7 +45,7 @@ class SlicedOptimizer {
             const GatherSums& gather, std::span<const Tensor> values = {}, std::span<const Tensor> of_tables = {});
 
   bool has_trust_ratio() const { return rule_->has_trust_ratio(); }
-  // Of dense parameters: "momentum", or "m" and "v", or none.
+  // The slots of dense parameters: "momentum", or "m" and "v", or none.
   std::vector<std::string> slot_names() const { return rule_->slots(); }
 
   const std::vector<Slice>& slices() const { return slices_; }

@@ -55,8 +55,8 @@ class TouchedRows {
   // The initial values of rows of a table that does not grow; may be empty.
   const InitialRows& initial() const { return initial_; }
 
-  // From now on the table is absent, and `fetch` has its rows; empty: the table is there. An exception of `fetch` comes
-  // out of what looks up.
+  // Makes the table absent: `fetch` gets its rows, and its exceptions reach the callers of lookups. An empty `fetch`
+  // says that the table is present again.
   void fetch_by(Fetch fetch) { fetch_ = std::move(fetch); }
   bool absent() const { return fetch_ != nullptr; }
 

@@ -98,7 +98,7 @@ struct Verdict {
     try_all,    // all members must compute and send it once more
     guilty,     // `workers` are proven wrong, or contradicted by a majority
     replay,     // only a replay from a checkpoint can show which claim is right
-    restore,    // .. but there is none: all members restore the checkpoint, and repeat the steps
+    restore,    // no member can replay: all restore the newest checkpoint, and repeat the steps
     undecided,  // a replay cannot show it either
   };
   What what = What::agreed;

@@ -30,7 +30,8 @@ class AuditTrials {
   void choose_witnesses(Recovery& recovery);
   // Returns the trial that the next generation is to be, if any.
   std::optional<Trial> trial() const { return doubt_ ? std::optional(doubt_->trial) : std::nullopt; }
-  // With ZeRO: whether nobody can tell whose state at the recovery's step is right, so that all restore a checkpoint.
+  // Returns whether all members restore a checkpoint, because the audit of the recovery's step could not tell whose
+  // sharded state is right (ZeRO).
   bool restores(const Recovery& recovery) const { return doubt_ && doubt_->restores && doubt_->step == recovery.step; }
   void begun() { doubt_.reset(); }  // the generation with trial() has begun, or a checkpoint is restored
 

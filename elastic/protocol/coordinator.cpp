@@ -335,7 +335,7 @@ void Coordinator::begin_again(int starters, bool others_come, Seconds now) {
   admission_.restore_all();
 }
 
-// With ZeRO: no worker is left that has some part of the state, or nobody knows who has the right one.
+// Restores a checkpoint (ZeRO): no worker has some part of the state, or an audit could not tell which one is right.
 void Coordinator::restore_checkpoint(Seconds now) {
   std::vector<PeerId> leaving;
   for (auto& [peer, w] : job_.workers) {

@@ -301,8 +301,8 @@ void GenerationPlanner::rearrange(const Arrangement& arrangement) {
   job_.wanted.reset();
 }
 
-// With ZeRO: whether the generation's keepers have the state, so that another generation may have others. Whoever has
-// made a step of the generation has also made the update before it.
+// Returns whether the generation's keepers have their state (ZeRO), so that another generation may have other keepers.
+// A member that has made a step of the generation has also made the update before it.
 bool GenerationPlanner::settled() const { return !job_.sharded || job_.completed() > job_.current->first_step; }
 
 void GenerationPlanner::switch_to_proposal(Seconds now) {

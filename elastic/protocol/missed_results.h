@@ -18,9 +18,9 @@ class MissedResults {
   // A generation begins with step `first`, and this member lacks the result of the step before. `completed` are the
   // reductions that others have completed.
   void begins_with(int64_t first, const std::map<PeerId, int64_t>& completed);
-  // With ZeRO: a member asks for the values after a step, so it has the step's trailer. If this one lacks the trailer,
-  // and is fenced, it does not wait for the next generation: a job that holds waits for newcomers, to which members
-  // that lack values cannot send the state.
+  // Another member asks for the values after a step (ZeRO), so it has the step's trailer. If this member lacks the
+  // trailer and is fenced, it fetches the trailer now. It does not wait for the next generation, because a job that
+  // holds waits for newcomers, and members that lack values cannot send them the state.
   void asked_for_values(const Message& message);
   void fenced();
   void forget() { ahead_ = 0; }

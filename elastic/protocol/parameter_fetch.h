@@ -4,8 +4,8 @@
 // before the step, which no member changes until all have computed their rank gradients. A fence or another generation
 // ends the requests of a step.
 //
-// Of a sparse table (nn/touched_rows.h) a member asks for rows instead, one request at a time, and each member that
-// provides some of them answers once.
+// A member asks for single rows of a sparse table (nn/touched_rows.h), one request at a time. Each member that provides
+// some of them answers once.
 #include <deque>
 #include <map>
 #include <optional>
@@ -76,7 +76,7 @@ class ParameterFetch {
   struct AskedRows {
     int64_t number = 0;
     int64_t row_bytes = 0;
-    // Of each member that is to answer: how many rows of which buckets, in order.
+    // For each member that must answer: the buckets and their numbers of rows, in order.
     std::map<PeerId, std::vector<std::pair<int, size_t>>> awaited = {};
     std::map<int, Blob> arrived = {};
     bool waits = false;

@@ -127,7 +127,7 @@ const Buckets* StepReduction::begin() {
                             .reports = replica_.reports()};
   options.audit = audit_.sum_audit(options.owners);
   if (shards_.on() && options.buckets) {
-    // Which rows the places of a sparse table's gradient stand for differs from step to step.
+    // The places of a sparse table's gradient stand for other rows in each step.
     std::vector<int> all(static_cast<size_t>(position_.members()));
     std::iota(all.begin(), all.end(), 0);
     for (int b = 0; b < layout_.gradient_shards(); ++b)
@@ -154,7 +154,7 @@ const Buckets* StepReduction::begin() {
 
 void StepReduction::listen() {
   if (!layout_.known() || inbox_.exchange()) return;
-  // Sums for their keepers alone.
+  // Only keepers get these sums.
   const size_t sharded = step_buckets() && layout_.sharded() ? static_cast<size_t>(layout_.gradient_shards()) : 0;
   inbox_.begin(Exchange({.vranks = options_.vranks,
                          .members = 0,

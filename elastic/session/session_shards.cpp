@@ -269,7 +269,7 @@ void Session::Impl::transfer_values(Lock& lock) {
   const Buckets& buckets = member.layout().shard_buckets();
   const Tensor nothing = Tensor::empty({0}, DType::f32, plan.group->device());
   std::vector<GroupTensor> sends, receives;
-  std::vector<std::pair<Tensor, Slice>> places;  // what is received, and where it belongs
+  std::vector<std::pair<Tensor, Slice>> places;  // received tensors, and the slices that they belong to
   for (const auto& [to, all] : plan.sends) {
     if (all.empty()) sends.push_back({nothing, to});
     for (const int bucket : all)

@@ -1,5 +1,5 @@
 #pragma once
-// What callers have checked, for the compiler: a kernel then has no code for anything else.
+// Tells the compiler a fact that callers have checked, so that a kernel has no code for other cases.
 #include "tensor/cuda/kernel.h"
 
 namespace elinvar {

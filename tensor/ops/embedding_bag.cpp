@@ -57,7 +57,7 @@ std::vector<Tensor> bags_at(const Tensor& index, const Tensor& order, const Bags
   return {list};
 }
 
-// By what the sum of each bag is divided (bags, 1): the number of its ids, but at least 1.
+// The divisor of each bag's sum (bags, 1): the number of its ids, but at least 1.
 std::vector<Tensor> divisors(const Tensor& index, const Bags& bags, DType dtype) {
   Tensor counts = Tensor::empty({number_of_bags(index, bags), 1}, DType::f64);
   const int64_t* v = index.data<int64_t>();

@@ -324,7 +324,7 @@ TEST(SyntheticTable, HasBags) {
     EXPECT_TRUE(std::all_of(end, row.begin() + 5, [](int32_t c) { return c == -1; }));
     ++sizes[static_cast<size_t>(end - row.begin() - 1)];
   }
-  for (const int count : sizes) EXPECT_NEAR(count, 600, 120);
+  for (const int count : sizes) EXPECT_NEAR(count, 600, 120);  // five standard deviations of a fair draw
   DataConfig plain = config;
   plain.most_ids = {1, 1, 1};
   const auto ordinary = open_synthetic_table(plain, Split::train);

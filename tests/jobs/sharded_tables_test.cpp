@@ -1,6 +1,7 @@
 // Jobs whose workers keep some rows of a sparse table each, or some rows' state (ZeRO): the ledger of one worker in
 // every arrangement, through deaths at each point of a step, changes of arrangement, and resumption.
 #include "tests/jobs/divided_runs.h"
+#include "tests/jobs/table_job.h"
 
 namespace elinvar {
 namespace {
@@ -8,29 +9,6 @@ namespace {
 using test::Ended;
 using Words = std::vector<std::string>;
 
-// The table has several buckets: cuts are at 2^18 elements, or 2^18 rows with a number of state for each row.
-constexpr const char* kShardedTableJob = R"([run]
-steps = 12
-batch_size = 30
-virtual_ranks = 3
-eval_every = 5
-checkpoint_every = 6
-state_digest_every = 3
-[model]
-kind = "dlrm"
-[task]
-kind = "binary"
-[data]
-kind = "synthetic_table"
-size = 310
-features = 3
-symbols = [30000, 7, 20000]
-[optimizer]
-kind = "adam"
-lr = 0.01
-clip_norm = 0.5
-sparse = ["embedding.weight"]
-)";
 const Words kRowwise = {"--set", "optimizer.sparse_kind=\"rowwise_adagrad\"", "--set", "optimizer.sparse_lr=0.05",
                         "--set", "data.symbols=[300000, 7, 20000]",           "--set", "model.channels=4"};
 // Rows of 1024 channels, so that the few rows in use are in several buckets.
@@ -38,7 +16,8 @@ const Words kGrowing = {"--set", "model.rows=900", "--set", "model.channels=1024
 
 class ShardedTables : public test::DividedRuns {
  protected:
-  void SetUp() override { folder_.write("job.toml", kShardedTableJob); }
+  // The table has several buckets: cuts are at 2^18 elements, or 2^18 rows with a number of state for each row.
+  void SetUp() override { folder_.write("job.toml", test::sparse_table_job("30000, 7, 20000")); }
   static Words zero(int stage, int copies, const std::string& more = {}) {
     return {"--arrangement", fmt::format("zero={}{}", stage, more), "--copies", std::to_string(copies)};
   }

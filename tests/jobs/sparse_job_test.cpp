@@ -1,40 +1,19 @@
 // Jobs with sparse tables: the ledger of one worker with any number of them, through deaths, stages of a pipeline,
 // resumption and on a GPU.
 #include "tests/jobs/divided_runs.h"
+#include "tests/jobs/table_job.h"
 
 namespace elinvar {
 namespace {
 
 using test::Ended;
 
-constexpr const char* kJob = R"([run]
-steps = 12
-batch_size = 30
-virtual_ranks = 3
-eval_every = 5
-checkpoint_every = 6
-state_digest_every = 3
-[model]
-kind = "dlrm"
-[task]
-kind = "binary"
-[data]
-kind = "synthetic_table"
-size = 310
-features = 3
-symbols = [900, 7, 500]
-[optimizer]
-kind = "adam"
-lr = 0.01
-clip_norm = 0.5
-sparse = ["embedding.weight"]
-sparse_kind = "rowwise_adagrad"
-sparse_lr = 0.05
-)";
-
 class SparseJob : public test::DividedRuns {
  protected:
-  void SetUp() override { folder_.write("job.toml", kJob); }
+  void SetUp() override {
+    const std::string rowwise = "sparse_kind = \"rowwise_adagrad\"\nsparse_lr = 0.05\n";
+    folder_.write("job.toml", test::sparse_table_job("900, 7, 500", rowwise));
+  }
 };
 
 TEST_F(SparseJob, HasTheLedgerOfOneWorker) {
