@@ -158,7 +158,7 @@ Tensor ShardedState::initial(const Slice& slice) const {
     return initial_rows(slice, rows).reshape({slice.numel()});
   }
   const std::lock_guard lock(initial_.mutex);
-  const Parameter& parameter = setup_.network->parameters.list[static_cast<size_t>(slice.tensor)];
+  const Parameter& parameter = parameter_of(slice);
   if (initial_.parameter != slice.tensor) {
     initial_.values = Tensor::empty(parameter.var.shape());
     parameter.initialise(initial_.values);
@@ -228,7 +228,10 @@ void ShardedState::put_updated(const Slice& slice, const Tensor& values) {
   Tensor place = parameter(slice);
   if (values.numel() == slice.numel()) return copy(values.to(place.device()), place);
   const int64_t channels = channels_of(slice);
-  const Tensor rows = all_updated(slice) ? Tensor::empty({0}, DType::i64) : updated_rows(slice);
+  if (all_updated(slice))
+    fail("{} elements of {} came, but all {} of the slice are expected", values.numel(), parameter_of(slice).name,
+         slice.numel());
+  const Tensor rows = updated_rows(slice);
   if (values.numel() != rows.numel() * channels)
     fail("{} elements of {} came, of which the step touched {} rows of {} elements", values.numel(),
          parameter_of(slice).name, rows.numel(), channels);
