@@ -78,7 +78,7 @@ ONLY_EXP = re.compile(r"unary_elementsINS0_8formulas(3Exp|7Sigmoid|4Silu|8Softpl
 
 
 def exact_exp(mutant, instructions):
-    if not (mutant.file in ("attention", "softmax", "cross_entropy") or ONLY_EXP.search(mutant.function)):
+    if mutant.file == "pointwise" and not ONLY_EXP.search(mutant.function):
         return None
     constant = {m.group(1): m.group(2) for m in
                 (re.match(r"mov\.f32 (%f\d+), (0f\w+)$", text) for text in instructions) if m}
@@ -105,13 +105,21 @@ def exact_log(mutant, instructions):
 
 
 def same_lanes(mutant, instructions):
-    """The largest of lanes l, l ^ 16, .., l ^ 1, which is the same with l ^ 17 for l ^ 16, and so on. In softmax a zero of
-    another sign changes no result; fast attention has no such choice, and adds up four lanes in pairs that are equal."""
-    m = re.match(r"shfl\.sync\.bfly\.b32 \S+, \S+, (%r\d+), ", mutant.before)
-    if mutant.way != "other_lane" or not m or not ("12softmax_rows" in mutant.function or "12fast_queries" in mutant.function):
+    """The largest of lanes l, l ^ 16, .., l ^ 1, or the "and" of all: it is the same with l ^ 17 for l ^ 16, and so on,
+    because l ^ 1 follows. Maxima of floating-point numbers are those that exponentials are taken of, so a zero of another
+    sign changes no result. Fast attention adds up four lanes in pairs that are equal."""
+    m = re.match(r"shfl\.sync\.bfly\.b32 (%r\d+)\|%p\d+, (%r\d+), (%r\d+), ", mutant.before)
+    if mutant.way != "other_lane" or not m:
         return None
-    constant = next((t for t in instructions if t.startswith(f"mov.u32 {m.group(1)}, ")), "0").split(" ")[-1]
-    return "the same lanes" if constant.isdigit() and int(constant) > 1 else None
+    other, own, lane = m.groups()
+    constant = next((t for t in instructions if t.startswith(f"mov.u32 {lane}, ")), "0").split(" ")[-1]
+    if not constant.isdigit() or int(constant) <= 1:
+        return None
+    following = instructions[mutant.number + 1:mutant.number + 4]
+    is_integer = re.match(rf"(?:max\.s32|and\.b32) %r\d+, (?:{own}, {other}|{other}, {own})$", following[0])
+    is_float = (re.match(rf"mov\.b32 %f\d+, {other}$", following[0]) and following[1].startswith("setp.lt.f32 ")
+                and following[2].startswith("selp.f32 "))
+    return "the same lanes" if is_integer or is_float or "12fast_queries" in mutant.function else None
 
 
 def matches(pattern, text):

@@ -28,8 +28,8 @@ from equivalent import Listed, chooses_division
 from mutations import WAYS
 from ptx_text import functions_of
 
-ON_CUDA, EDGES, SLICES = "*/cuda:*/cuda/*:*/cuda_*:Device.*", "GpuEdges.*", "ExactSlices.*:GpuSlices.*"
-LARGE = "Device.*:DeviceFunctions.*:GpuProducts.*:Graphs.*"
+ON_CUDA, EDGES, SLICES = "*/cuda:*/cuda/*:*/cuda_*", "GpuEdges.*", "ExactSlices.*:GpuSlices.*"
+LARGE = "DeviceFunctions.*:GpuProducts.*:Graphs.*"
 SMALL_GPU = {"ELINVAR_PTX_MULTIPROCESSORS": "1", "ELINVAR_PTX_ORDER": "backwards", "ELINVAR_PTX_DIVISION": "both",
              "ELINVAR_DEVICE_CACHE": "off"}
 RACES = {"ELINVAR_PTX_RACES": "on"}

@@ -201,6 +201,24 @@ TEST_P(ExactAttention, KeysThatAQueryDoesNotSeeDoNotMatter) {
     }
 }
 
+// Keys and values grow by turns with their position, so that each of them has the largest exponent of those before it,
+// and some terms of a sum vanish beside later ones.
+TEST_P(ExactAttention, EachKeyMayHaveTheLargestExponent) {
+  const AttentionCase c{1, 300, 300, 1, 1, 4, true};
+  const Tensor q = random_heads({1, c.tq, 1, c.size}, 1);
+  Tensor k = random_heads(q.shape(), 2), v = random_heads(q.shape(), 3), d_o = random_heads(q.shape(), 4);
+  for (int64_t t = 0; t < c.tk; ++t)
+    for (int64_t i = 0; i < c.size; ++i) {
+      const int64_t at = t * c.size + i;
+      k.data<float>()[at] *= std::ldexp(1.0f, static_cast<int>((t / 2 * 2) / 3 - 110));
+      v.data<float>()[at] *= std::ldexp(1.0f, static_cast<int>(((t + 1) / 2 * 2) / 3 - 60));
+      d_o.data<float>()[at] *= std::ldexp(1.0f, static_cast<int>(t % 7 * 8 - 40));
+    }
+  const std::array<Tensor, 4> operands = {q, k, v, d_o};
+  const Attended expected = attended(Device{}, c, operands);
+  everywhere([&] { expect_same(attended(device_, c, operands), expected); });
+}
+
 // The largest sums of products of lower bytes are beyond int32: all but one weight are 4095 / 4096, and all values
 // 8191.
 TEST_P(ExactAttention, ManyKeysAreAddedExactly) {

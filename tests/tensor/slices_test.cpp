@@ -28,10 +28,10 @@ constexpr GpuExtent kFewProcessors{.multiprocessors = 3, .scratch = 256 << 20},
 struct SlicedProduct {
   int64_t m, n, k;
 };
-constexpr SlicedProduct kSinglePairs{59, 61, 1291};   // loads of single pairs, five slices
-constexpr SlicedProduct kPairsInFours{60, 64, 1292};  // loads of four pairs
-constexpr SlicedProduct kLargeTiles{124, 128, 788};   // large tiles of pairs, three slices, with few multiprocessors
-constexpr SlicedProduct kInChunks{121, 125, 520};     // chunks, two slices, with many multiprocessors
+constexpr SlicedProduct kSinglePairs{43, 53, 1291};   // loads of single pairs, five slices
+constexpr SlicedProduct kPairsInFours{20, 36, 1292};  // loads of four pairs
+constexpr SlicedProduct kLargeTiles{108, 128, 788};   // large tiles of pairs, three slices, with few multiprocessors
+constexpr SlicedProduct kInChunks{105, 125, 520};     // chunks, two slices, with many multiprocessors
 
 TEST(ExactPlan, CutsTheseProducts) {
   const auto plan = [](const SlicedProduct& p, const LargeTiles& large, const GpuExtent& gpu) {
@@ -111,7 +111,7 @@ TEST_P(ExactSlices, OfImages) {
   }
 }
 
-// Portable products: slices that are a chunk, and one slice of two chunks.
+// Portable products: slices that are a chunk, and one slice of two or three chunks, for each tile.
 class GpuSlices : public ExactTest {};
 INSTANTIATE_TEST_SUITE_P(, GpuSlices, ::testing::ValuesIn(devices_of_the_build()),
                          [](const auto& param) { return std::string(name_of(param.param.kind)); });
@@ -124,16 +124,26 @@ TEST(ProductPlan, CutsTheseProducts) {
     int64_t slices;
   };
   for (const auto& [p, tile, slices] :
-       {Case{{72, 260, 540}, 0, 1}, {{72, 68, 1044}, 0, 3}, {{4, 4, 720}, 1, 2}, {{4, 4, 540}, 1, 1}}) {
+       {Case{{125, 257, 1100}, 0, 1}, {{72, 68, 1044}, 0, 3}, {{4, 4, 720}, 1, 2}, {{4, 4, 540}, 1, 1}}) {
     const ProductPlan plan = plan_product(p.m, p.n, p.k, 1, kFewProcessors);
     EXPECT_EQ(plan.tile, tile) << p.k;
     EXPECT_EQ(plan.slices, slices) << p.k;
   }
+  // With one multiprocessor, other tiles have all of k.
+  const GpuExtent one{.multiprocessors = 1, .scratch = 256 << 20};
+  EXPECT_EQ(plan_product(125, 257, 1100, 1, one).tile, 1);
+  EXPECT_EQ(plan_product(61, 189, 1100, 1, one).tile, 2);
+  for (const auto& [m, n] : {std::pair{125, 257}, {61, 189}}) EXPECT_EQ(plan_product(m, n, 1100, 1, one).slices, 1);
 }
 
 TEST_P(GpuSlices, OfMatrices) {
-  for (const auto& [m, n, k] :
-       {SlicedProduct{72, 260, 540}, {72, 68, 1044}, {4, 4, 720}, {4, 4, 540}, {5, 7, 721}, {5, 7, 541}})
+  for (const auto& [m, n, k] : {SlicedProduct{125, 257, 1100},
+                                {61, 189, 1100},
+                                {72, 68, 1044},
+                                {4, 4, 720},
+                                {4, 4, 540},
+                                {5, 7, 721},
+                                {5, 7, 541}})
     for (const bool a_along : {true, false})
       for (const bool b_along : {true, false}) {
         const Tensor a = random_factor(a_along ? Shape{m, k} : Shape{k, m}, 1),
@@ -147,20 +157,20 @@ TEST_P(GpuSlices, OfMatrices) {
 }
 
 TEST_P(GpuSlices, OfImages) {
-  for (const auto& [xs, ws, o] : std::vector<SlicedImages>{{{1, 9, 8, 60}, {260, 3, 3, 60}, kSamePadding},
+  for (const auto& [xs, ws, o] : std::vector<SlicedImages>{{{1, 9, 8, 120}, {260, 3, 3, 120}, kSamePadding},
                                                            {{1, 9, 8, 116}, {68, 3, 3, 116}, kSamePadding},
                                                            {{1, 2, 2, 80}, {4, 3, 3, 80}, kSamePadding},
                                                            {{1, 2, 2, 60}, {4, 3, 3, 60}, kSamePadding},
                                                            {{1, 2, 3, 79}, {5, 3, 3, 79}, kSamePadding},
                                                            {{1, 2, 3, 58}, {5, 3, 3, 58}, kSamePadding},
-                                                           {{1, 9, 8, 260}, {60, 3, 3, 260}, kSamePadding},
+                                                           {{1, 9, 8, 260}, {120, 3, 3, 260}, kSamePadding},
                                                            {{1, 9, 8, 68}, {116, 3, 3, 68}, kSamePadding},
                                                            {{1, 2, 2, 4}, {80, 3, 3, 4}, kSamePadding},
                                                            {{1, 2, 2, 4}, {60, 3, 3, 4}, kSamePadding},
                                                            {{1, 4, 5, 4}, {300, 3, 3, 4}, kStrided},
                                                            {{1, 2, 3, 5}, {79, 3, 3, 5}, kSamePadding},
                                                            {{1, 2, 3, 5}, {58, 3, 3, 5}, kSamePadding},
-                                                           {{1, 23, 23, 28}, {68, 3, 3, 28}, kSamePadding},
+                                                           {{1, 33, 33, 28}, {68, 3, 3, 28}, kSamePadding},
                                                            {{2, 23, 23, 8}, {68, 3, 3, 8}, kSamePadding},
                                                            {{1, 27, 26, 4}, {4, 3, 3, 4}, kSamePadding},
                                                            {{1, 23, 23, 4}, {4, 3, 3, 4}, kSamePadding},

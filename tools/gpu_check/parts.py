@@ -193,7 +193,7 @@ def nccl(work, setting):
 def tests(work, setting):
     """Kernels in cases that no row covers, whole networks, copies, jobs of CPUs and GPUs."""
     name, programs = setting.name, [setting.bin / p for p in WITH_GPU_TESTS if (setting.bin / p).exists()]
-    pattern = f"*/{name}:*/{name}/*:*/{name}_*" + (":Device.*" if name == "cuda" else "")
+    pattern = f"*/{name}:*/{name}/*:*/{name}_*"
     work.tests([p for p in programs if p.name == "nn_tests"] if setting.rehearsal else programs, pattern,
                most=4 if setting.rehearsal else None)
     if not work.failures:
