@@ -81,6 +81,10 @@ def table():
     rows = "x,c,y\n1,a,2\n,\"b, c\",3.5\n-4e3,,0"
     write("table", "numbers", rows.encode())
     write("table", "classes", (rows.replace("\n", "\r\n") + "\r\n").encode())
+    objects = [{"x": 1, "c": ["a", 7], "y": 2}, {"x": None, "c": "b", "y": 3.5}, {"x": -4e3, "c": [], "y": "0"}]
+    lines = "\n".join(json.dumps(row) for row in objects)
+    write("table", "objects", lines.encode())
+    write("table", "objects-of-classes", lines.encode() + b"\n")
 
 
 def ratings():

@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t kMostIds = 3;  // of a field, for files of an odd size
 
 const FuzzTarget kTable("table", [](std::string_view bytes) {
-  const auto file = fuzz_file("rows.csv", bytes);
+  const auto file = fuzz_file(bytes.starts_with('{') ? "rows.jsonl" : "rows.csv", bytes);
   DataConfig config{.kind = "table",
                     .path = file.string(),
                     .validation_fraction = 0.5,

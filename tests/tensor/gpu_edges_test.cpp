@@ -1,10 +1,8 @@
 // Products and convolutions on GPUs whose tiles end at every place: with columns that end at every place in a four and
 // in either half of a tile, and rows that end in a thread's rows. There are always several tiles side by side, so that
-// a store beyond a row destroys the result of a tile that was computed before. Some sums are a negative zero, because
-// all of their terms underflow: those of sums are positive (NUMERICS.md, rule 8).
+// a store beyond a row destroys the result of a tile that was computed before.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <functional>
 #include <string>
 
@@ -14,6 +12,7 @@
 #include "tests/ops/op_inputs.h"
 #include "tests/support/bits.h"
 #include "tests/support/other_devices.h"
+#include "tests/tensor/tiny_lines.h"
 
 namespace elinvar::test {
 namespace {
@@ -52,14 +51,6 @@ void for_all_ends(const std::function<void(int64_t, int64_t, int64_t)>& f) {
         f(ends.m, n, 8);
         if (ends.tile == 1) f(ends.m, n, 7);
       }
-}
-
-// Makes every third line tiny and of this sign: the product of two such lines of different sign is a negative zero.
-// Element i belongs to line i / stride % lines.
-Tensor with_tiny(Tensor x, int64_t lines, int64_t stride, float sign) {
-  for (int64_t i = 0; i < x.numel(); ++i)
-    if (i / stride % lines % 3 == 0) x.data<float>()[i] = sign * 1e-30f * (0.5f + std::abs(x.data<float>()[i]));
-  return x;
 }
 
 TEST_P(GpuEdges, OfMatrices) {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "tensor/cuda/product_plan.h"
@@ -12,6 +13,7 @@
 #include "tensor/ops/matmul.h"
 #include "tests/support/bits.h"
 #include "tests/tensor/exact_reference.h"
+#include "tests/tensor/tiny_lines.h"
 
 namespace elinvar::test {
 namespace {
@@ -146,8 +148,8 @@ TEST_P(GpuSlices, OfMatrices) {
                                 {5, 7, 541}})
     for (const bool a_along : {true, false})
       for (const bool b_along : {true, false}) {
-        const Tensor a = random_factor(a_along ? Shape{m, k} : Shape{k, m}, 1),
-                     b = random_factor(b_along ? Shape{n, k} : Shape{k, n}, 2);
+        const Tensor a = with_tiny(random_factor(a_along ? Shape{m, k} : Shape{k, m}, 1), m, a_along ? k : 1, 1.0f),
+                     b = with_tiny(random_factor(b_along ? Shape{n, k} : Shape{k, n}, 2), n, b_along ? k : 1, -1.0f);
         const auto product = [&](const Tensor& left, const Tensor& right) {
           return matmul(a_along ? left : left.transpose(0, 1), b_along ? right.transpose(0, 1) : right);
         };
@@ -177,12 +179,23 @@ TEST_P(GpuSlices, OfImages) {
                                                            {{1, 27, 26, 3}, {5, 3, 3, 3}, kSamePadding},
                                                            {{1, 23, 23, 3}, {5, 3, 3, 3}, kSamePadding}}) {
     SCOPED_TRACE(fmt::format("{} by {}", to_string(xs), to_string(ws)));
-    const Tensor x = random_factor(xs, 1), w = random_factor(ws, 2), y = conv2d(x, w, {}, o),
-                 dy = random_factor(y.shape(), 3), x_there = x.to(device_), w_there = w.to(device_),
-                 dy_there = dy.to(device_);
-    EXPECT_TRUE(same_bits(conv2d(x_there, w_there, {}, o).to(Device{}), y));
-    EXPECT_TRUE(same_bits(conv2d_grad_input(dy_there, w_there, xs, o).to(Device{}), conv2d_grad_input(dy, w, xs, o)));
-    EXPECT_TRUE(same_bits(conv2d_grad_filter(dy_there, x_there, ws, o).to(Device{}), conv2d_grad_filter(dy, x, ws, o)));
+    const ConvGeometry g = conv_geometry(xs, ws, o);
+    const Shape ys{g.n, g.oh, g.ow, g.o};
+    const auto same = [&](const Tensor& left, const Tensor& right, const auto& op) {
+      return same_bits(op(left.to(device_), right.to(device_)).to(Device{}), op(left, right));
+    };
+    const Tensor x = random_factor(xs, 1), w = random_factor(ws, 2), dy = random_factor(ys, 3);
+    // Tiny rows of pixels are neighbours, so that whole windows are tiny.
+    const auto thirds = [](const Tensor& images) {
+      return with_tiny(images.clone(), 3, std::max<int64_t>(images.dim(1) / 3, 1) * images.dim(2) * images.dim(3),
+                       1.0f);
+    };
+    EXPECT_TRUE(same(thirds(x), with_tiny(w.clone(), g.o, ws.numel() / g.o, -1.0f),
+                     [&](const Tensor& l, const Tensor& r) { return conv2d(l, r, {}, o); }));
+    EXPECT_TRUE(same(thirds(dy), with_tiny(w.clone(), g.c, 1, -1.0f),
+                     [&](const Tensor& l, const Tensor& r) { return conv2d_grad_input(l, r, xs, o); }));
+    EXPECT_TRUE(same(with_tiny(dy.clone(), g.o, 1, 1.0f), with_tiny(x.clone(), g.c, 1, -1.0f),
+                     [&](const Tensor& l, const Tensor& r) { return conv2d_grad_filter(l, r, ws, o); }));
   }
 }
 
