@@ -1,5 +1,5 @@
-// exp and log in softmax and losses on a GPU, which a loop over a row computes at several places: each is given numbers
-// for which the last bit of each coefficient decides a result (deciding_arguments.h).
+// exp and log in softmax, losses and routers on a GPU, which a loop over a row computes at several places: each is
+// given numbers for which the last bit of each coefficient decides a result (deciding_arguments.h).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tensor/ops/cross_entropy.h"
+#include "tensor/ops/route.h"
 #include "tensor/ops/softmax.h"
 #include "tests/ops/op_inputs.h"
 #include "tests/support/bits.h"
@@ -38,6 +39,16 @@ class DeviceExp : public ::testing::TestWithParam<Device> {
       const CrossEntropyResult of = cross_entropy(t, Tensor::from(targets, {x.dim(0)}), 0.0, -100);
       return Tensors{of.loss, of.m, of.r};
     });
+  }
+  // Routers, whose logits are of float32.
+  void expect_same_routes(const Tensor& logits) const {
+    for (const int64_t chosen : {1, 2})
+      expect_same("router", logits, [&](const Tensor& t) {
+        const Routes of = route(t, chosen);
+        const Tensor dweight = Tensor::full(of.weight.shape(), 1.0, DType::f32, t.device());
+        return Tensors{of.weight, route_backward(dweight, t, of.weight, of.expert, of.start,
+                                                 {.balance_weight = 1, .z_weight = 1})};
+      });
   }
   const Device device_ = GetParam();
 };
@@ -72,6 +83,7 @@ TEST_P(DeviceExp, OfSumsOfRows) {
       of_row[targets.back()] = largest;
     }
     expect_same_sums("sums", x.to(type), targets);
+    if (type == DType::f32) expect_same_routes(x);
   }
 }
 

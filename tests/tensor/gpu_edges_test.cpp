@@ -40,7 +40,7 @@ struct Ends {
   int tile;
   int64_t m, left, right;
 };
-constexpr Ends kEnds[] = {{0, 68, 801, 865}, {1, 68, 129, 161}, {2, 36, 65, 97}};
+constexpr Ends kEnds[] = {{0, 76, 801, 865}, {1, 76, 129, 161}, {2, 44, 65, 97}};
 
 // Calls f(m, n, k): k is a multiple of four, for which 16 bytes are loaded at once, or not.
 void for_all_ends(const std::function<void(int64_t, int64_t, int64_t)>& f) {
@@ -76,6 +76,9 @@ TEST_P(GpuEdges, OfConvolutions) {
     expect_same("convolution to " + std::to_string(n),
                 {with_tiny(normal(image, "x"), m, k, 1.0f), with_tiny(normal({n, 1, 1, k}, "w"), n, k, -1.0f)},
                 [](const Tensors& t) { return conv2d(t[0], t[1], {}, {}); });
+    expect_same("convolution with a bias to " + std::to_string(n),
+                {normal(image, "x"), normal({n, 1, 1, k}, "w"), normal({n}, "bias")},
+                [](const Tensors& t) { return conv2d(t[0], t[1], t[2], {}); });
   });
 }
 

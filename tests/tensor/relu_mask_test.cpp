@@ -58,8 +58,12 @@ TEST_P(ReluMasks, OfBatchNormsNextToZero) {
                                    of_channels(factors.b)};
           const Tensor of_y = mask == ReluMask::from_y ? sent(y) : Tensor();
           const BatchNormSums sums = batch_norm_sums(sent(dy), sent(x), of_y, f, mask, true);
-          return Tensors{batch_norm_apply(sent(x), f, {}, true).to(type), sums.sum_g, sums.sum_gx, sums.g.to(type),
-                         batch_norm_gradient(sent(dy), sent(x), of_y, f, &sums, mask).to(type)};
+          return Tensors{batch_norm_apply(sent(x), f, {}, true).to(type),
+                         sums.sum_g,
+                         sums.sum_gx,
+                         sums.g.to(type),
+                         batch_norm_gradient(sent(dy), sent(x), of_y, f, &sums, mask).to(type),
+                         batch_norm_gradient(sent(dy), sent(x), of_y, f, nullptr, mask).to(type)};
         };
         const Tensors here = results(Device{}, DType::f32), there = results(device_, type);
         for (size_t i = 0; i < here.size(); ++i)

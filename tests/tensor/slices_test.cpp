@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "tensor/cuda/product_plan.h"
@@ -126,21 +127,25 @@ TEST(ProductPlan, CutsTheseProducts) {
     int64_t slices;
   };
   for (const auto& [p, tile, slices] :
-       {Case{{125, 257, 1100}, 0, 1}, {{72, 68, 1044}, 0, 3}, {{4, 4, 720}, 1, 2}, {{4, 4, 540}, 1, 1}}) {
+       {Case{{124, 260, 1100}, 0, 1}, {{72, 68, 1044}, 0, 3}, {{4, 4, 720}, 1, 2}, {{4, 4, 540}, 1, 1}}) {
     const ProductPlan plan = plan_product(p.m, p.n, p.k, 1, kFewProcessors);
     EXPECT_EQ(plan.tile, tile) << p.k;
     EXPECT_EQ(plan.slices, slices) << p.k;
   }
   // With one multiprocessor, other tiles have all of k.
   const GpuExtent one{.multiprocessors = 1, .scratch = 256 << 20};
-  EXPECT_EQ(plan_product(125, 257, 1100, 1, one).tile, 1);
-  EXPECT_EQ(plan_product(61, 189, 1100, 1, one).tile, 2);
-  for (const auto& [m, n] : {std::pair{125, 257}, {61, 189}}) EXPECT_EQ(plan_product(m, n, 1100, 1, one).slices, 1);
+  for (const auto& [m, n, tile] : {std::tuple{124, 260, 1}, {60, 188, 2}}) {
+    EXPECT_EQ(plan_product(m, n, 1100, 1, one).tile, tile);
+    EXPECT_EQ(plan_product(m, n, 1100, 1, one).slices, 1);
+  }
 }
 
 TEST_P(GpuSlices, OfMatrices) {
-  for (const auto& [m, n, k] : {SlicedProduct{125, 257, 1100},
-                                {61, 189, 1100},
+  for (const auto& [m, n, k] : {SlicedProduct{124, 260, 1100},
+                                {125, 257, 1101},
+                                {60, 188, 1100},
+                                {61, 189, 1101},
+                                {68, 132, 0},
                                 {72, 68, 1044},
                                 {4, 4, 720},
                                 {4, 4, 540},
