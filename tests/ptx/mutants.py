@@ -37,7 +37,7 @@ PROGRAMS = [  # as in CMakeLists.txt
     ("op_tests", "*.cuda", {**RACES, "ELINVAR_DEVICE_CACHE": "off", "ELINVAR_PTX_DIVISION": "both"}),
     ("tensor_tests", f"{ON_CUDA}-{LARGE}:{EDGES}:{SLICES}", {**SMALL_GPU, **RACES}),
     ("tensor_tests", f"{LARGE}-*/emulated", SMALL_GPU),
-    ("tensor_tests", f"{EDGES}-*/emulated", {"ELINVAR_PTX_MULTIPROCESSORS": "1", "ELINVAR_DEVICE_CACHE": "off"}),
+    ("tensor_tests", f"{EDGES}:GpuSlices.*-*/emulated", {"ELINVAR_PTX_MULTIPROCESSORS": "1", "ELINVAR_DEVICE_CACHE": "off"}),
     *[("tensor_tests", f"{SLICES}-*/emulated",
        {"ELINVAR_PTX_MULTIPROCESSORS": count, "ELINVAR_DEVICE_CACHE": "off", **RACES}) for count in ("3", "132")],
     ("nn_tests", ON_CUDA, {"ELINVAR_PTX_ORDER": "backwards", "ELINVAR_PTX_DIVISION": "both"}),
