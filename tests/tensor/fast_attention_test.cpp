@@ -76,10 +76,10 @@ TEST_P(FastAttention, OfShapes) {
 // Heads that end at every place of a thread's elements, with times that end at every place of its rows. A store beyond
 // the end is to another head or beyond the tensor.
 TEST_P(FastAttention, OfHeadsThatEndAnywhere) {
-  constexpr int64_t kTimes[] = {4, 12, 20, 28};
+  constexpr int64_t kTimes[] = {4, 12, 20, 28, 36, 44, 52, 60};
   for (int64_t eight = 0; eight < 16; ++eight)
     for (const int64_t size : {8 * eight + 1, 8 * eight + 2})
-      expect_right({1, kTimes[eight % 4], kTimes[eight % 4], 2, 1, size, false});
+      expect_right({1, kTimes[eight % 8], kTimes[eight % 8], 2, 1, size, false});
 }
 
 // Masks begin at every place of a thread's elements.

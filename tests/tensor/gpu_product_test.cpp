@@ -309,7 +309,7 @@ TEST_P(GpuProducts, OfScores) {
                          Heads{{1, 3, 1, 8}, {1, 9000, 1, 8}, true},     // several segments and groups of keys
                          Heads{{1, 5, 1, 300}, {1, 6, 1, 300}, true},
                          // three groups of keys for longer heads, and segments
-                         Heads{{1, 3, 1, 64}, {1, 16500, 1, 64}, false}, Heads{{1, 3, 1, 61}, {1, 1600, 1, 61}, true},
+                         Heads{{1, 40, 1, 64}, {1, 16500, 1, 64}, false}, Heads{{1, 3, 1, 61}, {1, 1600, 1, 61}, true},
                          // heads that end at every place in a four
                          Heads{{1, 67, 1, 37}, {1, 70, 1, 37}, true}, Heads{{1, 67, 1, 38}, {1, 70, 1, 38}, false},
                          Heads{{1, 67, 1, 39}, {1, 70, 1, 39}, true}, Heads{{1, 67, 1, 5}, {1, 70, 1, 5}, true},
