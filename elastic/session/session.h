@@ -198,6 +198,7 @@ class Session {
     friend struct Impl;
     void begin_pass(const PipelinePass& pass, bool last);
     void end_pass();
+    void exclude_waiting();  // waits for transfers between stages do not count as work
     void attach_only();
 
     Impl& session_;

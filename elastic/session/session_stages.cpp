@@ -85,7 +85,7 @@ Session::PassValue Session::Task::receive(const StageExchange::Fits& fits) {
   Impl& s = session_;
   if (s.pipeline->transfers) {
     PassValue input = s.pipeline->transfers->take(order_, fits);
-    began_ += std::chrono::duration_cast<Clock::duration>(s.pipeline->transfers->take_waited());
+    exclude_waiting();
     return input;
   }
   const Activity activity("waiting for a stage");
@@ -104,8 +104,7 @@ void Session::Task::send(PassValue result) {
   Impl& s = session_;
   if (s.pipeline->transfers) {
     s.pipeline->transfers->give(order_, result);
-    began_ += std::chrono::duration_cast<Clock::duration>(s.pipeline->transfers->take_waited());
-    return;
+    return exclude_waiting();
   }
   const Tensor value = Download(result.value.to_contiguous()).wait();
   messages::BoundaryValue told{.vrank = vrank_,
@@ -126,8 +125,13 @@ void Session::Task::skip() {
   const auto runs = static_cast<int>(session_.member.replica().runs().size());
   const int before = order_.backward ? order_.run + 1 : order_.run - 1;
   if (before >= 0 && before < runs)
-    session_.pipeline->transfers->take(order_, [](const Shape&, DType) { return false; });
+    session_.pipeline->transfers->take(order_, [](const Shape& shape, DType) { return shape.numel() == 0; });
   session_.pipeline->transfers->give(order_, {});
+  exclude_waiting();
+}
+
+void Session::Task::exclude_waiting() {
+  began_ += std::chrono::duration_cast<Clock::duration>(session_.pipeline->transfers->take_waited());
 }
 
 // Sends the digests of the tensors that this member has to the others, of which it gets theirs in complete_digests().

@@ -17,7 +17,7 @@ StageTransfers::StageTransfers(Session::Impl& session, std::shared_ptr<GpuGroup>
 
 void StageTransfers::give(const PipelinePass& pass, const Session::PassValue& result) {
   const auto place = places_.find(key(pass));
-  if (place == places_.end()) return;  // the other members of this stage send it
+  if (place == places_.end()) return;  // another member of this stage sends it, or no pass needs it
   messages::BoundaryValue told{
       .vrank = pass.vrank, .run = pass.run, .backward = pass.backward, .shape = {0}, .random = result.random};
   if (result.value.defined()) {
@@ -39,9 +39,20 @@ Session::PassValue StageTransfers::take(const PipelinePass& pass, const StageExc
   const Key given{pass.vrank, pass.backward ? pass.run + 1 : pass.run - 1, pass.backward};
   make_up_to(given);
   Session::PassValue value = std::move(arrived_.extract(given).mapped());
-  if (value.value.numel() > 0 && !fits(value.value.shape(), value.value.dtype()))
-    fail("a value between stages has another shape or type than was expected: {}", to_string(value.value.shape()));
+  if (!fits(value.value.shape(), value.value.dtype())) refuse(transfers_[places_.at(given)]);
   return value;
+}
+
+// Reports the sender and waits for the fence that follows, as for a value in a message.
+void StageTransfers::refuse(const StageExchange::Transfer& transfer) {
+  Member& member = session_.member;
+  Lock lock(session_.mutex);
+  if (!member.stage_exchange().going()) throw Session::StepOver();
+  const GenerationMember& sender = member.position().generation->members[static_cast<size_t>(transfer.from)];
+  member.outbox().report(messages::Suspect{sender.peer, "sent a value of another shape or type than was expected"});
+  session_.flush();
+  session_.wait_within_work(lock, [&] { return member.outcome() || !member.stage_exchange().going(); });
+  throw Session::StepOver();
 }
 
 // Waits for the device before each transfer: no work of the device follows a transfer that another member may never

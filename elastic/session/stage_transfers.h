@@ -23,7 +23,7 @@ class StageTransfers {
   // Both return once the members that take part have made the transfer, and all that come before it here; they throw
   // Session::StepOver. A value without a tensor is that of a virtual rank without samples: it is announced alone.
   void give(const PipelinePass& pass, const Session::PassValue& result);
-  // Returns the input of a pass, on the device. Fails if its shape and type do not fit.
+  // Returns the input of a pass, on the device. Reports the sender if its shape and type do not fit.
   Session::PassValue take(const PipelinePass& pass, const StageExchange::Fits& fits);
   // Returns how long both have waited for other members, and begins to count anew.
   std::chrono::duration<double> take_waited() { return std::exchange(waited_, {}); }
@@ -32,6 +32,7 @@ class StageTransfers {
   using Key = std::tuple<int, int, bool>;  // the fields of the pass that gives the value
   static Key key(const PipelinePass& pass) { return {pass.vrank, pass.run, pass.backward}; }
   void make_up_to(const Key& last);
+  [[noreturn]] void refuse(const StageExchange::Transfer& transfer);
   Session::PassValue awaited(std::unique_lock<std::mutex>& lock, const PipelinePass& given);
 
   Session::Impl& session_;
