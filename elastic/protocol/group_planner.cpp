@@ -21,13 +21,24 @@ std::string why_no_sums(const Generation& generation) {
   return generation.sharding && generation.sharding->zero >= 2 ? "gradients are sharded" : "";
 }
 
+// Whether members send each other parameters after updates: not all members update all parameters.
+bool exchanges_parameters(const Generation& generation) {
+  if (!generation.sharding || generation.sharding->zero == 0 || generation.sharding->zero >= 3) return false;
+  const BucketDeal& keepers = generation.sharding->keepers;
+  return std::min(static_cast<size_t>(keepers.copies), keepers.ids.size()) < generation.members.size();
+}
+
+// Whether members compute rank gradients together.
+bool divides(const Generation& generation) { return generation.divides_shards() || generation.divides_segments(); }
+
 // Returns what goes from GPU to GPU, for people.
 std::string carries(const Generation& generation) {
   std::vector<std::string> all;
   const bool sums = why_no_sums(generation).empty();
   if (sums) all.emplace_back("gradients");
-  if (sums && generation.sharding && generation.sharding->zero > 0) all.emplace_back("parameters");
+  if (exchanges_parameters(generation)) all.emplace_back("parameters");
   if (generation.divides_shards()) all.emplace_back("values of shards");
+  if (generation.divides_segments()) all.emplace_back("values between stages");
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
@@ -36,7 +47,7 @@ std::string carries(const Generation& generation) {
 std::string GroupPlanner::why_none(const Generation& generation) const {
   if (generation.members.size() < 2) return "a worker alone sends nothing";
   const std::string why_no_sums = elinvar::why_no_sums(generation);
-  if (!why_no_sums.empty() && !generation.divides_shards()) return why_no_sums;
+  if (!why_no_sums.empty() && !exchanges_parameters(generation) && !divides(generation)) return why_no_sums;
   if (failures_ >= kMostFailures) return fmt::format("groups have failed {} times, at last: {}", failures_, trouble_);
   std::string version;
   std::map<std::string, int> places;
@@ -139,7 +150,8 @@ Json GroupPlanner::data_plane() const {
     return Json{{"kind", "host"}, {"reason", why_not.empty() ? reason : why_not}};
   };
   Json json = plane(current.members.size() < 2 ? "" : why_no_sums(current));
-  if (current.divides_shards()) json["within"] = plane("");
+  if (exchanges_parameters(current)) json["parameters"] = plane("");
+  if (divides(current)) json["within"] = plane("");
   return json;
 }
 

@@ -31,8 +31,9 @@ class GroupPlanner {
   void excuse_failure() { failed_ = false; }
   void fence_answered();  // counts a failure without such an excuse
 
-  // Returns the transport of the current generation's gradients and, unless it is NCCL, the reason; and `within`, the
-  // same of the values of virtual shards that members compute together.
+  // Returns the transport of the current generation's gradients and, unless it is NCCL, the reason; `parameters`, the
+  // same of parameters after updates; and `within`, the
+  // same of the values that the members of a model replica send each other.
   nlohmann::json data_plane() const;
 
  private:

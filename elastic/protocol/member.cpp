@@ -84,13 +84,16 @@ Member::Progress Member::reduce() {
 void Member::finish_reduction() {
   StepReduction::Result result = reduction_.take();
   const bool was_active = position_.active();
+  // With ZeRO's second stage the group carries parameters, though it adds up no gradients.
+  const bool takes_part = groups_.agreed() && !result.listened && !position_.last();
+  const bool shards_gradients = takes_part && shards_.zero() == 2;
   const bool within =
-      groups_.agreed() && !result.listened && !position_.last() && position_.generation->divides_shards();
-  groups_.reduced(result.trailer.group, result.in_group || within);
+      takes_part && (position_.generation->divides_shards() || position_.generation->divides_segments());
+  groups_.reduced(result.trailer.group, result.in_group || shards_gradients || within);
   // Some members may not know yet of the generation that begins now, but all of them know from the trailer that one
   // does.
   const bool goes_on = result.trailer.agreed <= position_.number();
-  std::shared_ptr<GpuGroup> group = result.in_group && goes_on ? groups_.agreed() : nullptr;
+  std::shared_ptr<GpuGroup> group = (result.in_group || shards_gradients) && goes_on ? groups_.agreed() : nullptr;
 
   const int64_t step = position_.completed++;
   shards_.committed(step);

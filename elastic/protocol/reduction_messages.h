@@ -226,16 +226,17 @@ struct BoundaryValue {
   static constexpr Kind kKind{
       "boundary", kToMember,
       "with pipeline parallelism: the value of virtual rank `vrank` that the forward pass through run `run` of "
-      "segments "
-      "gives, or the gradient of its input that the backward pass gives, to a member of the next stage"};
+      "segments gives, or the gradient of its input that the backward pass gives, to a member of the next stage; or, "
+      "`in_group`, what the group of GPUs is about to transfer of it, if it has elements"};
   int vrank = 0, run = 0;
   bool backward = false;
   Shape shape = {};
   DType dtype = DType::f32;
-  int64_t random = 0;               // the number of the next random operation
-  std::vector<Blob> elements = {};  // in pieces
+  int64_t random = 0;  // the number of the next random operation
+  bool in_group = false;
+  std::vector<Blob> elements = {};  // in pieces; none in a group
 
-  ELINVAR_FIELDS(vrank, run, backward, shape, dtype, random, elements)
+  ELINVAR_FIELDS(vrank, run, backward, shape, dtype, random, in_group, elements)
 };
 
 struct GradientDigests {

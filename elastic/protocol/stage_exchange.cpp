@@ -13,8 +13,9 @@ namespace elinvar {
 using messages::BoundaryValue;
 using messages::GradientDigests;
 
-void StageExchange::begin() {
+void StageExchange::begin(bool in_group) {
   begun_ = {position_.number(), position_.completed};
+  in_group_ = in_group;
   awaited_.reset();
   undigested_.reset();
 }
@@ -30,8 +31,28 @@ int StageExchange::sender_to(const PipelineRun& from, int position) const {
   return stage[static_cast<size_t>(position) % stage.size()];
 }
 
+std::vector<StageExchange::Transfer> StageExchange::transfers(const std::vector<int>& vranks) const {
+  const std::vector<PipelineRun>& runs = replica_.runs();
+  const auto count = static_cast<int>(replica_.stages().size());
+  std::vector<Transfer> transfers;
+  for (const PipelinePass& pass : passes_by_end(runs, count, vranks)) {
+    const int next = pass.backward ? pass.run - 1 : pass.run + 1;
+    if (next < 0 || next == static_cast<int>(runs.size())) continue;
+    const std::vector<int>& stage = replica_.stages()[static_cast<size_t>(runs[static_cast<size_t>(next)].stage)];
+    Transfer transfer{.pass = pass};
+    for (size_t position = 0; position < stage.size(); ++position) {
+      const int sender = sender_to(runs[static_cast<size_t>(pass.run)], static_cast<int>(position));
+      if (sender == position_.index) transfer.to.push_back(stage[position]);
+      if (stage[position] == position_.index) transfer.from = sender;
+    }
+    if (transfer.from >= 0 || !transfer.to.empty()) transfers.push_back(std::move(transfer));
+  }
+  return transfers;
+}
+
 void StageExchange::send(BoundaryValue value) {
   invariant(going(), "values are sent while the step's rank gradients are computed");
+  value.in_group = in_group_;
   const std::vector<PipelineRun>& runs = replica_.runs();
   const PipelineRun& from = runs[static_cast<size_t>(value.run)];
   const PipelineRun& to = runs[static_cast<size_t>(value.backward ? value.run - 1 : value.run + 1)];
@@ -58,7 +79,7 @@ std::optional<BoundaryValue> StageExchange::take(const PipelinePass& pass, const
   if (found == values_.end()) return std::nullopt;
   BoundaryValue value = std::move(found->second);
   values_.erase(found);
-  if (!fits(value.shape, value.dtype)) {
+  if (value.in_group != in_group_ || !fits(value.shape, value.dtype)) {
     outbox_.report(messages::Suspect{sender, "sent a value of another shape or type than was expected"});
     return std::nullopt;
   }
@@ -113,7 +134,8 @@ bool StageExchange::counts(const At& at) const {
 void StageExchange::receive(const Message& m, const BoundaryValue& value) {
   const At at{m.generation, m.step};
   if (!counts(at)) return;
-  if (!are_pieces(value.elements, static_cast<size_t>(value.shape.numel() * size_of(value.dtype))))
+  const auto bytes = static_cast<size_t>(value.shape.numel() * size_of(value.dtype));
+  if (value.in_group ? !value.elements.empty() : !are_pieces(value.elements, bytes))
     return outbox_.report(
         messages::Suspect{m.sender, fmt::format("sent a malformed {}: a value has another size", value.kKind.name)});
   values_.insert_or_assign({at, value.vrank, value.run, value.backward, m.sender}, value);

@@ -1,8 +1,9 @@
 #pragma once
 // Tensor and pipeline parallelism: the messages between the stages of a model replica while they compute rank gradients
 // together. Each pass of a stage needs the value, or the gradient, that the stage before it gives; and every member may
-// need the digests of all tensors of a rank gradient. A fence or another generation ends the rank gradients of the
-// step, which are then computed again.
+// need the digests of all tensors of a rank gradient. If the generation has agreed on a group of GPUs, the elements of
+// values and gradients go through it, and messages announce them. A fence or another generation ends the rank gradients
+// of the step, which are then computed again.
 #include <functional>
 #include <map>
 #include <optional>
@@ -20,9 +21,21 @@ class StageExchange {
       : position_(position), replica_(replica), outbox_(outbox) {}
 
   // --- Called by the loop.
-  void begin();        // the rank gradients of a step begin
+  void begin(bool in_group = false);  // the rank gradients of a step begin; the group carries values between stages
+  bool in_group() const { return in_group_; }
   bool going() const;  // false: they are over, and were not finished
   void end() { begun_.reset(); }
+  // A transfer through the group, in which this member takes part: what `pass` gives goes to the members `to`, of which
+  // this is none, or comes `from` a member.
+  struct Transfer {
+    PipelinePass pass;
+    std::vector<int> to = {};
+    int from = -1;
+  };
+  // Returns the transfers for these virtual ranks, in the order in which each member makes its own. No two members wait
+  // for each other if each, after a pass, makes those up to that of what the pass gives, and before a pass those up to
+  // that of its input.
+  std::vector<Transfer> transfers(const std::vector<int>& vranks) const;
   // Sends what a pass has given, whose vrank, run and direction it names, to those of the next stage that are to get it
   // from this member.
   void send(messages::BoundaryValue value);
@@ -54,6 +67,7 @@ class StageExchange {
   const ModelReplica& replica_;
   MemberOutbox& outbox_;
   std::optional<At> begun_;
+  bool in_group_ = false;
   std::optional<PipelinePass> awaited_;  // take() did not find its input
   std::optional<int> undigested_;        // take_digests() did not find those of this virtual rank
   std::map<std::tuple<At, int, int, bool, PeerId>, messages::BoundaryValue> values_;

@@ -1,9 +1,9 @@
 #pragma once
 // The values of the parameters after an update of which each member made a part (ZeRO, ARRANGEMENT.md): the owner of a
 // bucket sends the others its parameters. Begins when a member has the trailer of the step, and ends when it has all
-// values; only then has the member made the update. If a group of GPUs has added up the gradients, the values go
-// through it, in one transfer of all members. If an update needs sums over whole parameters (LARS, LAMB), owners send
-// those over their buckets before the update, in the same way.
+// values; only then has the member made the update. If a group of GPUs has added up the gradients, and with ZeRO's
+// second stage if there is a group, the values go through it. If an update needs sums over whole parameters (LARS,
+// LAMB), owners send those over their buckets before the update, in messages.
 //
 // Whoever has the trailer knows that all keepers have the sums, so the values can be made even if members die. The step
 // is made, so its values count in all later generations. At a fence a member asks the keepers of the buckets whose

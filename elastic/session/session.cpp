@@ -224,7 +224,8 @@ void Session::Impl::begin_step(Lock& lock, bool listens) {
   made_before = member.scaling().made();
   pipeline.reset();
   undigested.clear();
-  if (!replay && member.replica().divided()) member.stage_exchange().begin();
+  if (!replay && member.replica().divided())
+    member.stage_exchange().begin(/*in_group=*/member.replica().staged() && member.groups().agreed());
   sharded = !replay && member.layout().sharded();
   held_with = member.shards().held_with(view.number);
   if (state.shards && state.shards->fetches()) member.parameter_fetch().begin();

@@ -160,9 +160,11 @@ class Session {
     Task(Impl& session, int vrank);
     int vrank() const { return vrank_; }
     const Pass* pass() const { return pass_ ? &*pass_ : nullptr; }  // null: without pipeline parallelism
-    // Waits for the input of the pass, on the CPU, which must have a shape and type that fit. Throws StepOver.
+    // These throw StepOver. receive() waits for the input of the pass, which must have a shape and type that fit, on
+    // the CPU or the device that sent it. If the virtual rank has no samples, skip() replaces both.
     PassValue receive(const StageExchange::Fits& fits);
-    void send(PassValue result);  // throws StepOver
+    void send(PassValue result);
+    void skip();
     // Whether there is a gradient to compute, and not only something to attach to its facts.
     bool computes() const { return computes_; }
     // Whether this worker attaches what the loop shares about the virtual rank to the facts.
@@ -196,6 +198,7 @@ class Session {
     friend struct Impl;
     void begin_pass(const PipelinePass& pass, bool last);
     void end_pass();
+    void exclude_waiting();  // waits for transfers between stages do not count as work
     void attach_only();
 
     Impl& session_;

@@ -16,6 +16,7 @@
 #include "elastic/session/replica_shards.h"
 #include "elastic/session/worker_faults.h"
 #include "elastic/session/session.h"
+#include "elastic/session/stage_transfers.h"
 #include "elastic/session/work_clock.h"
 
 namespace elinvar {
@@ -140,8 +141,9 @@ struct Session::Impl {
     std::vector<PipelinePass> passes;
     std::vector<int> attached;
     size_t done = 0;
-    std::map<int, Task> tasks = {};  // by virtual rank
-    Task* running = nullptr;         // the task of the pass under way
+    std::map<int, Task> tasks = {};                // by virtual rank
+    Task* running = nullptr;                       // the task of the pass under way
+    std::optional<StageTransfers> transfers = {};  // if values between stages go through a group of GPUs
   };
   std::optional<Pipeline> pipeline;
   std::vector<Undigested> undigested;

@@ -260,40 +260,45 @@ std::vector<double> Session::gather_sums(const std::vector<double>& mine, int ea
 }
 
 // Sends and receives the values through the group of GPUs. A fence ends this; then those that are missing come by
-// messages. They are received beside the parameters, because a device may carry a transfer later than it is given up.
+// messages. They are received beside the parameters, because a device may carry a transfer later than it is given up,
+// and so a bucket for each other member at a time. All members make these transfers in the same order.
 void Session::Impl::transfer_values(Lock& lock) {
   ValueExchange& values = member.values();
   if (!values.transfers()) return;
   const ValueExchange::GroupTransfer plan = *values.by_group();
-  lock.unlock();
   const Buckets& buckets = member.layout().shard_buckets();
   const Tensor nothing = Tensor::empty({0}, DType::f32, plan.group->device());
-  std::vector<GroupTensor> sends, receives;
-  std::vector<std::pair<Tensor, Slice>> places;  // received tensors, and the slices that they belong to
-  for (const auto& [to, all] : plan.sends) {
-    if (all.empty()) sends.push_back({nothing, to});
-    for (const int bucket : all)
-      for (const Slice& slice : buckets.slices(bucket)) sends.push_back({state.shards->updated(slice), to});
+  size_t rounds = 1;
+  for (const auto& [other, all] : plan.sends) rounds = std::max({rounds, all.size(), plan.receives.at(other).size()});
+  for (size_t round = 0; round < rounds; ++round) {
+    lock.unlock();
+    std::vector<GroupTensor> sends, receives;
+    std::vector<std::pair<Tensor, Slice>> places;  // received tensors, and the slices that they belong to
+    for (const auto& [other, given] : plan.sends) {
+      const std::vector<int>& taken = plan.receives.at(other);
+      if (round > 0 && round >= std::max(given.size(), taken.size())) continue;
+      if (round < given.size())
+        for (const Slice& slice : buckets.slices(given[round])) sends.push_back({state.shards->updated(slice), other});
+      else sends.push_back({nothing, other});
+      if (round >= taken.size()) receives.push_back({nothing, other});
+      else
+        for (const Slice& slice : buckets.slices(taken[round])) {
+          const Tensor like = state.shards->updated(slice);
+          places.emplace_back(Tensor::empty(like.shape(), like.dtype(), like.device()), slice);
+          receives.push_back({places.back().first, other});
+        }
+    }
+    on_gpu(plan.group->device(), [](auto& stream) { stream.synchronize(); });
+    lock.lock();
+    if (!values.transfers()) return;
+    plan.group->transfer(sends, receives);
+    if (round == 0) die(Fault::Point::value, view.number);
+    if (!wait_for_transfer(lock, *plan.group, [&] { return !member.outcome() && values.transfers(); })) return;
+    lock.unlock();
+    for (const auto& [received, slice] : places) state.shards->put_updated(slice, received);
+    lock.lock();
   }
-  for (const auto& [from, all] : plan.receives) {
-    if (all.empty()) receives.push_back({nothing, from});
-    for (const int bucket : all)
-      for (const Slice& slice : buckets.slices(bucket)) {
-        const Tensor like = state.shards->updated(slice);
-        places.emplace_back(Tensor::empty(like.shape(), like.dtype(), like.device()), slice);
-        receives.push_back({places.back().first, from});
-      }
-  }
-  on_gpu(plan.group->device(), [](auto& stream) { stream.synchronize(); });
-  lock.lock();
-  if (!values.transfers()) return;
-  plan.group->transfer(sends, receives);
-  die(Fault::Point::value, view.number);
-  if (!wait_for_transfer(lock, *plan.group, [&] { return !member.outcome() && values.transfers(); })) return;
   values.transferred();
-  lock.unlock();
-  for (const auto& [received, slice] : places) state.shards->put_updated(slice, received);
-  lock.lock();
 }
 
 bool Session::exchange_values() {

@@ -27,6 +27,7 @@ void Session::Impl::begin_pipeline() {
     if (static_cast<int>(i) % stages == own.place().stage) pipeline->attached.push_back(vranks[i]);
   if (!view.last) {
     pipeline->passes = own.passes(vranks);
+    if (member.stage_exchange().in_group()) pipeline->transfers.emplace(*this, member.groups().agreed(), vranks);
     return;
   }
   for (const int vrank : vranks) gradients.add(view.number, vrank, {}, 0);  // there is nothing to compute
@@ -82,6 +83,11 @@ void Session::Task::end_pass() {
 
 Session::PassValue Session::Task::receive(const StageExchange::Fits& fits) {
   Impl& s = session_;
+  if (s.pipeline->transfers) {
+    PassValue input = s.pipeline->transfers->take(order_, fits);
+    exclude_waiting();
+    return input;
+  }
   const Activity activity("waiting for a stage");
   const Clock::time_point began = Clock::now();
   Lock lock(s.mutex);
@@ -96,6 +102,10 @@ Session::PassValue Session::Task::receive(const StageExchange::Fits& fits) {
 
 void Session::Task::send(PassValue result) {
   Impl& s = session_;
+  if (s.pipeline->transfers) {
+    s.pipeline->transfers->give(order_, result);
+    return exclude_waiting();
+  }
   const Tensor value = Download(result.value.to_contiguous()).wait();
   messages::BoundaryValue told{.vrank = vrank_,
                                .run = order_.run,
@@ -108,6 +118,20 @@ void Session::Task::send(PassValue result) {
   if (!s.member.stage_exchange().going()) throw StepOver();
   s.member.stage_exchange().send(std::move(told));
   s.flush();
+}
+
+void Session::Task::skip() {
+  if (!session_.pipeline->transfers) return;
+  const auto runs = static_cast<int>(session_.member.replica().runs().size());
+  const int before = order_.backward ? order_.run + 1 : order_.run - 1;
+  if (before >= 0 && before < runs)
+    session_.pipeline->transfers->take(order_, [](const Shape& shape, DType) { return shape.numel() == 0; });
+  session_.pipeline->transfers->give(order_, {});
+  exclude_waiting();
+}
+
+void Session::Task::exclude_waiting() {
+  began_ += std::chrono::duration_cast<Clock::duration>(session_.pipeline->transfers->take_waited());
 }
 
 // Sends the digests of the tensors that this member has to the others, of which it gets theirs in complete_digests().

@@ -124,6 +124,10 @@ bool Generation::divides_shards() const {
   return std::ranges::any_of(members, [this](const GenerationMember& m) { return m.place.shards.end < shards; });
 }
 
+bool Generation::divides_segments() const {
+  return std::ranges::any_of(members, [](const GenerationMember& m) { return m.place.stage > 0; });
+}
+
 std::vector<int> Generation::ids() const {
   std::vector<int> ids;
   for (const GenerationMember& m : members) ids.push_back(m.id);

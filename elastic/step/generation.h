@@ -73,7 +73,8 @@ struct Generation {
   int index_of(PeerId peer) const;  // -1 if the peer is not a member
   int index_of_id(int id) const;    // -1 if no member has this id
   std::vector<int> ids() const;
-  bool divides_shards() const;  // the members of some stage compute virtual shards together
+  bool divides_shards() const;    // the members of some stage compute virtual shards together
+  bool divides_segments() const;  // some model replica has several stages
   const std::vector<Interval>& share(int member, int64_t step) const;
   // The stage of ZeRO with which members hold the state after `step` updates; 0: each has all of it.
   int held_with(int64_t step) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "tensor/base/check.h"
 
@@ -33,10 +34,18 @@ class Simulated {
       const auto stage = static_cast<size_t>(runs[next->run].stage);
       order_[stage].push_back({vranks[ended.size()], static_cast<int>(next->run), next->backward});
       ended.push_back(free_[stage] = next->begin + (next->backward ? run.backward : run.forward));
+      ends_.emplace_back(free_[stage], order_[stage].back());
     }
   }
 
   Order take_order() { return std::move(order_); }
+  std::vector<PipelinePass> by_end() const {
+    auto ends = ends_;  // passes that give an input come before those that need it
+    std::ranges::stable_sort(ends, {}, &std::pair<double, PipelinePass>::first);
+    std::vector<PipelinePass> passes;
+    for (const auto& [end, pass] : ends) passes.push_back(pass);
+    return passes;
+  }
   double end() const { return *std::max_element(free_.begin(), free_.end()); }
 
  private:
@@ -105,7 +114,20 @@ class Simulated {
   Passes forward_, backward_;
   std::vector<double> free_;  // when each stage ends its last pass
   Order order_;
+  std::vector<std::pair<double, PipelinePass>> ends_;
 };
+
+// Stages are cut to take equally long, whatever their number of segments.
+std::vector<PassSeconds> equal_seconds(std::span<const PipelineRun> runs, int stages) {
+  std::vector<double> of_stage(static_cast<size_t>(stages), 0);
+  for (const PipelineRun& run : runs) of_stage[static_cast<size_t>(run.stage)] += run.segments.size();
+  std::vector<PassSeconds> seconds;
+  for (const PipelineRun& run : runs) {
+    const double part = run.segments.size() / of_stage[static_cast<size_t>(run.stage)];
+    seconds.push_back({.forward = part, .backward = kBackward * part});
+  }
+  return seconds;
+}
 
 }  // namespace
 
@@ -119,15 +141,11 @@ std::vector<PipelineRun> runs_of(std::span<const std::vector<Interval>> stages) 
 
 std::vector<std::vector<PipelinePass>> pipeline_order(std::span<const PipelineRun> runs, int stages,
                                                       std::span<const int> vranks) {
-  // Stages are cut to take equally long, whatever their number of segments.
-  std::vector<double> of_stage(static_cast<size_t>(stages), 0);
-  for (const PipelineRun& run : runs) of_stage[static_cast<size_t>(run.stage)] += run.segments.size();
-  std::vector<PassSeconds> seconds;
-  for (const PipelineRun& run : runs) {
-    const double part = run.segments.size() / of_stage[static_cast<size_t>(run.stage)];
-    seconds.push_back({.forward = part, .backward = kBackward * part});
-  }
-  return Simulated(runs, seconds, stages, vranks).take_order();
+  return Simulated(runs, equal_seconds(runs, stages), stages, vranks).take_order();
+}
+
+std::vector<PipelinePass> passes_by_end(std::span<const PipelineRun> runs, int stages, std::span<const int> vranks) {
+  return Simulated(runs, equal_seconds(runs, stages), stages, vranks).by_end();
 }
 
 double pipeline_seconds(std::span<const PipelineRun> runs, std::span<const PassSeconds> seconds, int stages,

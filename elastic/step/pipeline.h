@@ -32,6 +32,10 @@ std::vector<PipelineRun> runs_of(std::span<const std::vector<Interval>> stages);
 std::vector<std::vector<PipelinePass>> pipeline_order(std::span<const PipelineRun> runs, int stages,
                                                       std::span<const int> vranks);
 
+// Returns the passes of all stages in the order in which they end if all stages take equally long. An earlier pass of a
+// stage comes before its later ones, and a pass that gives an input before those that need it.
+std::vector<PipelinePass> passes_by_end(std::span<const PipelineRun> runs, int stages, std::span<const int> vranks);
+
 // The seconds of the passes through a run.
 struct PassSeconds {
   double forward = 0, backward = 0;

@@ -166,6 +166,20 @@ TEST(ElasticProtocol, RandomSchedulesOfReplicasOfGpusGoThroughGroups) {
   }
 }
 
+// .. and so do values between stages.
+TEST(ElasticProtocol, RandomSchedulesOfPipelinesOfGpusGoThroughGroups) {
+  for (const RandomJobs& jobs : {RandomJobs{.gpus = true, .pp = 2, .schedules = 100},
+                                 {.gpus = true, .zero = 2, .copies = 1, .pp = 3, .tied = true, .schedules = 100},
+                                 {.gpus = true, .zero = 1, .tp = 2, .pp = 2, .schedules = 100}}) {
+    const Happened happened = expect_random_schedules_hold(jobs);
+    if (happened.schedules < 100) return;
+    EXPECT_GT(happened.passed_in_group, 20 * happened.schedules);
+    EXPECT_GT(happened.updated_in_group, jobs.zero > 0 ? happened.schedules : -1);
+    EXPECT_GT(happened.aborted_groups, happened.schedules / 20);
+    EXPECT_GT(happened.shrunk_groups + happened.kept_groups, happened.schedules / 50);
+  }
+}
+
 // The number of model replicas, on which the batch depends, changes less often than that of workers.
 TEST(ElasticProtocol, RandomSchedulesOfPairsWithAdaptiveScalingAgreeOnEveryBatch) {
   const Happened happened = expect_schedules_of_replicas_hold({.adaptive = true, .tp = 2, .schedules = 200});

@@ -101,18 +101,21 @@ TEST_F(PlannedGroups, PeopleAreToldWhatCarriesTheTensors) {
   EXPECT_EQ(plane(), "a worker alone sends nothing");
 }
 
-// Members of a stage exchange values also where gradients go through the hosts.
-TEST_F(PlannedGroups, CarryTheValuesOfShards) {
+// Members of a model replica exchange values also where gradients go through the hosts.
+TEST_F(PlannedGroups, CarryTheValuesOfModelReplicas) {
   Generation g = next({1, 2, 3});
-  g.shards = 2;
-  for (size_t m = 0; m < 3; ++m) g.members[m].place = {.shards = {0, 2}, .stage = static_cast<int>(m)};
   EXPECT_EQ(groups.why_none(g), "") << "it adds up gradients";
   g.sharding.emplace();
   EXPECT_EQ(groups.why_none(g), "") << "of whole rank gradients";
   g.sharding->zero = 2;
-  EXPECT_EQ(groups.why_none(g), "gradients are sharded") << "in stages of one member";
+  EXPECT_EQ(groups.why_none(g), "") << "it carries parameters";
+  g.sharding->zero = 3;
+  EXPECT_EQ(groups.why_none(g), "gradients are sharded");
+  g.shards = 2;
+  for (size_t m = 0; m < 3; ++m) g.members[m].place = {.shards = {0, 2}, .stage = static_cast<int>(m)};
+  EXPECT_EQ(groups.why_none(g), "") << "values between stages";
   for (size_t m = 0; m < 2; ++m) g.members[m].place = {.shards = {static_cast<int>(m), static_cast<int>(m) + 1}};
-  EXPECT_EQ(groups.why_none(g), "");
+  EXPECT_EQ(groups.why_none(g), "") << "values of shards";
   job.state.workers.at(3).about.nccl.why_not = "it computes on the CPU";
   EXPECT_EQ(groups.why_none(g), "worker 3 has no NCCL: it computes on the CPU");
   g.group = false;
@@ -127,7 +130,10 @@ TEST_F(PlannedGroups, CarryTheValuesOfShards) {
   job.state.current->group = true;
   EXPECT_EQ(groups.data_plane(), planes(host("the group is being formed")));
   groups.used(from(1, 2), {"new"});
-  EXPECT_EQ(groups.data_plane(), planes({{"kind", "nccl"}}));
+  const nlohmann::json nccl = {{"kind", "nccl"}};
+  EXPECT_EQ(groups.data_plane(), planes(nccl));
+  job.state.current->sharding->zero = 2;
+  EXPECT_EQ(groups.data_plane().at("parameters"), nccl);
 }
 
 }  // namespace

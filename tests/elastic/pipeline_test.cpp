@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 #include <tuple>
+#include <utility>
 
 namespace elinvar {
 namespace {
@@ -75,6 +77,111 @@ std::vector<int> under_way(const std::vector<PipelineRun>& runs, const Order& or
 TEST(Pipeline, RunsAreInTheOrderOfForwardPasses) {
   const Stages stages = {{{1, 3}}, {{3, 4}}, {{0, 1}, {4, 6}}};
   EXPECT_EQ(runs_of(stages), (std::vector<PipelineRun>{{2, {0, 1}}, {0, {1, 3}}, {1, {3, 4}}, {2, {4, 6}}}));
+}
+
+TEST(Pipeline, PassesEndInAnOrderThatAllStagesKeep) {
+  for (const bool tied : {false, true})
+    for (int stages = 2; stages <= 5; ++stages)
+      for (int count : {1, 3, 8}) {
+        SCOPED_TRACE(testing::Message() << stages << " stages, " << count << " virtual ranks, tied: " << tied);
+        const std::vector<PipelineRun> runs = runs_of(tied ? tied_stages(stages) : equal_stages(stages));
+        Order kept(static_cast<size_t>(stages));
+        std::set<std::tuple<int, int, bool>> ended;
+        for (const PipelinePass& pass : passes_by_end(runs, stages, ranks(count))) {
+          kept[static_cast<size_t>(runs[static_cast<size_t>(pass.run)].stage)].push_back(pass);
+          const int before = pass.backward ? pass.run + 1 : pass.run - 1;
+          const bool has_input = before >= 0 && before < static_cast<int>(runs.size());
+          EXPECT_TRUE(!has_input || ended.contains({pass.vrank, before, pass.backward})) << "its input comes later";
+          ended.emplace(pass.vrank, pass.run, pass.backward);
+        }
+        EXPECT_EQ(kept, pipeline_order(runs, stages, ranks(count)));
+      }
+}
+
+// Returns how long the stages take if a transfer takes both of them: a stage makes its transfers after a pass up to
+// that of what the pass gives, and before a pass up to that of its input (StageExchange::transfers). Without `together`
+// a value travels while its sender goes on.
+double seconds_with_transfers(int stages, int count, const std::map<std::tuple<int, int, bool>, double>& seconds,
+                              double travels, bool together) {
+  using Key = std::tuple<int, int, bool>;
+  const std::vector<PipelineRun> runs = runs_of(equal_stages(stages));
+  const Order order = pipeline_order(runs, stages, ranks(count));
+  const auto source = [](const PipelinePass& p) {
+    return Key(p.vrank, p.backward ? p.run + 1 : p.run - 1, p.backward);
+  };
+  struct Act {
+    std::optional<PipelinePass> pass;  // null: the transfer of ..
+    Key given = {};
+  };
+  std::vector<std::vector<Key>> transfers(static_cast<size_t>(stages));
+  for (const auto& [vrank, run, backward] : passes_by_end(runs, stages, ranks(count)))
+    if (const int next = backward ? run - 1 : run + 1; next >= 0 && next < stages)
+      for (const int stage : {run, next}) transfers[static_cast<size_t>(stage)].emplace_back(vrank, run, backward);
+  std::vector<std::vector<Act>> acts(static_cast<size_t>(stages));
+  for (size_t s = 0; s < acts.size(); ++s) {
+    size_t made = 0;
+    const auto up_to = [&](const Key& key) {
+      const auto place = std::ranges::find(transfers[s], key);
+      if (place == transfers[s].end()) return;
+      for (const auto end = static_cast<size_t>(place - transfers[s].begin()) + 1; made < end; ++made)
+        acts[s].push_back({{}, transfers[s][made]});
+    };
+    for (const PipelinePass& pass : order[s]) {
+      if (together) up_to(source(pass));
+      acts[s].push_back({pass, source(pass)});
+      if (together) up_to({pass.vrank, pass.run, pass.backward});
+    }
+  }
+  std::vector<double> now(acts.size(), 0);
+  std::vector<size_t> next(acts.size(), 0);
+  std::map<Key, double> arrives;
+  std::map<Key, size_t> waits;  // the stage that is at a transfer
+  for (bool any = true; std::exchange(any, false);)
+    for (size_t s = 0; s < acts.size(); ++s)
+      for (; next[s] < acts[s].size(); ++next[s], any = true) {
+        const auto& [pass, given] = acts[s][next[s]];
+        if (pass) {
+          const int before = std::get<1>(given);
+          const bool has_input = before >= 0 && before < stages;
+          if (has_input && !arrives.contains(given)) break;
+          if (has_input) now[s] = std::max(now[s], arrives[given]);
+          now[s] += seconds.at({pass->vrank, pass->run, pass->backward});
+          if (!together) arrives[{pass->vrank, pass->run, pass->backward}] = now[s] + travels;
+        } else {
+          const auto other = waits.find(given);
+          if (other == waits.end()) waits[given] = s;
+          if (other == waits.end() || other->second == s) break;
+          now[s] = now[other->second] = arrives[given] = std::max(now[s], now[other->second]) + travels;
+          ++next[other->second];
+        }
+      }
+  for (size_t s = 0; s < acts.size(); ++s) EXPECT_EQ(next[s], acts[s].size()) << "stage " << s;
+  return *std::ranges::max_element(now);
+}
+
+// elastic/ARRANGEMENT.md has these figures.
+TEST(Pipeline, TransfersThatTakeBothStagesCostLittle) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  for (int stages = 2; stages <= 8; ++stages)
+    for (int count : {4, 8, 32}) {
+      double at_once = 0, together = 0, by_hosts = 0;
+      for (int trial = 0; trial < 10; ++trial) {
+        std::map<std::tuple<int, int, bool>, double> seconds;
+        for (int stage = 0; stage < stages; ++stage) {
+          const double stage_takes = 1 + 0.15 * uniform(random);
+          for (int vrank = 0; vrank < count; ++vrank)
+            for (const bool backward : {false, true})
+              seconds[{vrank, stage, backward}] = (backward ? 2 : 1) * stage_takes * (1 + 0.1 * uniform(random));
+        }
+        at_once += seconds_with_transfers(stages, count, seconds, 0, /*together=*/false);
+        together += seconds_with_transfers(stages, count, seconds, 0.002, /*together=*/true);
+        by_hosts += seconds_with_transfers(stages, count, seconds, 0.1, /*together=*/false);
+      }
+      EXPECT_LT(together, 1.003 * at_once) << stages << " stages, " << count << " virtual ranks";
+      EXPECT_GT(by_hosts, 1.005 * at_once) << stages << " stages, " << count << " virtual ranks";
+      EXPECT_LT(by_hosts, 1.07 * at_once) << stages << " stages, " << count << " virtual ranks";
+    }
 }
 
 TEST(Pipeline, NoOrderHasADeadlock) {

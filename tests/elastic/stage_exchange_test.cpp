@@ -1,6 +1,10 @@
 #include "elastic/protocol/stage_exchange.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
 
 #include "tests/elastic/member_parts.h"
 #include "tests/elastic/tensor_parts.h"
@@ -135,6 +139,115 @@ TEST(StageExchange, AnInputOfAnotherMemberIsNotTaken) {
   at.receive(0, StageFellow::value(4, 1, false, 2));
   EXPECT_EQ(StageFellow::item(at.exchange.take({4, 2, false}, any_shape)), 2);
   EXPECT_EQ(at.sent(), Sent{});
+}
+
+TEST(StageExchange, TransfersAreBetweenThoseWhoSendMessagesOtherwise) {
+  const auto of = [](int member) {
+    std::vector<std::string> all;
+    for (const auto& [pass, to, from] : StageFellow(member).exchange.transfers({4}))
+      all.push_back(fmt::format("{}{}{}{}", pass.backward ? "b" : "f", pass.run,
+                                from >= 0 ? fmt::format("<{}", from) : ">", fmt::join(to, ",")));
+    return all;
+  };
+  using All = std::vector<std::string>;
+  EXPECT_EQ(of(0), (All{"f0<5", "f1>2,4", "b2<2", "b1>5"}));
+  EXPECT_EQ(of(1), (All{"f0<5", "f1>3", "b2<3"}));
+  EXPECT_EQ(of(2), (All{"f1<0", "f2>5", "b3<5", "b2>0"}));
+  EXPECT_EQ(of(4), (All{"f1<0", "b3<5"})) << "nobody gets its value or its gradient from it";
+  EXPECT_EQ(of(5), (All{"f0>0,1", "f2<2", "b3>2,3,4", "b1<0"}));
+}
+
+// A member makes a transfer when all that take part are at it.
+TEST(StageExchange, NoMembersWaitForEachOthersTransfers) {
+  for (size_t count : {1, 2, 3, 5, 9}) {
+    std::vector<int> vranks(count);
+    std::iota(vranks.begin(), vranks.end(), 0);
+    using Transfer = StageExchange::Transfer;
+    std::vector<std::vector<Transfer>> transfers;
+    std::vector<std::vector<PipelinePass>> passes;
+    for (int member = 0; member < 6; ++member) {
+      const StageFellow at(member);
+      transfers.push_back(at.exchange.transfers(vranks));
+      passes.push_back(at.replica.passes(vranks));
+    }
+    std::vector<size_t> begun(6, 0), made(6, 0);  // passes, of which each but the last is computed; transfers
+    // Returns the transfer that a member is at, if it is at one.
+    const auto at = [&](size_t member) -> const Transfer* {
+      const auto until = [&](const PipelinePass& given) {
+        const auto& all = transfers[member];
+        const auto found = std::ranges::find(all, given, &Transfer::pass);
+        return found == all.end() ? size_t{0} : static_cast<size_t>(found - all.begin()) + 1;
+      };
+      while (true) {
+        size_t end = begun[member] > 0 ? until(passes[member][begun[member] - 1]) : 0;
+        if (begun[member] < passes[member].size()) {
+          const auto& [vrank, run, backward] = passes[member][begun[member]];
+          end = std::max(end, until({vrank, backward ? run + 1 : run - 1, backward}));
+        }
+        if (made[member] < end) return &transfers[member][made[member]];
+        if (begun[member] == passes[member].size()) return nullptr;
+        ++begun[member];
+      }
+    };
+    for (bool any = true; any;) {
+      any = false;
+      for (size_t sender = 0; sender < 6; ++sender) {
+        const Transfer* const given = at(sender);
+        if (given == nullptr || given->from >= 0) continue;
+        const bool all = std::ranges::all_of(given->to, [&](int to) {
+          const Transfer* const taken = at(static_cast<size_t>(to));
+          return taken != nullptr && taken->pass == given->pass && taken->from == static_cast<int>(sender);
+        });
+        if (!all) continue;
+        any = true;
+        ++made[sender];
+        for (const int to : given->to) ++made[static_cast<size_t>(to)];
+      }
+    }
+    for (size_t member = 0; member < 6; ++member) {
+      EXPECT_EQ(made[member], transfers[member].size()) << member;
+      EXPECT_EQ(begun[member], passes[member].size()) << member;
+    }
+  }
+}
+
+TEST(StageExchange, InAGroupMessagesAnnounceValuesWithoutElements) {
+  const auto announced = [](const Shape& shape) {
+    return BoundaryValue{
+        .vrank = 4, .run = 1, .backward = false, .shape = shape, .random = 7, .in_group = true, .elements = {}};
+  };
+  StageFellow at(2);
+  at.exchange.begin(/*in_group=*/true);
+  at.receive(0, announced({3}));
+  const auto value = at.exchange.take({4, 2, false}, any_shape);
+  ASSERT_TRUE(value);
+  EXPECT_EQ(value->shape, Shape({3}));
+  EXPECT_EQ(value->random, 7);
+  BoundaryValue given = announced({2});
+  given.run = 2;
+  given.in_group = false;
+  at.exchange.send(given);
+  EXPECT_EQ(at.sent(), Sent{"boundary>6"});
+  EXPECT_TRUE(at.last.as<BoundaryValue>()->in_group);
+}
+
+// All members know alike how a step is made.
+TEST(StageExchange, ValuesDoNotComeInTheOtherWay) {
+  const char* const kOther = "sent a value of another shape or type than was expected";
+  StageFellow in_group(2), by_messages(2);
+  in_group.exchange.begin(/*in_group=*/true);
+  in_group.receive(0, StageFellow::value(4, 1, false, 1));
+  EXPECT_FALSE(in_group.exchange.take({4, 2, false}, any_shape));
+  EXPECT_EQ(in_group.suspected(), kOther);
+  by_messages.exchange.begin();
+  BoundaryValue value = StageFellow::value(4, 1, false, 1);
+  value.in_group = true;
+  by_messages.receive(0, value);
+  EXPECT_EQ(by_messages.suspected(), "sent a malformed boundary: a value has another size");
+  value.elements.clear();
+  by_messages.receive(0, value);
+  EXPECT_FALSE(by_messages.exchange.take({4, 2, false}, any_shape));
+  EXPECT_EQ(by_messages.suspected(), kOther);
 }
 
 TEST(StageExchange, AFenceEndsIt) {

@@ -40,10 +40,10 @@ class DivisionFaults : public TinyJob {
     EXPECT_EQ(digests(name), digests("whole"));
     EXPECT_EQ(remaining_children(std::chrono::seconds(10)), "");
   }
-  // Runs with the random faults of a seed, some of which kill at `point`, and `others`. Returns whether it ended as it
-  // should.
-  bool endures_random_faults(int64_t seed, const Division& division, const char* point,
-                             const std::string& others = "") const {
+  // Runs with the random faults of a seed, some of which kill at `point`, and `others`, and with these options. Returns
+  // whether it ended as it should.
+  bool endures_random_faults(int64_t seed, const Division& division, const char* point, const std::string& others = "",
+                             Words more = {}) const {
     std::string chaos = fmt::format("random:seed={},rate={}", seed, seed % 3 == 0 ? 0.06 : 0.02);
     if (seed % 4 == 1) chaos += fmt::format(";kill:coordinator,step={}", 1 + seed * 37 % 150);
     if (seed % 5 == 2) chaos += fmt::format(";kill:all,step={}", 1 + seed * 53 % 150);
@@ -51,8 +51,7 @@ class DivisionFaults : public TinyJob {
     if (seed % 7 == 4) chaos += fmt::format(";kill:worker=0,step={},at={}", 1 + seed * 91 % 150, point);
     chaos += others;
     const std::string name = fmt::format("seed{}", seed);
-    Words more;
-    if (seed % 4 >= 2) more = {"--set", "run.audit_every=2"};
+    if (seed % 4 >= 2) more.insert(more.end(), {"--set", "run.audit_every=2"});
     if (seed % 3 == 1) more.insert(more.end(), {"--set", "run.eval_every=7"});
     std::string wrong = run_through(name, options(division, chaos, more));
     if (wrong.empty() && !events(name, "verdict").empty()) wrong = "an audit has found something";

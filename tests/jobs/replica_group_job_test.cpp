@@ -1,6 +1,6 @@
-// Jobs of real processes whose workers are GPUs of model replicas, and exchange gradients and the values of virtual
-// shards by NCCL: emulated ones, and a card if the machine has one. Whatever happens to the group, the run ends as that
-// of one undisturbed worker.
+// Jobs of real processes whose workers are GPUs of model replicas, and exchange gradients, the values of virtual shards
+// and those between stages by NCCL: emulated ones, and a card if the machine has one. Whatever happens to the group,
+// the run ends as that of one undisturbed worker.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,6 +29,8 @@ class ReplicaGroupJob : public DivisionFaults {
 TEST_F(ReplicaGroupJob, OnACard) {
   if (!run_on_a_card("run", {"--arrangement", "tp=2", "--workers", "1"}, kSteps)) GTEST_SKIP() << "no GPU, or no NCCL";
   EXPECT_TRUE(says("run", "nccl: gradients, values of shards"));
+  EXPECT_TRUE(run_on_a_card("stages", {"--arrangement", "pp=2", "--workers", "1"}, kSteps));
+  EXPECT_TRUE(says("stages", "nccl: gradients, values between stages"));
 }
 
 #ifdef ELINVAR_EMULATION
@@ -46,10 +48,13 @@ class GptGroupJob : public test::DividedRuns {
 TEST_F(GptGroupJob, GpusOfReplicasGiveTheLedgerOfOneWorker) {
   const Words settings = {"--steps", "40", "--set", "model.virtual_shards=2"};
   const std::string alone = trained_result("alone", settings);
-  for (const auto& [division, carried] : {std::pair{Division{}, "gradients, values of shards"},
-                                          {Division{.dp = 2, .tp = 1, .pp = 2}, "gradients"},
-                                          {Division{.dp = 2, .zero = 1}, "gradients, parameters, values of shards"},
-                                          {Division{.zero = 2}, "values of shards"}}) {
+  for (const auto& [division, carried] :
+       {std::pair{Division{}, "gradients, values of shards"},
+        {Division{.dp = 2, .tp = 1, .pp = 2}, "gradients, values between stages"},
+        {Division{.dp = 2, .zero = 1}, "gradients, parameters, values of shards"},
+        {Division{.tp = 2, .pp = 2}, "gradients, values of shards, values between stages"},
+        {Division{.tp = 1, .pp = 3, .zero = 2}, "parameters, values between stages"},
+        {Division{.zero = 2, .copies = 1}, "parameters, values of shards"}}) {
     const std::string name = division.name();
     EXPECT_EQ(trained_result(name, on_gpus(division.complete(settings))), alone) << name;
     const std::string events = read_file(folder_ / name / "events.jsonl");
@@ -67,23 +72,35 @@ TEST_F(ReplicaGroupJob, WhoDiesWithinASumIsReplacedByTheOther) {
   }
 }
 
-// One worker of two has a fault. Where a sum does not come, the step is repeated through the hosts.
+// A stage has announced a value, and the next one waits for it.
+TEST_F(ReplicaGroupJob, StagesThatDieWithinATransferAreReplaced) {
+  const std::string chaos = "kill:worker=1,step=50,at=boundary;join:step=60;kill:worker=2,step=100,at=boundary";
+  const Words division = Division{.tp = 1, .pp = 3}.options({"--chaos", chaos});
+  expect_undisturbed("run", wait(start("run", on_gpus(division)), "run", std::chrono::seconds(60)));
+  EXPECT_EQ(count("run", "kill"), 2u);
+  EXPECT_TRUE(says("run", "nccl: gradients, values between stages"));
+}
+
+// One worker of two has a fault. Where a sum or a value does not come, the step is repeated through the hosts.
 TEST_F(ReplicaGroupJob, TroubleWithNcclEndsInTheHosts) {
   struct Case {
-    std::string name, fault, timeout, told;
+    std::string name, arrangement, fault, timeout, told;
     bool used;
   };
-  for (const Case& c : {Case{"unformed", "init_fails", "30", "GPUs cannot be connected", false},
-                        Case{"hanging", "transfer_hangs=200", "1", "a transfer has not ended within", true}}) {
-    const Words options = {"--arrangement", "tp=2", "--workers", "1",
-                           "--min-workers", "2",    "--set",     "run.group_timeout=" + c.timeout};
+  for (const Case& c :
+       {Case{"unformed", "tp=2", "init_fails", "30", "GPUs cannot be connected", false},
+        Case{"hanging", "tp=2", "transfer_hangs=200", "1", "a transfer has not ended within", true},
+        Case{"hanging stage", "pp=2,zero=2", "transfer_hangs=61", "1", "a transfer has not ended within", true},
+        Case{"failing stage", "pp=2,zero=2", "transfer_fails=64", "30", "told to fail", true}}) {
+    const Words options = {"--arrangement", c.arrangement, "--workers", "1",
+                           "--min-workers", "2",           "--set",     "run.group_timeout=" + c.timeout};
     const pid_t job = start(c.name, on_gpus(options));
     const pid_t other = spawn({"join", endpoint(c.name), "--device", "emulated", "--threads", "1"}, "other",
                               {"env", "ELINVAR_EMULATED_NCCL=" + c.fault});
     expect_undisturbed(c.name, wait(job, c.name, std::chrono::seconds(60)));
     EXPECT_EQ(wait(other, "other").code, 0);
     EXPECT_TRUE(says(c.name, c.told)) << c.name;
-    EXPECT_EQ(says(c.name, "nccl: gradients, values of shards"), c.used) << c.name;
+    EXPECT_EQ(says(c.name, "nccl"), c.used) << c.name;
   }
 }
 

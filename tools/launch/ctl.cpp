@@ -97,6 +97,7 @@ std::string status_text(const Json& s) {
   };
   if (const Json plane = s.value("data_plane", Json::object()); plane.contains("kind")) {
     text += way_of("gradients", plane);
+    if (plane.contains("parameters")) text += way_of("parameters after updates", plane["parameters"]);
     if (plane.contains("within")) text += way_of("values within model replicas", plane["within"]);
   }
   const Json& goodput = s.at("goodput");

@@ -39,7 +39,7 @@ StageWork::RankWork& StageWork::work_of(Session::Task& task) {
 
 void StageWork::compute(Session::Task& task) {
   RankWork& work = work_of(task);
-  if (work.batch.samples == 0) return;
+  if (work.batch.samples == 0) return task.skip();
   const PrecisionScope products(training_.setup.precision);
   if (task.pass()->backward) return backward(task, work);
   forward(task, work);
@@ -58,7 +58,7 @@ void StageWork::forward(Session::Task& task, RankWork& work) {
     from.value = input.value.to(training_.setup.device);
     from.rng.op = input.random;
   }
-  const Activity activity("forward", task.vrank());
+  std::optional<Activity> pass(std::in_place, "forward", task.vrank());
   if (training_.setup.source != nullptr && !residence_)
     residence_.emplace(network(), *training_.setup.source, task.shards());
   const SegmentPasses::Options options{.recompute = training_.recompute(),
@@ -74,6 +74,7 @@ void StageWork::forward(Session::Task& task, RankWork& work) {
   work.statistics[begin] = batch_statistics_of(run.passes.take_statistics());
   if (segments.end < network().segments().size()) {
     const Boundary to = run.passes.to();
+    pass.reset();  // sending may wait for another stage
     return task.send({to.value, to.rng.op});
   }
   work.loss.emplace(run.passes.loss());
@@ -90,7 +91,7 @@ void StageWork::backward(Session::Task& task, RankWork& work) {
         task.receive([&](const Shape& shape, DType dtype) { return shape == value.shape() && dtype == value.dtype(); });
     dy = input.value.to(training_.setup.device);
   }
-  const Activity activity("backward", task.vrank());
+  std::optional<Activity> pass(std::in_place, "backward", task.vrank());
   if (work.readers.empty()) {  // the first backward pass comes after all forward passes
     work.readers.resize(network().parameters.list.size());
     for (const auto& [first, other] : work.runs)
@@ -101,6 +102,7 @@ void StageWork::backward(Session::Task& task, RankWork& work) {
   const Tensor dx = run.passes.backward(std::move(dy), work.gradients, [&](size_t p) {
     if (work.readers[p] == 1) hand_over(task, work, p);
   });
+  pass.reset();
   if (begin > 0) task.send({dx, 0});
   for (const size_t p : read_by(run.segments))
     if (work.readers[p] > 0 && --work.readers[p] == 0) hand_over(task, work, p);

@@ -72,6 +72,7 @@ struct SimulationCounts {
   int64_t refused = 0;                 // parts not saved because members disagree on the state
   int64_t in_group = 0;                // reductions that a member made in its group of GPUs
   int64_t exchanged_in_group = 0;      // exchanges of values of virtual shards that it made there
+  int64_t passed_in_group = 0;         // transfers between stages that it took part in
   int64_t updated_in_group = 0;        // updates whose parameters it sent and received there
   int64_t new_groups = 0, shrunk_groups = 0, kept_groups = 0;  // groups that came into use, by origin
   int64_t not_formed = 0;                                      // failures of a member to be in a group
@@ -103,10 +104,10 @@ struct SimulationCounts {
 
   ELINVAR_FIELDS(restored, messages, generations, batch_changes, opened, interrupted, killed_beside, lost_open, flips,
                  caught, tried, replays, undecided, abandoned, stopped, stuck, refused, in_group, exchanged_in_group,
-                 updated_in_group, new_groups, shrunk_groups, kept_groups, not_formed, aborted_groups, moved, asked,
-                 state_lost, exchanged, lost_within, given_up, stale, stale_alone, digested, lost_digests, passed,
-                 lost_boundary, killed_ahead, attached, fetched, fetched_rows, fetches_over, repeated, lost_parameters,
-                 killed_providers, rearranged, reforms, reforms_behind_fence, reformed)
+                 passed_in_group, updated_in_group, new_groups, shrunk_groups, kept_groups, not_formed, aborted_groups,
+                 moved, asked, state_lost, exchanged, lost_within, given_up, stale, stale_alone, digested, lost_digests,
+                 passed, lost_boundary, killed_ahead, attached, fetched, fetched_rows, fetches_over, repeated,
+                 lost_parameters, killed_providers, rearranged, reforms, reforms_behind_fence, reformed)
 };
 
 struct SimulationResult : SimulationCounts {

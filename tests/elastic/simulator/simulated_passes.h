@@ -5,14 +5,31 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "comm/gpu_group.h"
+#include "elastic/protocol/stage_exchange.h"
 #include "elastic/protocol/step_gradients.h"
 #include "elastic/step/model_replicas.h"
 #include "elastic/step/pipeline.h"
 
 namespace elinvar {
+
+// The transfers between the stages of a pipeline through a group of GPUs (elastic/session/stage_transfers.h).
+struct SimulatedTransfers {
+  using Key = std::tuple<int, int, bool>;  // the fields of the pass that gives the value
+  static Key key(const PipelinePass& pass) { return {pass.vrank, pass.run, pass.backward}; }
+
+  std::shared_ptr<GpuGroup> group = {};
+  std::vector<StageExchange::Transfer> all = {};
+  size_t made = 0, until = 0;                             // those to make before the worker goes on
+  bool under_way = false;                                 // the next one
+  std::map<Key, Tensor> given = {};                       // by this worker, not yet transferred
+  std::optional<messages::BoundaryValue> announced = {};  // what the transfer under way brings ..
+  Tensor arriving = {};                                   // .. and its place
+  std::map<Key, messages::BoundaryValue> arrived = {};    // that no pass has taken yet
+};
 
 // The rank gradients of a step that a worker computes with others.
 struct RankGradientsTogether {
@@ -47,10 +64,11 @@ struct RankGradientsTogether {
   bool ends = true, attaches = false;  // it ends the rank gradient here; it only attaches something
   int64_t early = 0, all = 0;          // the exchanges before its tensors, and before its end
   uint64_t value = 0;                  // its input
-  enum class Awaits { nothing, input, values, transfer, digests } awaits = Awaits::nothing;
+  enum class Awaits { nothing, input, values, transfer, digests, output } awaits = Awaits::nothing;
   // With a transfer in a group of GPUs: the group, and the values of shards that it brings, by member.
   std::shared_ptr<GpuGroup> group = {};
   std::map<int, std::vector<Tensor>> arriving = {};
+  std::optional<SimulatedTransfers> transfers = {};  // if values between stages go through a group
   std::vector<Undigested> undigested = {};
 };
 

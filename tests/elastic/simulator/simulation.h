@@ -30,6 +30,7 @@ class Simulation {
  private:
   static constexpr double kFaultsEnd = 8, kDeadline = 200;
   static constexpr double kHeartbeat = 0.6, kTick = 0.05, kBeat = 0.4;
+  static constexpr double kTransferred = 2.5;  // the longest time of a transfer in a group, in seconds
   static constexpr WatchOptions kWatch{.silence = 1.2, .takeover = 1, .apart = 0.3, .hold = 8};
 
   static constexpr int64_t kBucketElements = 2, kCheckpointEvery = 3, kDigestEvery = 2;
@@ -276,6 +277,13 @@ class Simulation {
   void take_input(Process& p);
   bool is_input_taken(Process& p);
   void end_pass(Process& p);
+  void finish_pass(Process& p);
+  void check_input(Process& p, const messages::BoundaryValue& input);
+  // Transfers between stages through a group (simulation_transfers.cpp).
+  void begin_transfers(Process& p, const std::vector<int>& vranks);
+  bool make_transfers(Process& p);
+  std::optional<messages::BoundaryValue> taken_input(Process& p);
+  void give(Process& p, std::optional<uint64_t> value, int64_t random);
   void kill_ahead(Process& p);
   uint64_t boundary(const Process& p, int vrank, int segment, bool backward) const;
 

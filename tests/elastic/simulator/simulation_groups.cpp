@@ -12,7 +12,7 @@ namespace elinvar {
 
 namespace {
 
-constexpr double kFormed = 1.5, kShrunk = 0.7, kTransferred = 2.5;  // maximum durations in seconds
+constexpr double kFormed = 1.5, kShrunk = 0.7;  // maximum durations in seconds
 constexpr double kPoll = 0.01;
 
 }  // namespace

@@ -147,7 +147,7 @@ void Simulation::begin_together(Process& p) {
                                  .last = m.position().last(),
                                  .scaling_state = m.scaling().current(),
                                  .place = m.replica().place()};
-  m.stage_exchange().begin();
+  m.stage_exchange().begin(/*in_group=*/m.replica().staged() && m.groups().agreed());
   if (m.replica().staged()) begin_passes(p);
 }
 
@@ -262,6 +262,12 @@ bool Simulation::go_on_together(Process& p) {
   }
   if (t.awaits == Awaits::nothing) return next_pass(p);
   if (t.awaits == Awaits::digests) return !take_digests(p);
+  if (t.awaits == Awaits::output) {
+    if (!make_transfers(p)) return false;
+    t.awaits = Awaits::nothing;
+    finish_pass(p);
+    return p.alive && p.together ? next_pass(p) : true;
+  }
   if (t.awaits == Awaits::input) {
     if (!is_input_taken(p)) return false;
   } else {

@@ -31,6 +31,7 @@ void Simulation::begin_passes(Process& p) {
   for (size_t i = 0; i < vranks.size(); ++i)
     if (i % replica.stages().size() == static_cast<size_t>(t.place.stage)) t.attached.push_back(vranks[i]);
   if (!t.last) t.passes = replica.passes(vranks);
+  if (!t.last && p.member->stage_exchange().in_group()) begin_transfers(p, vranks);
   for (const int vrank : vranks)
     if (t.last) gradients.add(t.step, vrank, {}, 0);
 }
@@ -56,7 +57,7 @@ bool Simulation::next_pass(Process& p) {
     t.early = rank.exchanges + (several && rank.samples ? static_cast<int64_t>(draw % 3) : 0);
     t.all = t.early + (several && rank.samples ? static_cast<int64_t>(draw / 4 % 2) : 0);
     begin_segments_together(p);
-    if (rank.samples) {
+    if (rank.samples || t.transfers) {
       take_input(p);
       if (t.awaits != Process::Together::Awaits::nothing) return false;
     }
@@ -87,20 +88,25 @@ bool Simulation::is_input_taken(Process& p) {
       violate("worker {} gets an input of another shape or type", p.peer);
     return true;
   };
-  const std::optional<messages::BoundaryValue> input = p.member->stage_exchange().take(t.pass, fits);
-  if (!input) return false;
+  const std::optional<messages::BoundaryValue> input =
+      t.transfers ? taken_input(p) : p.member->stage_exchange().take(t.pass, fits);
+  if (input && t.ranks.at(t.vrank).samples) check_input(p, *input);
+  return input.has_value();
+}
+
+void Simulation::check_input(Process& p, const messages::BoundaryValue& input) {
+  Process::Together& t = *p.together;
   ++result_.passed;
-  std::memcpy(&t.value, input->elements.at(0).data, sizeof(t.value));
+  std::memcpy(&t.value, input.elements.at(0).data, sizeof(t.value));
   const std::vector<PipelineRun>& runs = p.member->replica().runs();
   const Interval segments = runs.at(static_cast<size_t>(t.pass.run)).segments;
   const int at = t.pass.backward ? segments.end : segments.begin;
-  const bool right = input->vrank == t.vrank && input->run == t.pass.run + (t.pass.backward ? 1 : -1) &&
-                     input->backward == t.pass.backward && input->random == at &&
+  const bool right = input.vrank == t.vrank && input.run == t.pass.run + (t.pass.backward ? 1 : -1) &&
+                     input.backward == t.pass.backward && input.random == at &&
                      t.value == boundary(p, t.vrank, at, t.pass.backward);
   if (!right && !is_damaged(p))
     violate("worker {} gets another input of run {} of virtual rank {}", p.peer, t.pass.run, t.vrank);
   if (!right) mislead(p);
-  return true;
 }
 
 // The value in front of a segment, or the gradient of that value.
@@ -128,6 +134,7 @@ void Simulation::end_pass(Process& p) {
     p.member->replica_exchange().end();
     return;
   }
+  if (staged && !rank.samples && t.transfers) give(p, std::nullopt, 0);
   if (staged && rank.samples) {
     const auto run = static_cast<size_t>(t.pass.run);
     const Interval segments = replica.runs()[run].segments;
@@ -141,16 +148,28 @@ void Simulation::end_pass(Process& p) {
         damaged(p, "an input of a pass", t.step);
         value ^= 1;
       }
-      exchange.send(messages::BoundaryValue{
-          .vrank = t.vrank,
-          .run = t.pass.run,
-          .backward = t.pass.backward,
-          .shape = {sizeof(value)},
-          .dtype = DType::u8,
-          .random = t.pass.backward ? segments.begin : segments.end,
-          .elements = {blob_of(std::string(reinterpret_cast<const char*>(&value), sizeof(value)))}});
+      const int random = t.pass.backward ? segments.begin : segments.end;
+      if (t.transfers) give(p, value, random);
+      else
+        exchange.send(messages::BoundaryValue{
+            .vrank = t.vrank,
+            .run = t.pass.run,
+            .backward = t.pass.backward,
+            .shape = {sizeof(value)},
+            .dtype = DType::u8,
+            .random = random,
+            .elements = {blob_of(std::string(reinterpret_cast<const char*>(&value), sizeof(value)))}});
     }
   }
+  if (t.transfers && !make_transfers(p)) {
+    t.awaits = Process::Together::Awaits::output;
+    return;
+  }
+  finish_pass(p);
+}
+
+void Simulation::finish_pass(Process& p) {
+  const Process::Together& t = *p.together;
   p.member->replica_exchange().end();
   if (t.ends) finish_rank(p);
 }
