@@ -227,7 +227,7 @@ void Session::Impl::begin_step(Lock& lock, bool listens) {
   if (!replay && member.replica().divided()) member.stage_exchange().begin();
   sharded = !replay && member.layout().sharded();
   held_with = member.shards().held_with(view.number);
-  if (state.shards && state.shards->fetches()) member.parameter_fetch().begin();
+  if (state.shards && (state.shards->fetches() || state.shards->averages())) member.parameter_fetch().begin();
 }
 
 void Session::Impl::contribute(Lock& lock) {

@@ -46,6 +46,18 @@ TEST(MemoryForecast, ZeroDividesTheOptimizersState) {
   }
 }
 
+TEST(MemoryForecast, ZeroDividesTheAverage) {
+  MemoryNeeds averaged = needs();
+  averaged.average = true;
+  const auto more = [&](const Arrangement& arrangement) {
+    return forecast_memory(averaged, arrangement, loads({1, 1, 1, 1}))[0].peak -
+           forecast_memory(needs(), arrangement, loads({1, 1, 1, 1}))[0].peak;
+  };
+  EXPECT_EQ(more({}), kP + kP / 4) << "and a part of a checkpoint";
+  for (const int zero : {1, 2, 3})
+    for (const int copies : {1, 2}) EXPECT_EQ(more({.zero = zero, .copies = copies}), kP * copies / 4 + kP / 4);
+}
+
 TEST(MemoryForecast, OwnersHaveFewSumsOfGradientsThatLeave) {
   const auto peak = [](const std::vector<int>& ranks) {
     return forecast_memory(needs(), {.zero = 2, .copies = 1}, loads(ranks))[0].peak;

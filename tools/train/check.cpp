@@ -86,11 +86,12 @@ void print_memory(const std::vector<MemoryForecast>& workers) {
       ++next;
     const auto text = [](int64_t bytes) { return memory_text(static_cast<double>(bytes)); };
     fmt::print(
-        "memory       {} on {}: {} of parameters, {} of the optimizer's state{}, {} for checkpoints, and a step\n",
+        "memory       {} on {}: {} of parameters, {} of the optimizer's state{}{}, {} for checkpoints, and a step\n",
         text(w.peak),
         next - first == 1 ? fmt::format("worker {}", first + 1)
                           : fmt::format("each of workers {} to {}", first + 1, next),
-        text(w.parameters), text(w.optimizer), w.offloaded > 0 ? " in a file, not counted" : "", text(w.snapshot));
+        text(w.parameters), text(w.optimizer), w.offloaded > 0 ? " in a file, not counted" : "",
+        w.average > 0 ? fmt::format(", {} of averages", text(w.average)) : "", text(w.snapshot));
   }
 }
 
@@ -167,8 +168,8 @@ int check_run(const CheckOptions& command) {
   Training training(config, device, arrangement.zero, offload);
   TrainingSetup& setup = training.setup;
   ShardedState shards(setup);
-  ParameterShards source(setup, shards);
-  shards.use(source);
+  ParameterShards source(setup, shards, /*average=*/false), averages(setup, shards, /*average=*/true);
+  shards.use(source, averages);
   const RunConfig& run = setup.config.run;
   const int64_t samples = setup.data->size(), per_epoch = training.loader.steps_per_epoch();
   fmt::print("model        {}: {} parameters\n", setup.config.model.kind, setup.network->parameters.count());
@@ -208,8 +209,10 @@ int check_run(const CheckOptions& command) {
                     .checkpoints = run.checkpoint_every > 0};
   if (setup.sliced) needs.slots = static_cast<int>(setup.sliced->slot_names().size());
   else needs.slots = static_cast<int>(setup.optimizer->state().size() / setup.network->parameters.list.size());
-  needs.other_state = held - (setup.values ? 0 : parameters) - (setup.sliced ? 0 : needs.slots * parameters);
-  const int64_t state = parameters * (1 + needs.slots) + needs.other_state;
+  needs.average = setup.average != nullptr;
+  needs.other_state =
+      held - (setup.values ? 0 : parameters) - (setup.sliced ? 0 : (needs.slots + needs.average) * parameters);
+  const int64_t state = parameters * (1 + needs.slots + needs.average) + needs.other_state;
   fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(static_cast<double>(state)),
              run.checkpoint_every > 0 ? fmt::format("every {} steps", run.checkpoint_every) : "at the end", run.keep);
   needs.parts = training.member(arrangement).parts;

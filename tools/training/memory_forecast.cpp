@@ -91,13 +91,14 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     const WorkerLoad& worker = workers[w];
     const int64_t kept = sharded ? shares.kept[w] : all, owned = sharded ? shares.owned[w] : all / count;
     const bool whole = arrangement.zero < 3;  // otherwise those of segments in use are part of a rank gradient's bytes
-    MemoryForecast forecast{
-        .parameters = whole ? all : kept,
-        .optimizer = needs.slots * kept,
-        .snapshot = ((whole ? all : 0) + needs.other_state) / count + (needs.slots + (whole ? 0 : 1)) * owned};
+    MemoryForecast forecast{.parameters = whole ? all : kept,
+                            .optimizer = needs.slots * kept,
+                            .average = needs.average ? kept : 0,
+                            .snapshot = ((whole ? all : 0) + needs.other_state) / count +
+                                        (needs.slots + (needs.average ? 1 : 0) + (whole ? 0 : 1)) * owned};
     if (needs.offload.to == Offload::To::file) forecast.offloaded = forecast.optimizer;
-    const int64_t state =
-        forecast.parameters + forecast.optimizer - forecast.offloaded + needs.other_state + needs.process;
+    const int64_t state = forecast.parameters + forecast.optimizer - forecast.offloaded + forecast.average +
+                          needs.other_state + needs.process;
     // Sums of earlier rank gradients, of which there are as many as levels of the tree below the last one; and, without
     // ZeRO, the result of the step before, for members that may lack it. Members of a model replica have those that
     // they contribute.

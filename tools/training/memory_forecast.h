@@ -21,7 +21,8 @@ struct MemoryNeeds {
   std::optional<TensorParts> parts = {};  // with tensor or pipeline parallelism
   int slots = 0;                          // tensors of the optimiser for each parameter
   Offload offload = {};                   // where they are
-  int64_t other_state = 0;                // bytes that every worker holds besides: buffers, the average of the weights
+  bool average = false;                   // there is an average of each parameter
+  int64_t other_state = 0;                // bytes that every worker holds besides: buffers, and averages of them
   int64_t process = 0;                    // bytes of a process that has not built the network: the program itself
   double spare = 0;                       // what the heap holds besides, as a part of the peak
   bool checkpoints = true;                // there are checkpoints before the end, for which memory is held
@@ -37,10 +38,10 @@ struct WorkerLoad {
 
 // In bytes.
 struct MemoryForecast {
-  int64_t parameters = 0, optimizer = 0;  // held between steps
-  int64_t offloaded = 0;                  // of the optimizer, outside the process's memory except for a few parts
-  int64_t snapshot = 0;                   // for this worker's part of a checkpoint; not held for the last one
-  int64_t peak = 0;                       // of the process, during the last rank gradient of a step
+  int64_t parameters = 0, optimizer = 0, average = 0;  // held between steps
+  int64_t offloaded = 0;  // of the optimizer, outside the process's memory except for a few parts
+  int64_t snapshot = 0;   // for this worker's part of a checkpoint; not held for the last one
+  int64_t peak = 0;       // of the process, during the last rank gradient of a step
 };
 
 // Returns the memory of each worker of a job.

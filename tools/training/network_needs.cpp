@@ -10,6 +10,7 @@
 #include "nn/clip.h"
 #include "nn/input_store.h"
 #include "nn/sliced_tensors.h"
+#include "nn/weight_average.h"
 #include "tensor/allocator.h"
 #include "tensor/base/check.h"
 #include "tensor/heap.h"
@@ -127,6 +128,9 @@ void measure_update(const Config& config, int64_t parameters, const NeedsOptions
   };
   needs.norm = seconds([&] { (void)clip_by_global_norm(gradients, config.optimizer.clip_norm); });
   needs.update = seconds([&] { optimizer->step(one, gradients, config.optimizer.lr, 0, 1.0); });
+  std::vector<Tensor> averages{other};
+  if (const double decay = config.optimizer.ema_decay; decay > 0)
+    needs.update += seconds([&] { follow(averages, gradients, decay, 0); });
   needs.sum = seconds([&] { add_into(other, gradients[0]); });
   needs.scale = seconds([&] { scale_into(other, 0.5); });
   needs.digest = seconds([&] { (void)digest(other); });
@@ -160,7 +164,7 @@ double batch_seconds(Loader& loader, int vrank, const std::function<double(doubl
 
 int most_zero(const Config& config) {
   if (!is_built_in_optimizer(config.optimizer.kind) || !config.optimizer.sparse.empty()) return 0;
-  return config.optimizer.ema_decay > 0 || config.tensorboard.text_every > 0 ? 2 : 3;
+  return config.tensorboard.text_every > 0 ? 2 : 3;
 }
 
 }  // namespace
@@ -197,8 +201,8 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   needs.first_readers = first_readers_of(*network);
   needs.shards = static_cast<int>(config.virtual_shards());
   needs.most_zero = most_zero(config);
-  const int copies = config.optimizer.ema_decay > 0 ? 2 : 1;  // of the state of a network
-  needs.memory.other_state = (copies - 1) * result.parameters * static_cast<int64_t>(sizeof(float));
+  needs.memory.average = config.optimizer.ema_decay > 0;
+  const int copies = needs.memory.average ? 2 : 1;  // of buffers
   for (const std::shared_ptr<Buffer>& buffer : network->parameters.buffers) {
     buffer->value = buffer->value.clone();  // elements of an outline's buffer are one
     needs.memory.other_state += copies * buffer->value.bytes();
