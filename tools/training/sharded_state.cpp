@@ -157,12 +157,27 @@ void ShardedState::keep(int zero, std::vector<Slice> slices) {
         if (checkpoint_)
           copy(checkpoint_->read_slice(place.tensor, place.begin, place.end).values.to(place.values.device()),
                place.values);
-      const auto begin = [&](StateSlice& place) { copy(begun(slice).to(place.values.device()), place.values); };
+      const auto begin = [&](StateSlice& place) {
+        for (const Slice& piece : pieces_of(slice)) {
+          Tensor values = place.values.slice(0, piece.begin - slice.begin, piece.end - slice.begin);
+          copy(begun(piece).to(values.device()), values);
+        }
+      };
       if (setup_.values && !checkpoint_) begin(places.front());
       if (setup_.averages && !checkpoint_) begin(places.back());
     }
   checkpoint_.reset();
   begins_ = false;
+}
+
+// Returns the slice in parts of which initial values take little memory. A slice of a sparse table may be large.
+std::vector<Slice> ShardedState::pieces_of(const Slice& slice) const {
+  if (!of_table(slice)) return {slice};
+  const int64_t channels = channels_of(slice), piece = std::max<int64_t>(1, kChunkElements / channels) * channels;
+  std::vector<Slice> pieces;
+  for (int64_t at = slice.begin; at < slice.end; at += piece)
+    pieces.push_back({slice.tensor, at, std::min(at + piece, slice.end)});
+  return pieces;
 }
 
 bool ShardedState::has(const Slice& slice, bool average) const {

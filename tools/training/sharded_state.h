@@ -40,6 +40,7 @@ class ShardedState {
   Tensor initial(const Slice& slice) const;
   Tensor initial_rows(const Slice& slice, std::span<const int64_t> rows) const;
   Tensor begun(const Slice& slice) const;
+  std::vector<Slice> pieces_of(const Slice& slice) const;
   static std::optional<Tensor> kept_in(SlicedTensors& tensors, const Slice& slice);
   const Parameter& parameter_of(const Slice& slice) const;
   bool of_table(const Slice& slice) const;
