@@ -1,7 +1,6 @@
 #include "tools/training/training_setup.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "autograd/precision.h"
@@ -20,6 +19,7 @@
 #include "tensor/ops/copy.h"
 #include "tools/cli/standard_streams.h"
 #include "tools/training/batch_tensors.h"
+#include "tools/training/table_needs.h"
 
 namespace elinvar {
 namespace {
@@ -109,8 +109,12 @@ void check_can_be_absent(const Config& config, bool segmented) {
         "--arrangement zero=3: no worker has all parameters, to write texts (tensorboard.text_every)");
 }
 
-TrainingSetup::TrainingSetup(const Config& given, Split split, Device place, int zero, Offload state)
-    : config(given), device(place), offload(std::move(state)), data(open_split(given, split, &config.data)) {
+TrainingSetup::TrainingSetup(const Config& given, Split split, Device place, int zero, Offload state,
+                             std::shared_ptr<const Dataset> opened)
+    : config(given),
+      device(place),
+      offload(std::move(state)),
+      data(opened ? std::move(opened) : open_split(given, split, &config.data)) {
   build_all(given, zero);
 }
 
@@ -188,16 +192,7 @@ ShardOptions TrainingSetup::sharding() const {
                         .zero = values   ? 3
                                 : sliced ? 1
                                          : 0};
-  const std::unique_ptr<UpdateRule> of_tables = make_table_rule(config.optimizer);
-  const std::vector<Parameter>& parameters = network->parameters.list;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i].sparse()) continue;
-    const Shape& shape = parameters[i].var.shape();
-    // Rows of which the table and its state have whole chunks of the digest.
-    const auto rows_of_chunks = [&](int64_t elements) { return kChunkElements / std::gcd(kChunkElements, elements); };
-    const int64_t channels = shape.numel() / shape[0], of_state = of_tables->slot_shape(shape).numel() / shape[0];
-    sharding.tables[static_cast<int>(i)] = std::lcm(rows_of_chunks(channels), rows_of_chunks(of_state)) * channels;
-  }
+  sharding.tables = table_cuts(network->parameters, config.optimizer);
   return sharding;
 }
 

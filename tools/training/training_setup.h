@@ -37,8 +37,9 @@ struct TrainingSetup {
   // Opens a split of the data and builds the network. Fills in the default settings of registered kinds in `config`.
   // With ZeRO, from stage 1 on, there is a sliced optimiser that keeps nothing yet; with stage 3 the parameters of the
   // network are absent (nn/residence.h).
+  // `opened`, if given, is that split of the data, and `config` has its resolved settings.
   explicit TrainingSetup(const Config& config, Split split = Split::train, Device device = {}, int zero = 0,
-                         Offload offload = {});
+                         Offload offload = {}, std::shared_ptr<const Dataset> opened = nullptr);
   // Takes data that are open already.
   TrainingSetup(const Config& config, std::shared_ptr<const Dataset> data, Device device);
 
