@@ -110,8 +110,9 @@ int64_t steps_of(const Config& config, const Loader& loader) {
 
 }  // namespace
 
-Training::Training(const Config& given, Device device, int zero, const Offload& offload)
-    : setup(given, Split::train, device, zero, offload),
+Training::Training(const Config& given, Device device, int zero, const Offload& offload,
+                   std::shared_ptr<const Dataset> data)
+    : setup(given, Split::train, device, zero, offload, std::move(data)),
       loader(setup.data, loader_options(setup.config, *setup.data, device)),
       graphs_([](const std::string& notice) { say(stderr, "{}\n", notice); }) {
   const Config& c = config();
