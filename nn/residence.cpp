@@ -73,4 +73,30 @@ void Residence::drop(size_t segment) {
   for (const size_t p : unneeded) tensor(p).release();
 }
 
+WholeResidence::WholeResidence(const Network& network, ParameterSource& source, const ShardGroup& group)
+    : network_(network) {
+  const std::vector<Parameter>& parameters = network.parameters.list;
+  for (size_t p = 0; p < parameters.size(); ++p)
+    if (parameters[p].computed_here(group) && !parameters[p].sparse()) read_.push_back(p);
+  try {
+    for (const size_t p : read_) Var(parameters[p].var).mutable_value().restore();
+    source.request(read_);
+    try {
+      source.wait(read_);
+    } catch (...) {
+      source.cancel(read_);
+      throw;
+    }
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+WholeResidence::~WholeResidence() { release(); }
+
+void WholeResidence::release() {
+  for (const size_t p : read_) Var(network_.parameters.list[p].var).mutable_value().release();
+}
+
 }  // namespace elinvar

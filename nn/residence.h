@@ -64,6 +64,22 @@ class Residence {
   std::optional<size_t> next_;
 };
 
+// The parameters of a network that is no list of segments, in memory as long as this object lives.
+class WholeResidence {
+ public:
+  // Returns when all parameters of the group's own virtual shards are there, but for sparse tables.
+  WholeResidence(const Network& network, ParameterSource& source, const ShardGroup& group = local_shards());
+  ~WholeResidence();  // all parameters are absent
+  WholeResidence(const WholeResidence&) = delete;
+  WholeResidence& operator=(const WholeResidence&) = delete;
+
+ private:
+  void release();
+
+  const Network& network_;
+  std::vector<size_t> read_;
+};
+
 // A segment between enter() and leave(). Without a residence, which may be null, does nothing.
 class SegmentInUse {
  public:

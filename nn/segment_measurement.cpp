@@ -46,7 +46,8 @@ class Present {
   Present(const SegmentedNetwork& network, size_t segment, const ShardGroup& group) {
     for (const size_t p : network.segments()[segment].parameters) {
       const Parameter& parameter = network.parameters.list[p];
-      if (!parameter.computed_here(group) || parameter.var.value().resident()) continue;
+      const bool looked_up = parameter.sparse();  // and never read as a whole
+      if (!parameter.computed_here(group) || looked_up || parameter.var.value().resident()) continue;
       Tensor& values = absent_.emplace_back(parameter.var).mutable_value();
       values.restore();
       Tensor on_host = Tensor::empty(values.shape());

@@ -13,13 +13,13 @@ namespace {
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kSmallestPage = 4096;
 
-int64_t room_for(const Tensor& tensor) { return (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment; }
-
 }  // namespace
+
+int64_t SnapshotMemory::room_for(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 int64_t SnapshotMemory::bytes_for(const StateDict& part) {
   int64_t bytes = 0;
-  for (const auto& [name, tensor] : part) bytes += room_for(tensor);
+  for (const auto& [name, tensor] : part) bytes += room_for(tensor.bytes());
   return bytes;
 }
 
@@ -63,7 +63,7 @@ StateDict SnapshotMemory::copy(const StateDict& part) {
     const Tensor dense = tensor.to(Device{}).to_contiguous();
     std::memcpy(at, dense.raw(), static_cast<size_t>(dense.bytes()));
     copy.emplace(name, Tensor::over(owner, at, tensor.shape(), tensor.dtype()));
-    at += room_for(tensor);
+    at += room_for(tensor.bytes());
   }
   return copy;
 }

@@ -12,6 +12,7 @@ class SnapshotMemory {
  public:
   // Returns the size of a copy of `part`.
   static int64_t bytes_for(const StateDict& part);
+  static int64_t room_for(int64_t bytes);  // .. in it of a tensor of so many bytes
 
   // Allocates a block of this size, unless there is one, or one in use that will be returned. Takes as long as the
   // system needs for fresh memory. If the system has none, copies work without the block.

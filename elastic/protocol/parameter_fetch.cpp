@@ -14,7 +14,7 @@ void ParameterFetch::begin() {
   begun_ = {position_.number(), position_.completed};
   arrived_.clear();
   forgotten_.clear();
-  awaited_ = -1;
+  awaited_ = {};
   asked_ = {.number = asked_.number};
 }
 
@@ -22,30 +22,33 @@ bool ParameterFetch::going() const {
   return begun_ && position_.active() && !position_.fenced() && *begun_ == At{position_.number(), position_.completed};
 }
 
-void ParameterFetch::ask(std::span<const int> buckets) {
+void ParameterFetch::ask(std::span<const int> buckets, bool average) {
   invariant(going(), "parameters are asked for within a step");
   std::map<int, messages::WantParameters> by_provider;
   for (const int bucket : buckets) by_provider[shards_.provider(bucket, begun_->step)].buckets.push_back(bucket);
-  for (auto& [member, want] : by_provider)
+  for (auto& [member, want] : by_provider) {
+    want.average = average;
     outbox_.send(position_.generation->members[static_cast<size_t>(member)].peer, std::move(want));
+  }
 }
 
-std::optional<messages::ParameterValues> ParameterFetch::take(int bucket) {
-  awaited_ = bucket;
-  std::deque<messages::ParameterValues>& arrived = arrived_[bucket];
+std::optional<messages::ParameterValues> ParameterFetch::take(int bucket, bool average) {
+  awaited_ = {bucket, average};
+  std::deque<messages::ParameterValues>& arrived = arrived_[awaited_];
   if (arrived.empty()) return std::nullopt;
   messages::ParameterValues values = std::move(arrived.front());
   arrived.pop_front();
-  awaited_ = -1;
+  awaited_ = {};
   return values;
 }
 
-void ParameterFetch::forget(int bucket) {
-  if (std::deque<messages::ParameterValues>& arrived = arrived_[bucket]; !arrived.empty()) arrived.pop_front();
-  else ++forgotten_[bucket];
+void ParameterFetch::forget(int bucket, bool average) {
+  const Asked asked{bucket, average};
+  if (std::deque<messages::ParameterValues>& arrived = arrived_[asked]; !arrived.empty()) arrived.pop_front();
+  else ++forgotten_[asked];
 }
 
-void ParameterFetch::ask_rows(int table, const std::map<int, std::vector<int64_t>>& rows) {
+void ParameterFetch::ask_rows(int table, const std::map<int, std::vector<int64_t>>& rows, bool average) {
   invariant(going(), "rows are asked for within a step");
   const Shape& shape = layout_.shard_buckets().shapes()[static_cast<size_t>(table)];
   asked_ = {.number = asked_.number + 1, .row_bytes = shape.numel() / shape[0] * int64_t{sizeof(float)}};
@@ -57,7 +60,9 @@ void ParameterFetch::ask_rows(int table, const std::map<int, std::vector<int64_t
     asked_.awaited[peer].emplace_back(bucket, of_bucket.size());
   }
   for (auto& [peer, bytes] : by_provider)
-    outbox_.send(peer, messages::WantRows{.number = asked_.number, .table = table, .rows = blob_of(std::move(bytes))});
+    outbox_.send(peer,
+                 messages::WantRows{
+                     .number = asked_.number, .table = table, .average = average, .rows = blob_of(std::move(bytes))});
 }
 
 std::optional<std::map<int, Blob>> ParameterFetch::take_rows() {
@@ -69,11 +74,12 @@ std::optional<std::map<int, Blob>> ParameterFetch::take_rows() {
 std::string ParameterFetch::missing() const {
   if (going() && asked_.waits && !asked_.awaited.empty())
     return fmt::format("rows of a table from {} members", asked_.awaited.size());
-  return going() && awaited_ >= 0 ? fmt::format("the parameters of bucket {}", awaited_) : "";
+  if (!going() || awaited_.bucket < 0) return "";
+  return fmt::format("the {} of bucket {}", awaited_.average ? "averages" : "parameters", awaited_.bucket);
 }
 
 void ParameterFetch::receive(const Message& m, const messages::WantParameters& want) {
-  wanted_.push_back({.at = {m.generation, m.step}, .peer = m.sender, .buckets = want.buckets});
+  wanted_.push_back({.at = {m.generation, m.step}, .wanted = {m.sender, want.buckets, want.average}});
   prune();
 }
 
@@ -82,8 +88,9 @@ void ParameterFetch::receive(const Message& m, const messages::ParameterValues& 
   const bool known = values.bucket >= 0 && values.bucket < layout_.shards();
   if (!known || !layout_.fits(values.bucket, values.slices))
     return outbox_.report(messages::Suspect{m.sender, fmt::format("sent a malformed {}", values.kKind.name)});
-  if (int& forgotten = forgotten_[values.bucket]; forgotten > 0) --forgotten;
-  else arrived_[values.bucket].push_back(values);
+  const Asked asked{values.bucket, values.average};
+  if (int& forgotten = forgotten_[asked]; forgotten > 0) --forgotten;
+  else arrived_[asked].push_back(values);
 }
 
 void ParameterFetch::receive(const Message& m, const messages::WantRows& want) {
@@ -149,15 +156,16 @@ std::vector<ParameterFetch::Wanted> ParameterFetch::take_wanted() {
   const At here{position_.number(), position_.completed};
   std::erase_if(wanted_, [&](Request& request) {
     if (request.at != here) return false;
-    std::erase_if(request.buckets, [&](int bucket) { return bucket < 0 || bucket >= layout_.shards(); });
-    now.push_back({request.peer, std::move(request.buckets)});
+    std::erase_if(request.wanted.buckets, [&](int bucket) { return bucket < 0 || bucket >= layout_.shards(); });
+    now.push_back(std::move(request.wanted));
     return true;
   });
   return now;
 }
 
-void ParameterFetch::give(PeerId to, int bucket, std::vector<Blob> slices) {
-  outbox_.send(to, messages::ParameterValues{.bucket = bucket, .slices = std::move(slices)});
+void ParameterFetch::give(const Wanted& wanted, int bucket, std::vector<Blob> slices) {
+  outbox_.send(wanted.peer,
+               messages::ParameterValues{.bucket = bucket, .average = wanted.average, .slices = std::move(slices)});
 }
 
 void ParameterFetch::prune() {

@@ -1,8 +1,9 @@
 #pragma once
-// ZeRO-3: parameters that this member does not keep, which it fetches from the members that provide their buckets while
-// it computes rank gradients; and the requests of others. Every request for a bucket gets one answer, from the state
-// before the step, which no member changes until all have computed their rank gradients. A fence or another generation
-// ends the requests of a step.
+// Parameters (ZeRO-3) and moving averages of them (ZeRO) that this member does not keep. It fetches them from the
+// members that provide their buckets while it computes rank gradients and scores; and others fetch them from it. Every
+// request for a bucket gets one answer, from the state before the step, which no member changes until all have computed
+// their rank gradients. A fence or another generation ends the requests of a step. `average` says of which of the two a
+// request is.
 //
 // A member asks for single rows of a sparse table (nn/touched_rows.h), one request at a time. Each member that provides
 // some of them answers once.
@@ -26,13 +27,13 @@ class ParameterFetch {
   // --- Called by the loop.
   void begin();        // a step begins
   bool going() const;  // false: it is over for this member
-  void ask(std::span<const int> buckets);
+  void ask(std::span<const int> buckets, bool average = false);
   // Returns and removes the answer to the oldest request for a bucket, once it is there.
-  std::optional<messages::ParameterValues> take(int bucket);
-  void forget(int bucket);      // the oldest request for the bucket is void
-  std::string missing() const;  // what the loop waits for, for people; "": nothing
+  std::optional<messages::ParameterValues> take(int bucket, bool average = false);
+  void forget(int bucket, bool average = false);  // the oldest request for the bucket is void
+  std::string missing() const;                    // what the loop waits for, for people; "": nothing
   // Rows of a sparse table, by bucket. The answer to an earlier request is void.
-  void ask_rows(int table, const std::map<int, std::vector<int64_t>>& rows);
+  void ask_rows(int table, const std::map<int, std::vector<int64_t>>& rows, bool average = false);
   // Returns the values of the rows of each bucket, once all are there.
   std::optional<std::map<int, Blob>> take_rows();
 
@@ -40,10 +41,11 @@ class ParameterFetch {
   struct Wanted {
     PeerId peer = 0;
     std::vector<int> buckets = {};
+    bool average = false;
   };
   // Returns those that can be answered now, by give(): the parameters are those of the state that they ask for.
   std::vector<Wanted> take_wanted();
-  void give(PeerId to, int bucket, std::vector<Blob> slices);
+  void give(const Wanted& wanted, int bucket, std::vector<Blob> slices);
   struct WantedRows {
     PeerId peer = 0;
     messages::WantRows rows = {};
@@ -65,8 +67,7 @@ class ParameterFetch {
   };
   struct Request {
     At at;
-    PeerId peer = 0;
-    std::vector<int> buckets;
+    Wanted wanted;
   };
   struct RowRequest {
     At at;
@@ -81,6 +82,11 @@ class ParameterFetch {
     std::map<int, Blob> arrived = {};
     bool waits = false;
   };
+  struct Asked {
+    int bucket = -1;
+    bool average = false;
+    auto operator<=>(const Asked&) const = default;
+  };
   bool counts(const At& at) const;
   bool names_rows(const messages::WantRows& want) const;
   bool answers() const;
@@ -90,9 +96,9 @@ class ParameterFetch {
   const OptimizerShards& shards_;
   MemberOutbox& outbox_;
   std::optional<At> begun_;
-  std::map<int, std::deque<messages::ParameterValues>> arrived_;  // by bucket
-  std::map<int, int> forgotten_;                                  // answers to drop, by bucket
-  int awaited_ = -1;                                              // the bucket that take() did not find
+  std::map<Asked, std::deque<messages::ParameterValues>> arrived_;
+  std::map<Asked, int> forgotten_;  // answers to drop
+  Asked awaited_;                   // the bucket that take() did not find
   std::vector<Request> wanted_;
   std::vector<RowRequest> wanted_rows_;
   AskedRows asked_;

@@ -154,34 +154,38 @@ struct WantValues {
 struct WantParameters {
   static constexpr Kind kKind{
       "want_parameters", kToMember,
-      "with ZeRO-3: it needs the parameters in these buckets for the step after `step` updates"};
+      "it needs the parameters in these buckets, with ZeRO-3, or their averages, for the step after `step` updates"};
   std::vector<int> buckets = {};
+  bool average = false;
 
-  ELINVAR_FIELDS(buckets)
+  ELINVAR_FIELDS(buckets, average)
 };
 
 struct ParameterValues {
-  static constexpr Kind kKind{"parameters", kToMember,
-                              "with ZeRO-3: the parameters in a bucket after `step` updates, which the other wants"};
+  static constexpr Kind kKind{
+      "parameters", kToMember,
+      "the parameters in a bucket, or their averages, after `step` updates, which the other wants"};
   int bucket = 0;
+  bool average = false;
   std::vector<Blob> slices = {};
 
-  ELINVAR_FIELDS(bucket, slices)
+  ELINVAR_FIELDS(bucket, average, slices)
 };
 
 struct WantRows {
   static constexpr Kind kKind{"want_rows", kToMember,
-                              "with ZeRO-3: it needs these rows of the sparse table with index `table`, for the step "
-                              "after `step` updates; `number` counts its requests of the step"};
+                              "it needs these rows of the sparse table with index `table`, with ZeRO-3, or of its "
+                              "average, for the step after `step` updates; `number` counts its requests of the step"};
   int64_t number = 0;
   int table = 0;
+  bool average = false;
   Blob rows = {};  // int64, ascending
 
-  ELINVAR_FIELDS(number, table, rows)
+  ELINVAR_FIELDS(number, table, average, rows)
 };
 
 struct RowValues {
-  static constexpr Kind kKind{"rows", kToMember, "with ZeRO-3: the rows of the request `number`, after `step` updates"};
+  static constexpr Kind kKind{"rows", kToMember, "the rows of the request `number`, after `step` updates"};
   int64_t number = 0;
   Blob values = {};
 

@@ -178,13 +178,20 @@ void Session::Impl::load(Lock& lock) {
 // last result. This touches that memory and returns it to the heap before other workers wait for the newcomer.
 void Session::Impl::touch_memory() { SnapshotMemory().prepare(4 * gradient_bytes); }
 
-// Prepares memory for the next checkpoint, if there are any before the end, when gradients need no memory.
+// Prepares memory for the next checkpoint, if there are any before the end, when gradients need no memory. A newcomer
+// is dealt no buckets yet, and takes its part of slices to be equal to those of others.
 void Session::Impl::want_memory(int part, int parts, int zero) {
   if (options.member.checkpoint_every == 0) return;
   int64_t bytes = SnapshotMemory::bytes_for(part_of(whole_state(0, {}, zero), part, parts));
-  if (zero > 0)
+  if (zero > 0 && member.position().active() && member.shards().on()) {
+    for (const int bucket : member.shards().provides(member.position().generation->first_step + 1))
+      for (const Slice& slice : member.layout().shard_buckets().slices(bucket))
+        for (const SliceRange& range : state.shards->ranges(slice, zero))
+          bytes += SnapshotMemory::room_for((range.end - range.begin) * int64_t{sizeof(float)});
+  } else if (zero > 0) {
     for (const TensorLayout& tensor : state.shards->layout(zero))
       bytes += tensor.numel() * tensor.element_bytes() / parts;
+  }
   copier.prepare(bytes);
 }
 
@@ -228,7 +235,7 @@ void Session::Impl::begin_step(Lock& lock, bool listens) {
     member.stage_exchange().begin(/*in_group=*/member.replica().staged() && member.groups().agreed());
   sharded = !replay && member.layout().sharded();
   held_with = member.shards().held_with(view.number);
-  if (state.shards && state.shards->fetches()) member.parameter_fetch().begin();
+  if (state.shards && (state.shards->fetches() || state.shards->averages())) member.parameter_fetch().begin();
 }
 
 void Session::Impl::contribute(Lock& lock) {

@@ -38,8 +38,8 @@ namespace elinvar {
 
 // With ZeRO: the session's access to the parameters, and to the optimizer's state of the slices that this worker keeps.
 // Slices are of the parameters in order. What is in slices depends on the stage of ZeRO (`zero`, from 1 on): with the
-// third one the parameters, too. Functions that return tensors are also called from other threads while the state does
-// not change.
+// third one the parameters, too; and with any the moving averages of the parameters, if the job keeps some. Functions
+// that return tensors are also called from other threads while the state does not change.
 struct ShardAccess {
   // From now on the worker holds the state with this stage, and keeps these slices alone. The state of slices which it
   // did not keep is that which it has restored, or had whole, or else zero.
@@ -53,14 +53,16 @@ struct ShardAccess {
   std::function<std::vector<StateSlice>(const Slice& slice, int zero)> state;
   // Returns the parameters in a slice, one-dimensional: a view, or of a slice that is not kept what state() returns.
   std::function<Tensor(const Slice& slice)> parameter;
+  std::function<Tensor(const Slice& slice)> average = {};  // .. their averages
   // Returns the parameters in a slice that the last update changed, one-dimensional, and takes them: all, or of a
   // sparse table the rows that the step touched. update() may also get all of the latter.
   std::function<Tensor(const Slice& slice)> updated = {};
   std::function<void(const Slice& slice, const Tensor& values)> put_updated = {};
-  // Returns rows of a sparse table, (rows, channels), which are in a slice of whole rows.
-  std::function<Tensor(const Slice& slice, std::span<const int64_t> rows)> rows = {};
+  // Returns rows of a sparse table, or of its average, (rows, channels), which are in a slice of whole rows.
+  std::function<Tensor(const Slice& slice, std::span<const int64_t> rows, bool average)> rows = {};
   std::function<std::vector<TensorLayout>(int zero)> layout = {};  // of all tensors that are in slices
   std::function<bool()> fetches;  // whether the network has no parameters, so that passes fetch them
+  std::function<bool()> averages = [] { return false; };  // whether averages are in slices, which scores fetch
 };
 
 // The session's access to the state. `view` shares storage with the live state and is called from other threads while
@@ -220,14 +222,14 @@ class Session {
   // StepOver.
   Task* next();
   void give_up();  // the task, after StepOver: call reduce(), and begin again
-  // With ZeRO-3, within tasks: asks for the parameters in buckets that this worker does not keep (ShardAccess), and
-  // waits for them: each request gives one set of slices. Both throw StepOver.
-  void ask_parameters(std::span<const int> buckets);
-  std::vector<Blob> take_parameters(int bucket);
-  void forget_parameters(std::span<const int> buckets);  // those that were asked for are not needed
+  // With ZeRO, within tasks: asks for the parameters in buckets that this worker does not keep (ShardAccess), or for
+  // their averages, and waits for them: each request gives one set of slices. Both throw StepOver.
+  void ask_parameters(std::span<const int> buckets, bool average);
+  std::vector<Blob> take_parameters(int bucket, bool average);
+  void forget_parameters(std::span<const int> buckets, bool average);  // those that were asked for are not needed
   const Buckets& parameter_buckets() const;
   // .. the same for rows of a sparse table, by bucket: returns their values. Throws StepOver.
-  std::map<int, Blob> fetch_rows(int table, const std::map<int, std::vector<int64_t>>& rows);
+  std::map<int, Blob> fetch_rows(int table, const std::map<int, std::vector<int64_t>>& rows, bool average);
   // Waits for the sum of all gradients. Null: begin again with another plan. The result is valid until begin().
   const Reduced* reduce();
   // Sends a summary of the step after its update to the coordinator, which keeps it. Unlike facts it is lost if the

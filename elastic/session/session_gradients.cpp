@@ -122,7 +122,9 @@ bool Session::Task::compared() const { return session_.at_work().audit().compare
 
 // The rank gradient may be passed on early if it is the last one of this worker and others wait for it. With ZeRO's
 // second stage all are, and one that is computed for an audit is only digested. A group of GPUs makes one transfer
-// after another, so it adds up nothing while members of a replica still exchange values in it.
+// after another, so it adds up nothing while members of a replica still exchange values in it. Where members keep rank
+// gradients beyond a fence, one whose score fetches averages is not passed on: the fence would end the task with a part
+// of it.
 GradientSink::Plan Session::Task::plan() {
   Impl& s = session_;
   const Lock lock(s.mutex);
@@ -130,7 +132,8 @@ GradientSink::Plan Session::Task::plan() {
   const StepGradients& gradients = s.at_work().gradients();
   // The gradients of another one come between those of several runs of segments.
   const bool mixed = pass_ && s.member.replica().place().segments.size() > 1;
-  const bool waits = stays && (work_follows_ || begun_.together);
+  const bool fetches = work_follows_ && !gradients.by_rank() && s.state.shards && s.state.shards->averages();
+  const bool waits = fetches || (stays && (work_follows_ || begun_.together));
   const bool opens = s.at_work().position().step == s.view.number && !waits && !stale() && !mixed &&
                      (gradients.opens(vrank_) || (gradients.by_rank() && !counts_));
   passes_on_ = opens && gradients.by_rank();

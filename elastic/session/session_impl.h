@@ -37,6 +37,7 @@ struct Session::Impl {
   // --- session_shards.cpp: the optimizer's state, sharded (ZeRO).
   std::vector<StateSlice> state_of(std::span<const int> buckets, int zero) const;
   std::vector<Blob> values_of(int bucket) const;
+  std::vector<Blob> averages_of(int bucket) const;
   void send_shards(const StatePart& part, const std::vector<StateSlice>& slices);
   std::vector<messages::StateChunks> state_chunks(std::span<const int> buckets, int zero) const;
   std::vector<StateSlice> places_of(int bucket, int zero_before, int zero) const;
@@ -44,6 +45,7 @@ struct Session::Impl {
   void transfer_values(Lock& lock);
   void compose_digests(Lock& lock);
   Blob rows_of(const messages::WantRows& wanted) const;
+  bool can_give(bool average) const;
   void give_wanted();      // requires the lock
   void give_parameters();  // requires the lock
 

@@ -33,6 +33,13 @@ std::vector<Blob> Session::Impl::values_of(int bucket) const {
   return values;
 }
 
+std::vector<Blob> Session::Impl::averages_of(int bucket) const {
+  std::vector<Blob> averages;
+  for (const Slice& slice : member.layout().shard_buckets().slices(bucket))
+    averages.push_back(blob_of(host_copy(state.shards->average(slice))));
+  return averages;
+}
+
 // `slices` are those of state_of() for the part's buckets, in order.
 void Session::Impl::send_shards(const StatePart& part, const std::vector<StateSlice>& slices) {
   size_t at = 0;
@@ -159,10 +166,17 @@ void Session::Impl::give_wanted() {
 
 void Session::Impl::give_parameters() {
   ParameterFetch& fetch = member.parameter_fetch();
-  for (const ParameterFetch::Wanted& wanted : fetch.take_wanted())
-    for (const int bucket : wanted.buckets) fetch.give(wanted.peer, bucket, values_of(bucket));
-  for (const ParameterFetch::WantedRows& wanted : fetch.take_wanted_rows()) fetch.give(wanted, rows_of(wanted.rows));
+  for (const ParameterFetch::Wanted& wanted : fetch.take_wanted()) {
+    if (!can_give(wanted.average)) continue;
+    for (const int bucket : wanted.buckets)
+      fetch.give(wanted, bucket, wanted.average ? averages_of(bucket) : values_of(bucket));
+  }
+  for (const ParameterFetch::WantedRows& wanted : fetch.take_wanted_rows())
+    if (can_give(wanted.rows.average)) fetch.give(wanted, rows_of(wanted.rows));
 }
+
+// Nobody who follows the protocol asks for averages in a job without them.
+bool Session::Impl::can_give(bool average) const { return !average || state.shards->averages(); }
 
 Blob Session::Impl::rows_of(const messages::WantRows& wanted) const {
   const Buckets& buckets = member.layout().shard_buckets();
@@ -177,20 +191,20 @@ Blob Session::Impl::rows_of(const messages::WantRows& wanted) const {
     const Slice& slice = buckets.slices(b)[0];
     const auto end = std::find_if(at, rows.end(), [&](int64_t row) { return row >= slice.end / channels; });
     if (end == at) continue;
-    const Tensor values = state.shards->rows(slice, std::span(at, end)).to(Device{});
+    const Tensor values = state.shards->rows(slice, std::span(at, end), wanted.average).to(Device{});
     bytes.append(reinterpret_cast<const char*>(values.data<float>()), static_cast<size_t>(values.bytes()));
     at = end;
   }
   return blob_of(std::move(bytes));
 }
 
-std::map<int, Blob> Session::fetch_rows(int table, const std::map<int, std::vector<int64_t>>& rows) {
+std::map<int, Blob> Session::fetch_rows(int table, const std::map<int, std::vector<int64_t>>& rows, bool average) {
   Impl& s = *impl_;
   const Activity activity("waiting for parameters");
   Lock lock(s.mutex);
   ParameterFetch& fetch = s.member.parameter_fetch();
   if (!fetch.going()) throw StepOver();
-  fetch.ask_rows(table, rows);
+  fetch.ask_rows(table, rows, average);
   s.flush();
   std::optional<std::map<int, Blob>> values;
   s.wait_within_work(lock, [&] { return s.member.outcome() || !fetch.going() || (values = fetch.take_rows()); });
@@ -200,28 +214,29 @@ std::map<int, Blob> Session::fetch_rows(int table, const std::map<int, std::vect
 
 const Buckets& Session::parameter_buckets() const { return impl_->member.layout().shard_buckets(); }
 
-void Session::ask_parameters(std::span<const int> buckets) {
+void Session::ask_parameters(std::span<const int> buckets, bool average) {
   Impl& s = *impl_;
   const Lock lock(s.mutex);
   if (!s.member.parameter_fetch().going()) throw StepOver();
-  s.member.parameter_fetch().ask(buckets);
+  s.member.parameter_fetch().ask(buckets, average);
   s.flush();
 }
 
-std::vector<Blob> Session::take_parameters(int bucket) {
+std::vector<Blob> Session::take_parameters(int bucket, bool average) {
   Impl& s = *impl_;
   const Activity activity("waiting for parameters");
   Lock lock(s.mutex);
   ParameterFetch& fetch = s.member.parameter_fetch();
   std::optional<messages::ParameterValues> values;
-  s.wait_within_work(lock, [&] { return s.member.outcome() || !fetch.going() || (values = fetch.take(bucket)); });
+  s.wait_within_work(lock,
+                     [&] { return s.member.outcome() || !fetch.going() || (values = fetch.take(bucket, average)); });
   if (!values) throw StepOver();
   return std::move(values->slices);
 }
 
-void Session::forget_parameters(std::span<const int> buckets) {
+void Session::forget_parameters(std::span<const int> buckets, bool average) {
   const Lock lock(impl_->mutex);
-  for (const int bucket : buckets) impl_->member.parameter_fetch().forget(bucket);
+  for (const int bucket : buckets) impl_->member.parameter_fetch().forget(bucket, average);
 }
 
 std::vector<double> Session::gather_sums(const std::vector<double>& mine, int each) {

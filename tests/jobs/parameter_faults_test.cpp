@@ -16,10 +16,8 @@ class ParameterFaults : public test::DivisionFaults, public testing::WithParamIn
  protected:
   ParameterFaults() : DivisionFaults(GetParam().text) {}
 };
-// The average of weights is whole on every worker.
 INSTANTIATE_TEST_SUITE_P(, ParameterFaults,
-                         testing::Values(ParameterOptimizer{"adamw",
-                                                            "kind = \"adamw\"\nweight_decay = 0.1\nclip_norm = 0.5\n"},
+                         testing::Values(ParameterOptimizer{"adamw", test::kTinyAdamW},
                                          ParameterOptimizer{"lamb", test::kTinyLamb}),
                          [](const auto& param) { return std::string(param.param.name); });
 

@@ -14,7 +14,6 @@ using test::Division;
 using test::every_fault;
 using Json = nlohmann::json;
 
-// Without an average of weights, which ZeRO-3 does not divide.
 struct RearrangedOptimizer {
   const char *name, *text;
 };
@@ -33,8 +32,7 @@ class Rearrangements : public test::DivisionFaults, public testing::WithParamInt
   }
 };
 INSTANTIATE_TEST_SUITE_P(, Rearrangements,
-                         testing::Values(RearrangedOptimizer{"adamw",
-                                                             "kind = \"adamw\"\nweight_decay = 0.1\nclip_norm = 0.5\n"},
+                         testing::Values(RearrangedOptimizer{"adamw", test::kTinyAdamW},
                                          RearrangedOptimizer{"lamb", test::kTinyLamb}),
                          [](const auto& param) { return std::string(param.param.name); });
 

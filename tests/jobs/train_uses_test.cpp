@@ -275,6 +275,20 @@ TEST_F(TrainCommand, ChecksAConfigurationWithoutARun) {
   EXPECT_NE(wrong.err.find("data.mixup"), std::string::npos) << wrong.err;
 }
 
+// A forecast has the data set, a byte for each number of an image.
+TEST_F(TrainCommand, CheckCountsTheMemoryOfTheData) {
+  const auto mebibytes = [&](const std::string& samples) {
+    const Ended ended = train({"check", folder_ / "images.toml", "--threads", "1", "--set", "data.size=" + samples,
+                               "--set", "data.image_size=32"});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    const size_t at = ended.out.find("\nmemory       ");
+    EXPECT_NE(at, std::string::npos) << ended.out;
+    return std::stod(ended.out.substr(at + 14));
+  };
+  const double of_samples = 20000.0 * 32 * 32 * 3 / (1 << 20);
+  EXPECT_NEAR(mebibytes("20500") - mebibytes("500"), of_samples, 0.3 * of_samples);
+}
+
 // The path of the data is relative to the folder in which the run began.
 TEST_F(TrainCommand, ARunIsUsedFromAnotherFolder) {
   std::string text;

@@ -1,6 +1,4 @@
 // Jobs whose parameters are divided among workers (ZeRO-3): the ledger of one worker, with any members.
-#include <regex>
-
 #include "tests/jobs/divided_runs.h"
 
 namespace elinvar {
@@ -12,10 +10,7 @@ using test::every_division;
 
 class ParameterDivisions : public test::DividedRuns, public testing::WithParamInterface<DividedNetwork> {
  protected:
-  // The average of weights is whole on every worker.
-  void SetUp() override {
-    folder_.write("job.toml", std::regex_replace(GetParam().text(), std::regex("ema_decay[^\n]*\n"), ""));
-  }
+  void SetUp() override { folder_.write("job.toml", GetParam().text()); }
 };
 INSTANTIATE_TEST_SUITE_P(, ParameterDivisions, testing::ValuesIn(test::kDividedNetworks),
                          [](const auto& param) { return std::string(param.param.name); });

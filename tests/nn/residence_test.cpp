@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "nn/initializers.h"
@@ -131,6 +132,27 @@ TEST_F(ResidenceCalls, AfterErrorsNothingIsHeld) {
   residence_.enter(0, 1);
   residence_.leave(0);
   EXPECT_EQ(calls_.take(), "?a !a ?b");
+}
+
+TEST(WholeResidence, HasAllParametersUntilItEnds) {
+  Chain network;
+  Calls calls;
+  const auto resident = [&] {
+    return std::ranges::count_if(network.parameters.list, [](const Parameter& p) { return p.var.value().resident(); });
+  };
+  for (Parameter& p : network.parameters.list) p.var.mutable_value().release();
+  {
+    const WholeResidence whole(network, calls);
+    EXPECT_EQ(calls.take(), "?abcd !abcd");
+    EXPECT_EQ(resident(), 4);
+  }
+  EXPECT_EQ(resident(), 0);
+  for (const auto& [fails, left] : {std::pair{'?', ""}, {'!', "?abcd xabcd"}}) {
+    calls.fails = fails;
+    EXPECT_THROW(WholeResidence(network, calls), Failure);
+    EXPECT_EQ(calls.take(), left);
+    EXPECT_EQ(resident(), 0);
+  }
 }
 
 TEST(ResidenceOrder, WhatIsRequestedIsCancelledAtTheEnd) {

@@ -1,8 +1,11 @@
 // `train run --dry-run` and `--arrangement auto` on small jobs, and on one that no machine of the tests could train.
 #include <sys/resource.h>
 
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "tests/jobs/table_job.h"
 #include "tests/jobs/train_command.h"
 #include "tests/places.h"
 #include "tests/support/lines.h"
@@ -113,6 +116,27 @@ TEST_F(DryRun, AutoChoosesAgainWhenAWorkerJoins) {
   EXPECT_TRUE(std::ranges::any_of(reasons, [](const std::string& reason) {
     return reason.starts_with("arrangement pp=2") && reason.find("a step with 2 workers") != reason.npos;
   })) << testing::PrintToString(reasons);
+}
+
+// The table and Adam's two moments of it have 77 MB, which two workers share.
+TEST_F(DryRun, SparseTablesHaveEachStageOfZero) {
+  folder_.write("table.toml", test::sparse_table_job("380000, 7, 20000"));
+  const Ended ended =
+      dry("table.toml", {"--workers", "2", "--memory", "80GB", "--json", "--set", "run.checkpoint_every=0"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  std::map<int, double> peaks;
+  const Json json = Json::parse(ended.out);
+  for (const Json& e : json.at("arrangements"))
+    if (e.at("pp") == 1 && (e.at("zero") == 0 || e.at("copies") == 1)) peaks[e.at("zero")] = e.at("peak_bytes");
+  ASSERT_EQ(peaks.size(), 4u);
+  EXPECT_NEAR(1e-6 * (peaks[0] - peaks[1]), 25.6, 4) << "half of the moments, which buckets of 2^18 elements divide";
+  EXPECT_NEAR(1e-6 * (peaks[1] - peaks[3]), 12.8, 4) << "half of the table";
+  const std::string between = fmt::format("{}MB", std::lround(1e-6 * (peaks[1] + peaks[3]) / 2));
+  const Ended chosen = run("table.toml", "run",
+                           {"--workers", "2", "--arrangement", "auto", "--copies", "1", "--memory", between, "--set",
+                            "run.checkpoint_every=0"});
+  EXPECT_EQ(chosen.code, 0) << chosen.err;
+  EXPECT_NE(chosen.out.find("zero=3"), std::string::npos) << chosen.out;
 }
 
 TEST_F(DryRun, AutoNamesTheLeastMemoryIfNoneFits) {

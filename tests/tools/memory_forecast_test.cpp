@@ -46,6 +46,18 @@ TEST(MemoryForecast, ZeroDividesTheOptimizersState) {
   }
 }
 
+TEST(MemoryForecast, ZeroDividesTheAverage) {
+  MemoryNeeds averaged = needs();
+  averaged.average = true;
+  const auto more = [&](const Arrangement& arrangement) {
+    return forecast_memory(averaged, arrangement, loads({1, 1, 1, 1}))[0].peak -
+           forecast_memory(needs(), arrangement, loads({1, 1, 1, 1}))[0].peak;
+  };
+  EXPECT_EQ(more({}), kP + kP / 4) << "and a part of a checkpoint";
+  for (const int zero : {1, 2, 3})
+    for (const int copies : {1, 2}) EXPECT_EQ(more({.zero = zero, .copies = copies}), kP * copies / 4 + kP / 4);
+}
+
 TEST(MemoryForecast, OwnersHaveFewSumsOfGradientsThatLeave) {
   const auto peak = [](const std::vector<int>& ranks) {
     return forecast_memory(needs(), {.zero = 2, .copies = 1}, loads(ranks))[0].peak;
@@ -69,6 +81,37 @@ TEST(MemoryForecast, StateInAFileIsNoMemory) {
 TEST(MemoryForecast, AWorkerWithoutVirtualRanksComputesNothing) {
   const auto workers = forecast_memory(needs(), {.zero = 1, .copies = 1}, loads({2, 0}));
   EXPECT_EQ(workers[0].peak - workers[1].peak, kP + 3 * kP);
+}
+
+// A table of one bucket, whose state has a number for each row. All workers get the gradient of its touched rows.
+TEST(MemoryForecast, OneWorkerKeepsATableThatIsNotCut) {
+  constexpr int64_t kRows = int64_t{1} << 17, kChannels = 64, kTable = kRows * kChannels * 4, kTouched = 1 << 20;
+  MemoryNeeds sparse = needs();
+  sparse.gradients = {sparse.parameters[0], {kTouched / kChannels / 4, kChannels}};
+  sparse.parameters.push_back({kRows, kChannels});
+  sparse.tables[1] = {.cut = (int64_t{1} << 18) * kChannels, .state = kRows * 4, .rows = kTouched};
+  for (const int zero : {1, 2, 3}) {
+    const auto workers = forecast_memory(sparse, {.zero = zero, .copies = 1}, loads({1, 1}));
+    const auto without = forecast_memory(needs(), {.zero = zero, .copies = 1}, loads({1, 1}));
+    const bool first = workers[0].peak > workers[1].peak;
+    const MemoryForecast &keeper = workers[first ? 0 : 1], &other = workers[first ? 1 : 0];
+    if (zero == 3) EXPECT_GT(keeper.parameters - other.parameters, kTable / 2) << "others keep more buckets without it";
+    EXPECT_EQ(keeper.optimizer + other.optimizer, without[0].optimizer + without[1].optimizer + kRows * 4);
+    EXPECT_EQ(keeper.parameters + other.parameters,
+              without[0].parameters + without[1].parameters + (zero < 3 ? 2 : 1) * kTable);
+    EXPECT_GT(other.peak, without[1].peak + 4 * kTouched) << "rows, their copies for an update, and their sum";
+  }
+}
+
+// The part of a checkpoint that has the table has nothing else, since it is more than half of the state.
+TEST(MemoryForecast, PartsOfACheckpointHaveWholeTensors) {
+  MemoryNeeds named = needs();
+  named.slots = 0;
+  named.parameters = {{kP / 4}, {kP / 16}, {kP / 16}};
+  named.names = {"a", "b", "c"};
+  const auto workers = forecast_memory(named, {}, loads({1, 1}));
+  EXPECT_EQ(workers[0].snapshot, kP + 500);
+  EXPECT_EQ(workers[1].snapshot, kP / 2 + 500);
 }
 
 // Half of the parameters are cut into two virtual shards. A member of a pair keeps the sums of its own shard and of

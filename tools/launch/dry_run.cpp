@@ -76,9 +76,7 @@ Cluster cluster_of(const DryRunOptions& options) {
 // Returns forecasts for up to twice as many workers. They are predicted as if all had those of the measured job beside
 // them.
 ArrangementForecasts forecasts_of(const NetworkNeeds& needs, int virtual_ranks, Cluster cluster) {
-  double state = 0;
-  for (const Shape& shape : needs.memory.parameters)
-    state += static_cast<double>(shape.numel()) * sizeof(float) * (1 + needs.memory.slots);
+  const auto state = static_cast<double>(state_bytes(needs.memory));
   ArrangementForecasts forecasts{.of_workers = {}, .change = state / cluster.bandwidth};
   const int most = std::min(2 * cluster.workers, kMostParallel);
   for (cluster.workers = 1; cluster.workers <= most; ++cluster.workers) {

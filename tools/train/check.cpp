@@ -9,14 +9,17 @@
 #include "elastic/step/arrangement.h"
 #include "elastic/protocol/plan.h"
 #include "tensor/allocator.h"
+#include "nn/update_rule.h"
 #include "tensor/base/check.h"
 #include "tensor/heap.h"
 #include "tools/cli/device_options.h"
 #include "tools/train/commands.h"
 #include "tools/training/arrangement_estimate.h"
 #include "tools/training/memory_forecast.h"
+#include "tools/training/memory_growth.h"
 #include "tools/training/parameter_shards.h"
 #include "tools/training/progress.h"
+#include "tools/training/table_needs.h"
 #include "tools/training/training.h"
 
 namespace elinvar {
@@ -86,11 +89,12 @@ void print_memory(const std::vector<MemoryForecast>& workers) {
       ++next;
     const auto text = [](int64_t bytes) { return memory_text(static_cast<double>(bytes)); };
     fmt::print(
-        "memory       {} on {}: {} of parameters, {} of the optimizer's state{}, {} for checkpoints, and a step\n",
+        "memory       {} on {}: {} of parameters, {} of the optimizer's state{}{}, {} for checkpoints, and a step\n",
         text(w.peak),
         next - first == 1 ? fmt::format("worker {}", first + 1)
                           : fmt::format("each of workers {} to {}", first + 1, next),
-        text(w.parameters), text(w.optimizer), w.offloaded > 0 ? " in a file, not counted" : "", text(w.snapshot));
+        text(w.parameters), text(w.optimizer), w.offloaded > 0 ? " in a file, not counted" : "",
+        w.average > 0 ? fmt::format(", {} of averages", text(w.average)) : "", text(w.snapshot));
   }
 }
 
@@ -155,20 +159,62 @@ std::vector<Measured> measure(Training& training, const std::vector<ReplicaPlace
   return all;
 }
 
+int64_t tensors_in_use() { return static_cast<int64_t>(HostAllocator::instance().stats().in_use); }
+
+int64_t bytes_of(const StateDict& tensors) {
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : tensors) bytes += tensor.bytes();
+  return bytes;
+}
+
+// What workers hold between steps; without the program itself.
+MemoryNeeds needs_of(const Training& training, const Arrangement& arrangement, const Offload& offload) {
+  const TrainingSetup& setup = training.setup;
+  MemoryNeeds needs{.parameters = {},
+                    .parts = training.member(arrangement).parts,
+                    .offload = offload,
+                    .average = setup.average != nullptr,
+                    .spare = kHeapSpare,
+                    .checkpoints = setup.config.run.checkpoint_every > 0};
+  set_parameters(needs, setup.network->parameters, setup.config.optimizer);
+  for (const Network* network : {setup.network.get(), setup.average.get()})
+    if (network != nullptr) needs.other_state += bytes_of(network->parameters.buffer_state());
+  if (const auto rule = make_update_rule(setup.config.optimizer)) {
+    needs.slots = static_cast<int>(rule->slots().size());
+  } else {  // of a registered kind, whose state is whole on every worker
+    needs.other_state += bytes_of(setup.optimizer->state());
+  }
+  return needs;
+}
+
+// The bytes of tensors that this process holds between steps, of which the forecast counts a worker's part.
+int64_t held_bytes(const TrainingSetup& setup, const MemoryNeeds& needs) {
+  int64_t held = bytes_of(setup.state());
+  if (setup.optimizer && setup.offload.to == Offload::To::file) held -= bytes_of(setup.optimizer->state());
+  for (const auto& [i, table] : needs.tables) held += gradient_bytes(needs, static_cast<size_t>(i));  // rows' values
+  return held;
+}
+
 int check_run(const CheckOptions& command) {
-  const auto process = static_cast<int64_t>(resident_memory());
-  const Config config = read_config(command.config, command.overrides);
+  auto process = static_cast<int64_t>(resident_memory());
+  Config config = read_config(command.config, command.overrides);
   const Device device = parse_device(command.device.device);
   Arrangement arrangement{.copies = command.copies};
   const int dp = read_arrangement(command.arrangement, arrangement);
   const int workers = dp > 0 ? dp * arrangement.replica() : command.workers;
   check_arrangement(config, arrangement);
   const Offload offload = parse_offload(command.device.offload, device);
-  Training training(config, device, arrangement.zero, offload);
+  const MemoryGrowth of_data;
+  const std::shared_ptr<const Dataset> data = open_split(config, Split::train, &config.data),
+                                       validation = open_split(config, Split::validation);
+  process += of_data.all();
+  const int64_t before = tensors_in_use();
+  const MemoryGrowth of_program;
+  Training training(config, device, arrangement.zero, offload, data);
   TrainingSetup& setup = training.setup;
   ShardedState shards(setup);
-  ParameterShards source(setup, shards);
-  shards.use(source);
+  ParameterShards source(setup, shards, /*average=*/false), averages(setup, shards, /*average=*/true);
+  shards.use(source, averages);
   const RunConfig& run = setup.config.run;
   const int64_t samples = setup.data->size(), per_epoch = training.loader.steps_per_epoch();
   fmt::print("model        {}: {} parameters\n", setup.config.model.kind, setup.network->parameters.count());
@@ -180,7 +226,6 @@ int check_run(const CheckOptions& command) {
   fmt::print("data         {}: {} training samples of shape {}, {}\n", setup.config.data.kind, samples,
              to_string(setup.data->input_shape()), wanted);
   print_notices(*setup.data);
-  const auto validation = open_split(config, Split::validation);
   fmt::print("validation   {} samples{}\n", validation->size(),
              run.eval_every > 0 ? fmt::format(", every {} steps and at the end", run.eval_every) : ", at the end");
   fmt::print("steps        {} of {} samples, {} an epoch: {:.3g} epochs\n", training.steps, run.batch_size, per_epoch,
@@ -198,24 +243,13 @@ int check_run(const CheckOptions& command) {
   const std::vector<ReplicaPlace> places = places_in(training, arrangement, workers);
   const std::vector<int> virtual_ranks = print_workers(training, places);
 
-  int64_t held = 0;
-  for (const auto& [name, tensor] : setup.state()) held += tensor.bytes();
-  const int64_t parameters = setup.network->parameters.count() * static_cast<int64_t>(sizeof(float));
-  MemoryNeeds needs{.parameters = shapes_of(setup.network->parameters),
-                    .offload = offload,
-                    .process = process,
-                    .spare = kHeapSpare,
-                    .checkpoints = run.checkpoint_every > 0};
-  if (setup.sliced) needs.slots = static_cast<int>(setup.sliced->slot_names().size());
-  else needs.slots = static_cast<int>(setup.optimizer->state().size() / setup.network->parameters.list.size());
-  needs.other_state = held - (setup.values ? 0 : parameters) - (setup.sliced ? 0 : needs.slots * parameters);
-  const int64_t state = parameters * (1 + needs.slots) + needs.other_state;
+  MemoryNeeds needs = needs_of(training, arrangement, offload);
+  const int64_t state = state_bytes(needs) + needs.other_state;
   fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(static_cast<double>(state)),
              run.checkpoint_every > 0 ? fmt::format("every {} steps", run.checkpoint_every) : "at the end", run.keep);
-  needs.parts = training.member(arrangement).parts;
   const bool in_file = offload.to == Offload::To::file;
-  const std::vector<Measured> measured =
-      measure(training, places, virtual_ranks, held - (in_file && setup.optimizer ? needs.slots * parameters : 0));
+  const std::vector<Measured> measured = measure(training, places, virtual_ranks, before + held_bytes(setup, needs));
+  needs.process = process + of_program.without_tensors() + kWorkerBytes;
   std::vector<WorkerLoad> loads;
   for (size_t w = 0; w < places.size(); ++w)
     loads.push_back({.virtual_ranks = virtual_ranks[w], .place = places[w], .rank_gradient = measured[w].bytes});

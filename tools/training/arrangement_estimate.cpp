@@ -25,7 +25,13 @@ double seconds_of(const ShardSums& sums, int members, const Cluster& cluster) {
   return sums.count * messages * cluster.latency + part * static_cast<double>(sums.bytes) / cluster.bandwidth;
 }
 
-double bytes_of(const Shape& shape) { return static_cast<double>(shape.numel()) * sizeof(float); }
+double gradient_of(const NetworkNeeds& needs, size_t parameter) {
+  return static_cast<double>(gradient_bytes(needs.memory, parameter));
+}
+
+bool is_table(const NetworkNeeds& needs, size_t parameter) {
+  return needs.memory.tables.contains(static_cast<int>(parameter));
+}
 
 bool has(const ReplicaPlace& place, size_t segment) {
   return place.segments.empty() || contains(place.segments, static_cast<int>(segment));
@@ -182,15 +188,6 @@ class Replicas {
   std::vector<ReplicaPasses> sizes_;                    // of replicas of each size
 };
 
-// Returns the needs as workers of the arrangement see them: the parts of the network that they distinguish.
-MemoryNeeds memory_of(const NetworkNeeds& needs, const Arrangement& arrangement) {
-  MemoryNeeds memory = needs.memory;
-  if (arrangement.replica() == 1 && arrangement.zero < 3) memory.parts = std::nullopt;
-  else if (arrangement.pp == 1 && arrangement.zero < 3)
-    for (NetworkPart& part : memory.parts->gradients) part.segment = 0;
-  return memory;
-}
-
 // The bytes of a stage's parameters by segment, in the order of StagePasses: those that a member's passes read, and
 // those whose gradient a member contributes once the segment's backward pass has ended. The members of a stage share
 // the gradients of what is not cut.
@@ -212,9 +209,11 @@ StageBytes bytes_of(const NetworkNeeds& needs, const ReplicaPasses& replica, siz
     const size_t last = at(part.segment), first = at(needs.first_readers[p]);
     if (last == segments.size()) continue;
     if (part.shard >= 0 && !contains({&replica.first(stage).shards, 1}, part.shard)) continue;
-    const double all = bytes_of(needs.memory.parameters[p]);
-    bytes.read[last] += all;
-    if (first != last) bytes.read[first] += all;
+    const double all = gradient_of(needs, p);
+    // Passes fetch the rows of tables that a rank gradient looks up, in the forward pass alone.
+    const double read = is_table(needs, p) ? all / (2 * needs.virtual_ranks) : all;
+    bytes.read[last] += read;
+    if (first != last) bytes.read[first] += read;
     bytes.contributed[first] += part.shard < 0 ? all / replica.members(stage) : all;
   }
   bytes.all_contributed = std::accumulate(bytes.contributed.begin(), bytes.contributed.end(), 0.0);
@@ -261,7 +260,7 @@ double fetch_seconds(const StagePasses& passes, const StageBytes& bytes, double 
   return waited + std::max(0.0, moved - waited * cluster.bandwidth) * cluster.processor;
 }
 
-// Adds what follows the passes to their time. `all`: the bytes of all parameters.
+// Adds what follows the passes to their time. `all`: the bytes of the gradients of all parameters.
 StepTime time_of(const NetworkNeeds& needs, const Cluster& cluster, const Arrangement& arrangement,
                  const Replicas& replicas, double all) {
   StepTime time = replicas.passes();
@@ -270,15 +269,20 @@ StepTime time_of(const NetworkNeeds& needs, const Cluster& cluster, const Arrang
   const double kept = sharded ? std::min<double>(arrangement.copies, workers) / workers : 1;
   // Owners of buckets are members of a replica that contribute to them; with ZeRO they may be any.
   const double owners = sharded ? workers : replicas.count();
-  double large = 0;  // of the parameters, those that are cut into buckets
-  for (const Shape& shape : needs.memory.parameters)
-    if (shape.numel() > MemberOptions().bucket_elements) large += bytes_of(shape) / all;
+  double large = 0;      // of the parameters, those that are cut into buckets
+  double of_tables = 0;  // .. and sparse tables, whose sums all members get
+  for (size_t p = 0; p < needs.memory.parameters.size(); ++p) {
+    const double part = gradient_of(needs, p) / all;
+    if (part * all > static_cast<double>(MemberOptions().bucket_elements) * sizeof(float)) large += part;
+    if (is_table(needs, p)) of_tables += part;
+  }
+  const double summed = sharded ? kept * (1 - of_tables) + of_tables : 1;
   double contributed = 0, fetched = 0;  // the most of any member, as parts of all parameters
   const auto add_stage = [&](const ReplicaPasses& replica, size_t s) {
     const StageBytes bytes = bytes_of(needs, replica, s);
     contributed = std::max(contributed, bytes.all_contributed / all);
     fetched = std::max(fetched, bytes.fetched() / all);
-    const double sums = all * (sharded ? kept - 1 / workers : 1 - 1 / workers);
+    const double sums = all * (summed - 1 / workers);
     const Division division{.leaves = leaves,
                             .reduced = (owners - 1) / owners,
                             .sums = bytes.all_contributed > 0 ? sums / bytes.all_contributed : 0};
@@ -303,8 +307,8 @@ StepTime time_of(const NetworkNeeds& needs, const Cluster& cluster, const Arrang
   if (fetches) copies = ranks * fetched * (2 - kept);
   if (leaves) copies += ranks * contributed * large / workers;
   const double owned = sharded ? 1 / workers : 1;  // of norms and digests
-  time.update = needs.norm * owned + needs.update * kept + needs.sum * (own + of_all) + needs.scale / workers +
-                needs.digest * owned + needs.copy * copies;
+  time.update = needs.touch + needs.norm * owned + needs.update * kept + needs.sum * (own + of_all) +
+                needs.scale / workers + needs.digest * owned + needs.copy * copies;
   return time;
 }
 
@@ -360,10 +364,10 @@ int64_t rank_gradient_bytes(const NetworkNeeds& needs, const ReplicaPlace& place
     const NetworkPart part = needs.memory.parts->gradients[p];
     if (!has(place, static_cast<size_t>(part.segment))) continue;
     if (part.shard >= 0 && !contains({&place.shards, 1}, part.shard)) continue;
-    const double bytes = bytes_of(needs.memory.parameters[p]);
+    const double bytes = gradient_of(needs, p);
     const int last = part.segment, first = zero >= 2 ? needs.first_readers[p] : last;
     for (int i = zero >= 2 ? std::max(first - 1, 0) : 0; i <= last; ++i) besides[static_cast<size_t>(i)] += bytes;
-    for (int i = 0; zero == 3 && i < segments; ++i)
+    for (int i = 0; zero == 3 && !is_table(needs, p) && i < segments; ++i)
       if (const bool next = i == last + 1 || i == first + 1; next || i == last || i == first)
         besides[static_cast<size_t>(i)] += next ? 2 * bytes : bytes;
   }
@@ -383,7 +387,7 @@ std::vector<ArrangementEstimate> estimate_arrangements(const NetworkNeeds& needs
         cluster.latency);
   invariant(needs.memory.parts.has_value(), "the part of each parameter is known");
   double all = 0;
-  for (const Shape& shape : needs.memory.parameters) all += bytes_of(shape);
+  for (size_t p = 0; p < needs.memory.parameters.size(); ++p) all += gradient_of(needs, p);
   const int most = most_stages({std::vector<double>(needs.segments.size(), 1.0), needs.homes});
   std::vector<ArrangementEstimate> estimates;
   for (int tp = 1; tp <= std::min(needs.shards, cluster.workers); ++tp)
@@ -398,8 +402,7 @@ std::vector<ArrangementEstimate> estimate_arrangements(const NetworkNeeds& needs
               estimates.emplace_back(ArrangementEstimate{.arrangement = arrangement,
                                                          .dp = replicas.equal() ? replicas.count() : 0,
                                                          .time = time_of(needs, cluster, arrangement, replicas, all)});
-          for (const MemoryForecast& w :
-               forecast_memory(memory_of(needs, arrangement), arrangement, replicas.loads(zero)))
+          for (const MemoryForecast& w : forecast_memory(needs.memory, arrangement, replicas.loads(zero)))
             estimate.peak = std::max(estimate.peak, w.peak);
           estimate.fits = cluster.memory == 0 || estimate.peak <= cluster.memory;
         }

@@ -32,11 +32,13 @@ struct NetworkNeeds {
   std::vector<int> homes;          // SegmentCosts::homes
   std::vector<int> first_readers;  // of each parameter: the segment whose backward pass completes its gradient
   int shards = 1;                  // virtual shards
+  int virtual_ranks = 1;           // of the job
   int most_zero = kMostZero;       // the last stage of ZeRO that the configuration allows
   MemoryNeeds memory;              // with the segment and the virtual shard of each parameter
+  double touch = 0;                // seconds of a step in which a worker finds the rows of sparse tables
   double batch = 0;                // seconds that it takes from the passes to read and digest a virtual rank's batch
-  // Seconds of one process for all parameters: the norm of a gradient, an update, the sum of two gradients, the scaling
-  // and the digest of one, and a copy.
+  // Seconds of one process for the gradients of all parameters: the norm of a gradient, an update, the sum of two
+  // gradients, the scaling and the digest of one, and a copy.
   double norm = 0, update = 0, sum = 0, scale = 0, digest = 0, copy = 0;
 };
 

@@ -1,5 +1,7 @@
 #include "tools/training/memory_forecast.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -14,18 +16,54 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
-// Returns the bytes of the parameters in the buckets that each worker keeps, and of those that it owns.
+// Bytes of some parameters, of what is kept for them between steps, and of gradients that members divide with ZeRO. All
+// members get those of sparse tables.
+struct Bytes {
+  int64_t parameters = 0, optimizer = 0, average = 0, gradients = 0;
+
+  Bytes& operator+=(const Bytes& other) {
+    parameters += other.parameters;
+    optimizer += other.optimizer;
+    average += other.average;
+    gradients += other.gradients;
+    return *this;
+  }
+};
+
+Bytes bytes_of(const MemoryNeeds& needs, const Slice& slice) {
+  const int64_t bytes = slice.numel() * kFloat;
+  Bytes all{.parameters = bytes, .average = needs.average ? bytes : 0};
+  if (const auto table = needs.tables.find(slice.tensor); table != needs.tables.end()) {
+    const int64_t elements = needs.parameters[static_cast<size_t>(slice.tensor)].numel();
+    all.optimizer = static_cast<int64_t>(static_cast<double>(table->second.state) * static_cast<double>(slice.numel()) /
+                                         static_cast<double>(elements));
+  } else {
+    all.optimizer = needs.slots * bytes;
+    all.gradients = bytes;
+  }
+  return all;
+}
+
+Bytes bytes_of_all(const MemoryNeeds& needs) {
+  Bytes all;
+  for (size_t i = 0; i < needs.parameters.size(); ++i)
+    all += bytes_of(needs, {static_cast<int>(i), 0, needs.parameters[i].numel()});
+  return all;
+}
+
+// The bytes of the buckets that each worker keeps, and of those that it owns.
 struct Shares {
-  std::vector<int64_t> kept, owned;
+  std::vector<Bytes> kept, owned;
 };
 Shares shares_of(const MemoryNeeds& needs, const BucketDeal& deal) {
-  const GradientLayout layout(MemberOptions().bucket_elements,
-                              ShardOptions{.multiple = kChunkElements, .parameters = needs.parameters}, needs.parts);
-  Shares shares{.kept = std::vector<int64_t>(deal.ids.size(), 0), .owned = std::vector<int64_t>(deal.ids.size(), 0)};
+  ShardOptions sharding{.multiple = kChunkElements, .parameters = needs.parameters};
+  for (const auto& [i, table] : needs.tables) sharding.tables[i] = table.cut;
+  const GradientLayout layout(MemberOptions().bucket_elements, sharding, needs.parts);
+  Shares shares{.kept = std::vector<Bytes>(deal.ids.size()), .owned = std::vector<Bytes>(deal.ids.size())};
   const std::vector<std::vector<int>> keepers = keepers_of(deal, layout.shards());
   for (int b = 0; b < layout.shards(); ++b) {
-    int64_t bytes = 0;
-    for (const Slice& slice : layout.shard_buckets().slices(b)) bytes += slice.numel() * kFloat;
+    Bytes bytes;
+    for (const Slice& slice : layout.shard_buckets().slices(b)) bytes += bytes_of(needs, slice);
     const std::vector<int>& ids = keepers[static_cast<size_t>(b)];
     for (const int id : ids) shares.kept[static_cast<size_t>(id - 1)] += bytes;
     shares.owned[static_cast<size_t>(ids[0] - 1)] += bytes;
@@ -33,11 +71,40 @@ Shares shares_of(const MemoryNeeds& needs, const BucketDeal& deal) {
   return shares;
 }
 
+// Returns the bytes of each worker's part of a checkpoint, of the tensors that all hold whole: parts hold whole tensors
+// in name order (elastic/checkpoint/state_parts.h).
+std::vector<int64_t> whole_parts(const MemoryNeeds& needs, int zero, size_t workers) {
+  const auto parts = static_cast<int64_t>(workers);
+  std::map<std::string, int64_t> tensors;
+  int64_t equal = needs.other_state;  // small ones
+  for (size_t i = 0; i < needs.parameters.size() && zero < 3; ++i) {
+    const Bytes bytes = bytes_of(needs, {static_cast<int>(i), 0, needs.parameters[i].numel()});
+    if (needs.names.empty()) {
+      equal += bytes.parameters + (zero == 0 ? bytes.optimizer + bytes.average : 0);
+      continue;
+    }
+    tensors["model." + needs.names[i]] = bytes.parameters;
+    const int64_t slots = zero > 0 ? 0 : std::max<int64_t>(1, bytes.optimizer / std::max<int64_t>(1, bytes.parameters));
+    for (int64_t k = 0; k < slots; ++k)
+      tensors[fmt::format("optimizer.{}.{}", needs.names[i], k)] = bytes.optimizer / slots;
+    if (zero == 0) tensors["average." + needs.names[i]] = bytes.average;
+  }
+  int64_t total = 0, before = 0;
+  for (const auto& [name, bytes] : tensors) total += bytes;
+  std::vector<int64_t> each(workers, equal / parts);
+  for (const auto& [name, bytes] : tensors) {
+    const int64_t middle = before + bytes / 2;
+    before += bytes;
+    each[static_cast<size_t>(std::min(parts - 1, middle * parts / std::max<int64_t>(1, total)))] += bytes;
+  }
+  return each;
+}
+
 // Returns the bytes of the gradients that a member of a model replica contributes, if its stage has so many members.
 int64_t contributed_bytes(const MemoryNeeds& needs, const ReplicaPlace& place, int members) {
   int64_t own = 0, uncut = 0;
   for (size_t i = 0; i < needs.parameters.size(); ++i) {
-    const int64_t bytes = needs.parameters[i].numel() * kFloat;
+    const int64_t bytes = gradient_bytes(needs, i);
     const NetworkPart part = needs.parts ? needs.parts->gradients[i] : NetworkPart{};
     if (!place.segments.empty() && !contains(place.segments, part.segment)) continue;
     if (part.shard < 0) uncut += bytes;
@@ -46,12 +113,13 @@ int64_t contributed_bytes(const MemoryNeeds& needs, const ReplicaPlace& place, i
   return own + uncut / members;
 }
 
-// Returns the bytes of the parameters of a segment, at most, that the member computes.
+// Returns the bytes of the parameters of a segment, at most, that the member computes. Sparse tables are not fetched.
 int64_t largest_segment(const MemoryNeeds& needs, const ReplicaPlace& place) {
   std::map<int, int64_t> bytes;
   for (size_t i = 0; i < needs.parameters.size(); ++i) {
     const NetworkPart part = needs.parts ? needs.parts->gradients[i] : NetworkPart{};
     if (!place.segments.empty() && !contains(place.segments, part.segment)) continue;
+    if (needs.tables.contains(static_cast<int>(i))) continue;
     bytes[part.segment] += needs.parameters[i].numel() * kFloat;
   }
   int64_t most = 0;
@@ -70,11 +138,28 @@ int64_t waiting_sums(int ranks, int replicas) {
 
 }  // namespace
 
+int64_t gradient_bytes(const MemoryNeeds& needs, size_t parameter) {
+  return (needs.gradients.empty() ? needs.parameters : needs.gradients)[parameter].numel() * kFloat;
+}
+
+int64_t state_bytes(const MemoryNeeds& needs) {
+  const Bytes all = bytes_of_all(needs);
+  return all.parameters + all.optimizer + all.average;
+}
+
 std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arrangement& arrangement,
                                             const std::vector<WorkerLoad>& workers) {
-  int64_t all = 0;
-  for (const Shape& shape : needs.parameters) all += shape.numel() * kFloat;
+  const Bytes whole_bytes = bytes_of_all(needs);
+  int64_t gradients = 0, of_tables = 0, rows = 0;
+  for (size_t i = 0; i < needs.parameters.size(); ++i) gradients += gradient_bytes(needs, i);
+  for (const auto& [i, table] : needs.tables) {
+    const int64_t bytes = gradient_bytes(needs, static_cast<size_t>(i));
+    of_tables += bytes;
+    rows += table.rows + 2 * bytes;  // an update also copies the rows, and their state
+  }
   const auto count = static_cast<int64_t>(workers.size());
+  // The owner of a bucket of a table's gradient is a member that contributes to it.
+  const int64_t owned_of_tables = std::min(of_tables, of_tables / count + MemberOptions().bucket_elements * kFloat);
   const bool alone = count == 1, sharded = arrangement.zero > 0;
   BucketDeal deal{.ids = std::vector<int>(workers.size()), .copies = arrangement.copies};
   std::iota(deal.ids.begin(), deal.ids.end(), 1);
@@ -86,18 +171,23 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     if (members++ == 0) all_ranks += worker.virtual_ranks;
   }
   const int replicas = static_cast<int>(size.size() - std::ranges::count(size, 0));
+  const std::vector<int64_t> parts = whole_parts(needs, arrangement.zero, workers.size());
   std::vector<MemoryForecast> forecasts;
   for (size_t w = 0; w < workers.size(); ++w) {
     const WorkerLoad& worker = workers[w];
-    const int64_t kept = sharded ? shares.kept[w] : all, owned = sharded ? shares.owned[w] : all / count;
+    const Bytes kept = sharded ? shares.kept[w] : whole_bytes;
+    // Those whose sums a worker gets, and those that it adds up.
+    const int64_t sums = sharded ? kept.gradients + of_tables : gradients;
+    const int64_t owned = sharded ? shares.owned[w].gradients + owned_of_tables : gradients / count;
     const bool whole = arrangement.zero < 3;  // otherwise those of segments in use are part of a rank gradient's bytes
-    MemoryForecast forecast{
-        .parameters = whole ? all : kept,
-        .optimizer = needs.slots * kept,
-        .snapshot = ((whole ? all : 0) + needs.other_state) / count + (needs.slots + (whole ? 0 : 1)) * owned};
+    MemoryForecast forecast{.parameters = whole ? whole_bytes.parameters : kept.parameters,
+                            .optimizer = kept.optimizer,
+                            .average = kept.average};
+    const Bytes saved = sharded ? shares.owned[w] : Bytes();
+    forecast.snapshot = parts[w] + saved.optimizer + saved.average + (whole ? 0 : saved.parameters);
     if (needs.offload.to == Offload::To::file) forecast.offloaded = forecast.optimizer;
-    const int64_t state =
-        forecast.parameters + forecast.optimizer - forecast.offloaded + needs.other_state + needs.process;
+    const int64_t state = forecast.parameters + forecast.optimizer - forecast.offloaded + forecast.average + rows +
+                          needs.other_state + needs.process;
     // Sums of earlier rank gradients, of which there are as many as levels of the tree below the last one; and, without
     // ZeRO, the result of the step before, for members that may lack it. Members of a model replica have those that
     // they contribute.
@@ -105,28 +195,33 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     const auto of_stage = std::ranges::count_if(workers, [&](const WorkerLoad& other) {
       return other.place.replica == worker.place.replica && other.place.stage == worker.place.stage;
     });
-    const int64_t contributed = members == 1 ? all : contributed_bytes(needs, worker.place, static_cast<int>(of_stage));
+    const int64_t contributed =
+        members == 1 ? gradients : contributed_bytes(needs, worker.place, static_cast<int>(of_stage));
     const auto ranks = static_cast<unsigned>(std::max(worker.virtual_ranks, 1));
     // With its second stage a rank gradient leaves as it is made, and owners add up those of all.
     const bool leaves = arrangement.zero >= 2 && !alone;
     const int64_t earlier = leaves ? 0 : (std::bit_width(ranks) - 1) * contributed;
-    const int64_t before = alone || sharded ? 0 : all;
+    const int64_t before = alone || sharded ? 0 : gradients;
     // Buckets are exchanged while the backward pass runs: sums of others for this worker's buckets, and the results;
     // or, if rank gradients leave as they are made, sums that wait for the next ones, and results of other owners.
     // Without ZeRO an owner is itself the one that contributes in its replica.
     const int64_t from_others = sharded ? std::min<int64_t>(count - 1, replicas) : replicas - 1;
     int64_t exchanged = alone    ? 0
-                        : leaves ? owned * waiting_sums(all_ranks, replicas) + kept - owned
-                                 : owned * from_others + kept;
+                        : leaves ? owned * waiting_sums(all_ranks, replicas) + sums - owned
+                                 : owned * from_others + sums;
     // With ZeRO a member of a model replica frees what it has contributed. So with the sums of earlier rank gradients,
     // at the beginning of the last backward pass, there are only results of buckets to which other members contribute.
     const bool frees = members > 1 && !leaves && sharded;
-    if (frees) exchanged = std::max(exchanged - earlier, kept * (all - contributed) / std::max<int64_t>(all, 1));
+    if (frees)
+      exchanged = std::max(exchanged - earlier, sums * (gradients - contributed) / std::max<int64_t>(gradients, 1));
     // Libraries have messages in memory of their own: a rank gradient's contributions of other stages, and with ZeRO-3
-    // parameters.
+    // parameters; and contributions and sums of sparse tables, which may be in few large buckets.
+    const double missing =
+        1 - static_cast<double>(kept.gradients) / static_cast<double>(std::max<int64_t>(whole_bytes.gradients, 1));
     const int64_t messages =
-        (leaves && !worker.place.segments.empty() ? owned : 0) +
-        (whole ? 0 : largest_segment(needs, worker.place) * (all - kept) / std::max<int64_t>(all, 1));
+        (leaves && !worker.place.segments.empty() ? shares.owned[w].gradients : 0) +
+        (leaves ? std::min<int64_t>(count, 3) * of_tables : 0) +
+        (whole ? 0 : static_cast<int64_t>(missing * static_cast<double>(largest_segment(needs, worker.place))));
     const int64_t computed = worker.virtual_ranks > 0 ? earlier + worker.rank_gradient : 0;
     forecast.peak = state + before + computed + exchanged + messages + (needs.checkpoints ? forecast.snapshot : 0);
     forecast.peak += static_cast<int64_t>(needs.spare * static_cast<double>(forecast.peak));

@@ -1,7 +1,9 @@
 #pragma once
 // The memory of a worker in a step, predicted from what a network needs (elastic/ARRANGEMENT.md, "Memory").
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "elastic/protocol/gradient_layout.h"
@@ -15,13 +17,27 @@ namespace elinvar {
 // Free blocks between those in use, and what libraries allocate: real peaks were up to 4.2 % above predictions without
 // it.
 inline constexpr double kHeapSpare = 0.045;
+// What a worker's process has besides a process that has run the network: its transport, its threads, and code that
+// only jobs run.
+inline constexpr int64_t kWorkerBytes = 6'000'000;
+
+// A sparse table (nn/touched_rows.h).
+struct TableNeeds {
+  int64_t cut = 0;    // it is cut at multiples of this many elements (ShardOptions::tables)
+  int64_t state = 0;  // bytes of the optimiser's state of the whole table
+  int64_t rows = 0;   // bytes that each worker holds for the touched rows: their values and numbers
+};
 
 struct MemoryNeeds {
   std::vector<Shape> parameters;          // float32
+  std::vector<std::string> names = {};    // .. theirs; empty: as if parts of a checkpoint were equal
+  std::vector<Shape> gradients = {};      // those of sparse tables have other shapes; empty: as the parameters
+  std::map<int, TableNeeds> tables = {};  // by parameter
   std::optional<TensorParts> parts = {};  // with tensor or pipeline parallelism
-  int slots = 0;                          // tensors of the optimiser for each parameter
+  int slots = 0;                          // tensors of the optimiser for each other parameter
   Offload offload = {};                   // where they are
-  int64_t other_state = 0;                // bytes that every worker holds besides: buffers, the average of the weights
+  bool average = false;                   // there is an average of each parameter
+  int64_t other_state = 0;                // bytes that every worker holds besides: buffers, and averages of them
   int64_t process = 0;                    // bytes of a process that has not built the network: the program itself
   double spare = 0;                       // what the heap holds besides, as a part of the peak
   bool checkpoints = true;                // there are checkpoints before the end, for which memory is held
@@ -37,11 +53,15 @@ struct WorkerLoad {
 
 // In bytes.
 struct MemoryForecast {
-  int64_t parameters = 0, optimizer = 0;  // held between steps
-  int64_t offloaded = 0;                  // of the optimizer, outside the process's memory except for a few parts
-  int64_t snapshot = 0;                   // for this worker's part of a checkpoint; not held for the last one
-  int64_t peak = 0;                       // of the process, during the last rank gradient of a step
+  int64_t parameters = 0, optimizer = 0, average = 0;  // held between steps
+  int64_t offloaded = 0;  // of the optimizer, outside the process's memory except for a few parts
+  int64_t snapshot = 0;   // for this worker's part of a checkpoint; not held for the last one
+  int64_t peak = 0;       // of the process, during the last rank gradient of a step
 };
+
+int64_t gradient_bytes(const MemoryNeeds& needs, size_t parameter);
+// Returns the bytes of the parameters, and of all that is kept for each of them between steps.
+int64_t state_bytes(const MemoryNeeds& needs);
 
 // Returns the memory of each worker of a job.
 std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arrangement& arrangement,

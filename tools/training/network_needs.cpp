@@ -9,14 +9,17 @@
 #include "models/build.h"
 #include "nn/clip.h"
 #include "nn/input_store.h"
-#include "nn/sliced_tensors.h"
-#include "tensor/allocator.h"
+#include "nn/touched_rows.h"
+#include "nn/weight_average.h"
 #include "tensor/base/check.h"
 #include "tensor/heap.h"
 #include "tensor/ops/copy.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/state.h"
 #include "tools/peak/timing.h"
+#include "tools/training/batch_tensors.h"
+#include "tools/training/memory_growth.h"
+#include "tools/training/table_needs.h"
 #include "tools/training/training_setup.h"
 
 namespace elinvar {
@@ -110,8 +113,8 @@ std::vector<int> first_readers_of(const SegmentedNetwork& network) {
   return readers;
 }
 
-// Measures what is done to all parameters on a tensor of its own, whose size does not depend on the network.
-void measure_update(const Config& config, int64_t parameters, const NeedsOptions& options, NetworkNeeds& needs) {
+// Measures what is done to all gradients on a tensor of its own, whose size does not depend on the network.
+void measure_update(const Config& config, int64_t elements, const NeedsOptions& options, NetworkNeeds& needs) {
   const Shape shape{kElements / 1024, 1024};
   Parameters one;
   (void)Scope(one, 0).parameter("weight", shape,
@@ -120,34 +123,21 @@ void measure_update(const Config& config, int64_t parameters, const NeedsOptions
   needs.memory.slots = static_cast<int>(optimizer->state().size());
   const std::vector<Tensor> gradients{Tensor::full(shape, 1e-3)};
   Tensor other = Tensor::zeros(shape);
-  const double scale = static_cast<double>(parameters) / static_cast<double>(kElements);
+  const double scale = static_cast<double>(elements) / static_cast<double>(kElements);
   const auto seconds = [&](const auto& work) {
     (void)options.greatest(0);
     return scale * bench::median_seconds(1, kRuns, work);
   };
   needs.norm = seconds([&] { (void)clip_by_global_norm(gradients, config.optimizer.clip_norm); });
   needs.update = seconds([&] { optimizer->step(one, gradients, config.optimizer.lr, 0, 1.0); });
+  std::vector<Tensor> averages{other};
+  if (const double decay = config.optimizer.ema_decay; decay > 0)
+    needs.update += seconds([&] { follow(averages, gradients, decay, 0); });
   needs.sum = seconds([&] { add_into(other, gradients[0]); });
   needs.scale = seconds([&] { scale_into(other, 0.5); });
   needs.digest = seconds([&] { (void)digest(other); });
   needs.copy = seconds([&] { copy(gradients[0], other); });
 }
-
-// How the memory of this process has grown since this was made.
-class Growth {
- public:
-  int64_t all() const { return std::max<int64_t>(0, resident() - resident_); }
-  // Code that has run for the first time, and the small objects of the standard library.
-  int64_t without_tensors() const { return std::max<int64_t>(0, all() - (of_tensors() - of_tensors_)); }
-
- private:
-  static int64_t resident() { return static_cast<int64_t>(resident_memory()); }
-  static int64_t of_tensors() {
-    const AllocatorStats stats = HostAllocator::instance().stats();
-    return stats.in_use + stats.cached;
-  }
-  int64_t resident_ = resident(), of_tensors_ = of_tensors();
-};
 
 // Returns the seconds in which a process makes a virtual rank's batch and digests it.
 double batch_seconds(Loader& loader, int vrank, const std::function<double(double)>& greatest) {
@@ -158,9 +148,28 @@ double batch_seconds(Loader& loader, int vrank, const std::function<double(doubl
   });
 }
 
+// Lookups in sparse tables, which are absent, give zeros.
+void look_up_zeros(Parameters& parameters) {
+  for (const Parameter& p : parameters.list) {
+    if (!p.sparse()) continue;
+    p.touched->fetch_by([channels = p.var.dim(1)](std::span<const int64_t> rows) {
+      return Tensor::zeros({std::ssize(rows), channels});
+    });
+  }
+}
+
+// Touches the rows of sparse tables, and returns the seconds that it takes a process to find those of a step.
+double touch_seconds(const Loader& loader, Parameters& parameters, const std::function<double(double)>& greatest) {
+  (void)greatest(0);
+  return bench::median_seconds(1, kRuns, [&] {
+    touch(parameters, inputs_of(loader.whole_batch(loader.cursor(0)), Device{}));
+    read_touched(parameters);
+  });
+}
+
 int most_zero(const Config& config) {
-  if (!is_built_in_optimizer(config.optimizer.kind) || !config.optimizer.sparse.empty()) return 0;
-  return config.optimizer.ema_decay > 0 || config.tensorboard.text_every > 0 ? 2 : 3;
+  if (!is_built_in_optimizer(config.optimizer.kind)) return 0;
+  return config.tensorboard.text_every > 0 ? 2 : 3;
 }
 
 }  // namespace
@@ -168,15 +177,15 @@ int most_zero(const Config& config) {
 MeasuredNetwork measure_network(const Config& config, const NeedsOptions& options) {
   MeasuredNetwork result;
   NetworkNeeds& needs = result.needs;
-  needs.memory.process = options.process;
+  needs.memory.process = options.process + kWorkerBytes;
   needs.memory.spare = kHeapSpare;
   needs.memory.offload = options.offload;
   needs.memory.checkpoints = config.run.checkpoint_every > 0;
-  const Growth of_data;
+  const MemoryGrowth of_data;
   const std::shared_ptr<const Dataset> data = open_split(config, Split::train),
                                        validation = open_split(config, Split::validation);
   needs.memory.process += of_data.all();
-  const Growth of_program;
+  const MemoryGrowth of_program;
   Config resolved = config;
   const MadeTask made = task_of(resolved, *data);
   const InputInfo input = input_of(*data, made.outputs);
@@ -191,14 +200,17 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
         "which {} is not",
         config.model.kind);
   result.parameters = network->parameters.count();
-  needs.memory.parameters = shapes_of(network->parameters);
+  with_places(config.places, [&] { make_sparse(built->parameters, config.optimizer.sparse, config.largest_batch()); });
+  look_up_zeros(built->parameters);
+  set_parameters(needs.memory, network->parameters, config.optimizer);
   needs.memory.parts = parts_of(*network);
   needs.homes = homes_of(*network);
   needs.first_readers = first_readers_of(*network);
   needs.shards = static_cast<int>(config.virtual_shards());
+  needs.virtual_ranks = config.run.virtual_ranks;
   needs.most_zero = most_zero(config);
-  const int copies = config.optimizer.ema_decay > 0 ? 2 : 1;  // of the state of a network
-  needs.memory.other_state = (copies - 1) * result.parameters * static_cast<int64_t>(sizeof(float));
+  needs.memory.average = config.optimizer.ema_decay > 0;
+  const int copies = needs.memory.average ? 2 : 1;  // of buffers
   for (const std::shared_ptr<Buffer>& buffer : network->parameters.buffers) {
     buffer->value = buffer->value.clone();  // elements of an outline's buffer are one
     needs.memory.other_state += copies * buffer->value.bytes();
@@ -209,9 +221,15 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   int vrank = 0;
   while (loader.samples(0, vrank) == 0) ++vrank;
   const Batch batch = loader.batch(0, vrank);
-  const int64_t of_batch = batch.input.bytes() + (batch.target.defined() ? batch.target.bytes() : 0);
+  int64_t of_inputs = batch.input.bytes();
+  for (const Tensor& further : batch.further_inputs) of_inputs += further.bytes();
+  const int64_t of_batch = of_inputs + (batch.target.defined() ? batch.target.bytes() : 0);
   needs.memory.process += (config.reader.prefetch + 1) * of_batch;  // those that readers have made ahead
   needs.batch = batch_seconds(loader, vrank, options.greatest);
+  if (any_sparse(network->parameters)) {
+    needs.memory.process += config.run.virtual_ranks * of_inputs;  // of the whole batch, whose rows are looked for
+    needs.touch = touch_seconds(loader, built->parameters, options.greatest);
+  }
   check_offload(config, options.offload);
   std::optional<InputStore> inputs;
   if (options.offload.inputs) inputs.emplace(options.offload);
@@ -226,7 +244,9 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   const std::vector<MeasuredSegment> one = needs.shards > 1 ? passes.run(result.measured, one_shard) : all;
   const double scale = static_cast<double>(batch.samples) / static_cast<double>(result.measured);
   for (size_t i = 0; i < all.size(); ++i) needs.segments.push_back(needs_of(all[i], one[i], needs.shards, scale));
-  measure_update(config, result.parameters, options, needs);
+  int64_t elements = 0;
+  for (const Parameter& p : network->parameters.list) elements += p.var.grad_shape().numel();
+  measure_update(config, elements, options, needs);
   needs.memory.process += of_program.without_tensors();
   return result;
 }

@@ -7,6 +7,11 @@
 
 namespace elinvar {
 
+Tensor ParameterShards::tensor(size_t parameter) const {
+  const Network& network = average_ ? *setup_.average : *setup_.network;
+  return network.parameters.list[parameter].var.value();
+}
+
 void ParameterShards::request(std::span<const size_t> parameters) {
   std::set<int> buckets;
   if (session_ != nullptr) {
@@ -15,11 +20,11 @@ void ParameterShards::request(std::span<const size_t> parameters) {
       const auto [first, last] = cut.of(static_cast<int>(p));
       for (int b = first; b < last; ++b)
         for (const Slice& slice : cut.slices(b))
-          if (slice.tensor == static_cast<int>(p) && !state_.has(slice)) buckets.insert(b);
+          if (slice.tensor == static_cast<int>(p) && !state_.has(slice, average_)) buckets.insert(b);
     }
   }
   const auto request = std::make_shared<Request>(Request{.buckets = {buckets.begin(), buckets.end()}});
-  if (!buckets.empty()) session_->ask_parameters(request->buckets);
+  if (!buckets.empty()) session_->ask_parameters(request->buckets, average_);
   for (const size_t p : parameters) {
     requests_[p] = request;
     ++request->parameters;
@@ -28,21 +33,21 @@ void ParameterShards::request(std::span<const size_t> parameters) {
 
 void ParameterShards::receive(Request& request) {
   for (const int bucket : request.buckets)
-    if (!request.arrived.contains(bucket)) request.arrived[bucket] = session_->take_parameters(bucket);
+    if (!request.arrived.contains(bucket)) request.arrived[bucket] = session_->take_parameters(bucket, average_);
 }
 
 void ParameterShards::wait(std::span<const size_t> parameters) {
   for (const size_t p : parameters) {
     Request& request = *requests_.at(p);
     receive(request);
-    Tensor values = setup_.network->parameters.list[p].var.value();
+    Tensor values = tensor(p);
     const auto put = [&](const Slice& slice, const Tensor& from) {
       Tensor place = view_of(values, slice);
       copy(from.to(place.device()), place);
     };
     if (session_ == nullptr) {
       const Slice whole{static_cast<int>(p), 0, values.numel()};
-      put(whole, state_.parameter(whole));
+      put(whole, slice(whole));
     } else {
       const Buckets& cut = session_->parameter_buckets();
       const auto [first, last] = cut.of(static_cast<int>(p));
@@ -51,7 +56,7 @@ void ParameterShards::wait(std::span<const size_t> parameters) {
         for (size_t i = 0; i < slices.size(); ++i) {
           if (slices[i].tensor != static_cast<int>(p)) continue;
           const auto found = request.arrived.find(b);
-          put(slices[i], found != request.arrived.end() ? tensor_of(found->second.at(i)) : state_.parameter(slices[i]));
+          put(slices[i], found != request.arrived.end() ? tensor_of(found->second.at(i)) : slice(slices[i]));
         }
       }
     }
@@ -64,10 +69,10 @@ void ParameterShards::cancel(std::span<const size_t> parameters) {
 }
 
 Tensor ParameterShards::rows(size_t table, std::span<const int64_t> rows) {
-  const Shape& shape = setup_.network->parameters.list[table].var.shape();
+  const Shape shape = tensor(table).shape();
   const int64_t channels = shape[1];
   const auto index = static_cast<int>(table);
-  if (session_ == nullptr) return state_.rows({index, 0, shape.numel()}, rows);
+  if (session_ == nullptr) return state_.rows({index, 0, shape.numel()}, rows, average_);
   const Buckets& cut = session_->parameter_buckets();
   const auto [first, last] = cut.of(index);
   std::map<int, std::vector<int64_t>> absent;
@@ -81,11 +86,11 @@ Tensor ParameterShards::rows(size_t table, std::span<const int64_t> rows) {
     if (at == begin) continue;
     const std::span<const int64_t> here = rows.subspan(begin, at - begin);
     begins[b] = static_cast<int64_t>(begin);
-    if (state_.has(slice)) values[b] = state_.rows(slice, here).to(Device{});
+    if (state_.has(slice, average_)) values[b] = state_.rows(slice, here, average_).to(Device{});
     else absent[b] = {here.begin(), here.end()};
   }
   if (!absent.empty())
-    for (const auto& [b, blob] : session_->fetch_rows(index, absent)) values[b] = tensor_of(blob);
+    for (const auto& [b, blob] : session_->fetch_rows(index, absent, average_)) values[b] = tensor_of(blob);
   Tensor all = Tensor::empty({static_cast<int64_t>(rows.size()), channels});
   for (const auto& [b, begin] : begins) {
     const int64_t count = values.at(b).numel() / channels;
@@ -102,7 +107,7 @@ void ParameterShards::end(size_t parameter) {
   const std::shared_ptr<Request> request = std::move(found->second);
   requests_.erase(found);
   if (--request->parameters > 0 || !request->arrived.empty() || request->buckets.empty()) return;
-  session_->forget_parameters(request->buckets);
+  session_->forget_parameters(request->buckets, average_);
 }
 
 }  // namespace elinvar

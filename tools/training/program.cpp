@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <link.h>
 
+#include <algorithm>
+
 #include "tensor/base/file.h"
 #include "tensor/digest.h"
 
@@ -33,9 +35,19 @@ int find_note(dl_phdr_info* object, size_t, void* found) {
 
 }  // namespace
 
+// Reads the file in pieces: a worker that computes little would otherwise need the most memory here.
 std::string digest_of_program(const std::filesystem::path& program) {
-  const std::string bytes = read_file(program);
-  return digest_bytes(bytes.data(), bytes.size()).hex();
+  constexpr int64_t kPiece = int64_t{1} << 18;
+  const File file = File::open(program);
+  const int64_t size = file.size();
+  std::string piece;
+  Hasher hasher;
+  for (int64_t at = 0; at < size; at += kPiece) {
+    piece.resize(static_cast<size_t>(std::min(kPiece, size - at)));
+    file.read(at, piece.data(), piece.size());
+    hasher.add(piece.data(), piece.size());
+  }
+  return hasher.digest().hex();
 }
 
 std::string build_id() {

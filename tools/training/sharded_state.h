@@ -1,7 +1,7 @@
 #pragma once
-// The state of one worker in a job with ZeRO, as its session accesses it: the optimiser's tensors, and with ZeRO-3 the
-// parameters, of the slices that the worker keeps and, while the worker begins with a checkpoint or with a new network,
-// of all others. The stage may change while the job runs.
+// The state of one worker in a job with ZeRO, as its session accesses it: the optimiser's tensors, the averages of the
+// parameters, and with ZeRO-3 the parameters, of the slices that the worker keeps and, while the worker begins with a
+// checkpoint or with a new network, of all others. The stage may change while the job runs.
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,21 +23,25 @@ class ShardedState {
   explicit ShardedState(TrainingSetup& setup);
   ~ShardedState();
 
-  void use(ParameterShards& source);  // of parameters that are not there
+  // Where parameters that are not there come from, and averages.
+  void use(ParameterShards& parameters, ParameterShards& averages);
   // The state is that of this checkpoint, or zero as in a new network, and is held with this stage.
   void restored(int zero, std::optional<CheckpointReader> checkpoint);
 
   ShardAccess access();
-  // With ZeRO-3: whether the worker has the parameters in a slice, and these, one-dimensional.
-  bool has(const Slice& slice) const;
+  // Whether the worker has the parameters in a slice, or their averages, and these, one-dimensional.
+  bool has(const Slice& slice, bool average) const;
   Tensor parameter(const Slice& slice) const;
+  Tensor average(const Slice& slice) const;
   // .. and rows of a sparse table, ascending, all in the slice: (rows, channels).
-  Tensor rows(const Slice& slice, std::span<const int64_t> rows) const;
+  Tensor rows(const Slice& slice, std::span<const int64_t> rows, bool average) const;
 
  private:
   Tensor initial(const Slice& slice) const;
   Tensor initial_rows(const Slice& slice, std::span<const int64_t> rows) const;
-  Tensor kept_values(const Slice& slice) const;
+  Tensor begun(const Slice& slice) const;
+  std::vector<Slice> pieces_of(const Slice& slice) const;
+  static std::optional<Tensor> kept_in(SlicedTensors& tensors, const Slice& slice);
   const Parameter& parameter_of(const Slice& slice) const;
   bool of_table(const Slice& slice) const;
   int64_t channels_of(const Slice& slice) const;  // .. of a table
@@ -45,7 +49,7 @@ class ShardedState {
   bool all_updated(const Slice& slice) const;
   Tensor updated(const Slice& slice) const;
   void put_updated(const Slice& slice, const Tensor& values);
-  void use_source();
+  void use_sources();
   std::vector<SliceRange> ranges(const Slice& slice, int zero) const;
   std::vector<StateSlice> state(const Slice& slice, int zero) const;
   std::vector<TensorLayout> layout(int zero) const;
@@ -56,7 +60,7 @@ class ShardedState {
   TrainingSetup& setup_;
   // Of the optimiser's tensors of a parameter, for dense ones and for sparse tables; null for a registered kind.
   std::unique_ptr<UpdateRule> rule_, table_rule_;
-  ParameterShards* source_ = nullptr;
+  ParameterShards *source_ = nullptr, *average_source_ = nullptr;
   std::optional<CheckpointReader> checkpoint_;
   bool begins_ = true;  // no update has been made since restored()
   // The parameter whose initial values were computed last, of which other slices may follow.

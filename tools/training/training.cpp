@@ -110,8 +110,9 @@ int64_t steps_of(const Config& config, const Loader& loader) {
 
 }  // namespace
 
-Training::Training(const Config& given, Device device, int zero, const Offload& offload)
-    : setup(given, Split::train, device, zero, offload),
+Training::Training(const Config& given, Device device, int zero, const Offload& offload,
+                   std::shared_ptr<const Dataset> data)
+    : setup(given, Split::train, device, zero, offload, std::move(data)),
       loader(setup.data, loader_options(setup.config, *setup.data, device)),
       graphs_([](const std::string& notice) { say(stderr, "{}\n", notice); }) {
   const Config& c = config();
@@ -375,7 +376,18 @@ Update Training::update(int64_t step, const Reduced& reduced, const GatherSums& 
 }
 
 void Training::finish_update(int64_t step) {
-  if (setup.average) follow(setup.average->parameters, setup.network->parameters, config().optimizer.ema_decay, step);
+  if (!setup.average) return;
+  const Parameters &parameters = setup.network->parameters, &of_average = setup.average->parameters;
+  const double decay = config().optimizer.ema_decay;
+  if (!setup.averages) return follow(setup.average->parameters, parameters, decay, step);
+  std::vector<Tensor> averages = setup.averages->tensors()[0];
+  std::vector<Tensor> weights =
+      setup.values ? setup.values->tensors()[0] : views_of(parameters, setup.averages->slices());
+  for (size_t i = 0; i < parameters.buffers.size(); ++i) {
+    averages.push_back(of_average.buffers[i]->value);
+    weights.push_back(parameters.buffers[i]->value);
+  }
+  if (!averages.empty()) follow(averages, weights, decay, step);
 }
 
 }  // namespace elinvar

@@ -24,8 +24,9 @@ struct Update {
 class Training {
  public:
   // Opens the data and builds the network. Throws UsageError if settings do not fit the data, the network or the
-  // device. `zero`: ZeRO's stage.
-  Training(const Config& config, Device device, int zero = 0, const Offload& offload = {});
+  // device. `zero`: ZeRO's stage. `data` may be null (TrainingSetup's `opened`).
+  Training(const Config& config, Device device, int zero = 0, const Offload& offload = {},
+           std::shared_ptr<const Dataset> data = nullptr);
 
   TrainingSetup setup;
   Loader loader;

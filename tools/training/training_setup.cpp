@@ -1,7 +1,6 @@
 #include "tools/training/training_setup.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "autograd/precision.h"
@@ -20,6 +19,7 @@
 #include "tensor/ops/copy.h"
 #include "tools/cli/standard_streams.h"
 #include "tools/training/batch_tensors.h"
+#include "tools/training/table_needs.h"
 
 namespace elinvar {
 namespace {
@@ -105,16 +105,16 @@ void print_notices(const Dataset& data) {
 void check_can_be_absent(const Config& config, bool segmented) {
   check(segmented, "--arrangement zero=3 needs a network that is a list of segments (nn/segments.h), which {} is not",
         config.model.kind);
-  check(
-      config.optimizer.ema_decay == 0,
-      "--arrangement zero=3 divides the parameters, but their average (optimizer.ema_decay) is whole on every worker; "
-      "zero=2 has both");
   check(config.tensorboard.text_every == 0,
         "--arrangement zero=3: no worker has all parameters, to write texts (tensorboard.text_every)");
 }
 
-TrainingSetup::TrainingSetup(const Config& given, Split split, Device place, int zero, Offload state)
-    : config(given), device(place), offload(std::move(state)), data(open_split(given, split, &config.data)) {
+TrainingSetup::TrainingSetup(const Config& given, Split split, Device place, int zero, Offload state,
+                             std::shared_ptr<const Dataset> opened)
+    : config(given),
+      device(place),
+      offload(std::move(state)),
+      data(opened ? std::move(opened) : open_split(given, split, &config.data)) {
   build_all(given, zero);
 }
 
@@ -131,14 +131,15 @@ void TrainingSetup::build_all(const Config& given, int zero) {
   MadeTask made = task_of(config, *data);
   task = std::move(made.task);
   const InputInfo input = input_of(*data, made.outputs);
-  const bool absent = zero >= 3;
+  const bool absent = zero >= 3, average_absent = zero > 0;
   if (!absent) check_memory(config, input, zero > 0 || offload.to == Offload::To::file);
   {
     std::optional<OutlineScope> no_values;
     if (absent) no_values.emplace();
     network = build(given.model, input, given.run.seed, &config.model);
   }
-  if (absent) check_can_be_absent(config, dynamic_cast<const SegmentedNetwork*>(network.get()) != nullptr);
+  if (absent) check_can_be_absent(config, segmented());
+  // Elements of an outline's buffer are one.
   for (const std::shared_ptr<Buffer>& buffer : network->parameters.buffers)
     if (absent) buffer->value = buffer->value.clone();
   with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });
@@ -149,18 +150,37 @@ void TrainingSetup::build_all(const Config& given, int zero) {
   });
   network->parameters.move_to(device);
   if (config.optimizer.ema_decay > 0) {
+    std::optional<OutlineScope> no_values;
+    if (average_absent) no_values.emplace();
     average = build(given.model, input, given.run.seed);
+    for (const std::shared_ptr<Buffer>& buffer : average->parameters.buffers)
+      if (average_absent) buffer->value = buffer->value.clone();
+    make_sparse(average->parameters, config.optimizer.sparse, config.largest_batch());
     average->parameters.move_to(device);
+    if (average_absent) averages = no_slices();
   }
   with_places(config.places, [&] {
-    if (absent) values = sliced_values();
+    if (absent) values = no_slices();
     if (zero > 0) sliced = sliced_optimizer();
     else optimizer = make_optimizer(given.optimizer, network->parameters, &config.optimizer, offload);
   });
 }
 
-std::unique_ptr<SlicedTensors> TrainingSetup::sliced_values() const {
+bool TrainingSetup::segmented() const { return dynamic_cast<const SegmentedNetwork*>(network.get()) != nullptr; }
+
+// Tensors of the parameters' shapes, of which no slice is kept.
+std::unique_ptr<SlicedTensors> TrainingSetup::no_slices() const {
   return std::make_unique<SlicedTensors>(network->parameters, std::vector<std::string>{""}, std::vector<Slice>());
+}
+
+// Copies of these slices.
+std::unique_ptr<SlicedTensors> TrainingSetup::slices_of(const Parameters& whole,
+                                                        const std::vector<Slice>& slices) const {
+  std::unique_ptr<SlicedTensors> cut = no_slices();
+  cut->keep(slices);
+  for (size_t i = 0; i < slices.size(); ++i)
+    copy(view_of(whole.list[static_cast<size_t>(slices[i].tensor)].var.value(), slices[i]), cut->tensors()[0][i]);
+  return cut;
 }
 
 bool TrainingSetup::can_be_sliced() const { return is_built_in_optimizer(config.optimizer.kind); }
@@ -172,16 +192,7 @@ ShardOptions TrainingSetup::sharding() const {
                         .zero = values   ? 3
                                 : sliced ? 1
                                          : 0};
-  const std::unique_ptr<UpdateRule> of_tables = make_table_rule(config.optimizer);
-  const std::vector<Parameter>& parameters = network->parameters.list;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i].sparse()) continue;
-    const Shape& shape = parameters[i].var.shape();
-    // Rows of which the table and its state have whole chunks of the digest.
-    const auto rows_of_chunks = [&](int64_t elements) { return kChunkElements / std::gcd(kChunkElements, elements); };
-    const int64_t channels = shape.numel() / shape[0], of_state = of_tables->slot_shape(shape).numel() / shape[0];
-    sharding.tables[static_cast<int>(i)] = std::lcm(rows_of_chunks(channels), rows_of_chunks(of_state)) * channels;
-  }
+  sharding.tables = table_cuts(network->parameters, config.optimizer);
   return sharding;
 }
 
@@ -190,12 +201,19 @@ std::unique_ptr<SlicedOptimizer> TrainingSetup::sliced_optimizer() const {
 }
 
 void TrainingSetup::hold(int zero) {
-  if (zero >= 3) check_can_be_absent(config, dynamic_cast<const SegmentedNetwork*>(network.get()) != nullptr);
+  if (zero >= 3) check_can_be_absent(config, segmented());
   if (zero > 0 && !sliced) sliced = sliced_optimizer();
   if (zero == 0 && !optimizer) optimizer = make_optimizer(config.optimizer, network->parameters, nullptr, offload);
   if (zero > 0) optimizer.reset();
   else sliced.reset();
-  if (zero >= 3 && !values) values = sliced_values();
+  if (average && zero > 0 && !averages) averages = no_slices();
+  if (average && zero == 0) averages.reset();
+  if (average)
+    for (Parameter& p : average->parameters.list) {
+      if (averages) p.var.mutable_value().release();
+      else p.var.mutable_value().restore();
+    }
+  if (zero >= 3 && !values) values = no_slices();
   if (zero < 3 && values) {
     values.reset();
     for (Parameter& p : network->parameters.list) p.var.mutable_value().restore();
@@ -209,12 +227,9 @@ void TrainingSetup::keep(int zero, std::vector<Slice> slices) {
   const std::vector<Slice> kept = sliced ? sliced->slices() : std::vector<Slice>();
   const std::vector<Tensor> parts = values ? values->tensors()[0] : std::vector<Tensor>();
   const std::vector<Parameter>& parameters = network->parameters.list;
-  std::unique_ptr<SlicedTensors> cut = zero >= 3 && !values ? sliced_values() : nullptr;
-  if (cut) {
-    cut->keep(slices);
-    for (size_t i = 0; i < slices.size(); ++i)
-      copy(view_of(parameters[static_cast<size_t>(slices[i].tensor)].var.value(), slices[i]), cut->tensors()[0][i]);
-  }
+  std::unique_ptr<SlicedTensors> cut, cut_averages;
+  if (zero >= 3 && !values) cut = slices_of(network->parameters, slices);
+  if (average && !averages) cut_averages = slices_of(average->parameters, slices);
   const bool joins = zero < 3 && values != nullptr;
   hold(zero);
   for (const Parameter& p : parameters)
@@ -225,6 +240,8 @@ void TrainingSetup::keep(int zero, std::vector<Slice> slices) {
   }
   if (cut) values = std::move(cut);
   else if (values) values->keep(slices);
+  if (cut_averages) averages = std::move(cut_averages);
+  else if (averages) averages->keep(slices);
   sliced->keep(std::move(slices));
   if (!whole) return;
   const StateDict state = whole->state();
@@ -237,7 +254,8 @@ StateDict TrainingSetup::state() const {
   for (const auto& [name, tensor] : values ? own.buffer_state() : own.state())
     all.emplace(std::string(kModel) + name, tensor);
   if (average)
-    for (const auto& [name, tensor] : average->parameters.state()) all.emplace(std::string(kAverage) + name, tensor);
+    for (const auto& [name, tensor] : averages ? average->parameters.buffer_state() : average->parameters.state())
+      all.emplace(std::string(kAverage) + name, tensor);
   if (optimizer)
     for (const auto& [name, tensor] : optimizer->state()) all.emplace(std::string(kOptimizer) + name, tensor);
   return all;
@@ -246,7 +264,8 @@ StateDict TrainingSetup::state() const {
 void TrainingSetup::load(const StateDict& state) {
   if (values) network->parameters.load_buffers(part_of(state, kModel));
   else network->parameters.load(part_of(state, kModel));
-  if (average) average->parameters.load(part_of(state, kAverage));
+  if (average && averages) average->parameters.load_buffers(part_of(state, kAverage));
+  else if (average) average->parameters.load(part_of(state, kAverage));
   if (optimizer) optimizer->load(part_of(state, kOptimizer));
 }
 
@@ -318,8 +337,9 @@ Tensor output_of(const TrainingSetup& setup, std::span<const Inputs> views, Shar
                  std::vector<ExpertLoad>* loads) {
   const PrecisionScope products(setup.precision);
   std::optional<Residence> residence;
-  if (setup.source != nullptr)
-    residence.emplace(dynamic_cast<const SegmentedNetwork&>(*setup.network), *setup.source, group);
+  const auto* const segments = dynamic_cast<const SegmentedNetwork*>(&setup.best());
+  if (ParameterSource* const source = setup.best_source(); source != nullptr && segments != nullptr)
+    residence.emplace(*segments, *source, group);
   return predict(setup.best(), views, group, residence ? &*residence : nullptr, loads).to(DType::f32);
 }
 
@@ -335,6 +355,10 @@ std::vector<BatchScore> score(const TrainingSetup& setup, std::shared_ptr<const 
   std::vector<BatchScore> scores;
   const int64_t batches = loader.steps_per_epoch();
   const int64_t first = batches * share / shares, end = batches * (share + 1) / shares;
+  std::optional<WholeResidence> whole;
+  const bool in_segments = dynamic_cast<const SegmentedNetwork*>(&setup.best()) != nullptr;
+  if (ParameterSource* const source = setup.best_source(); source != nullptr && !in_segments && first < end)
+    whole.emplace(setup.best(), *source, group);
   for (int64_t i = first; i < end; ++i) {
     // Timed by itself: the whole may take longer than any limit of a hang.
     const TimedActivity activity("a batch of an evaluation", {.number = i - first + 1, .of = end - first});

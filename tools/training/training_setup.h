@@ -37,8 +37,9 @@ struct TrainingSetup {
   // Opens a split of the data and builds the network. Fills in the default settings of registered kinds in `config`.
   // With ZeRO, from stage 1 on, there is a sliced optimiser that keeps nothing yet; with stage 3 the parameters of the
   // network are absent (nn/residence.h).
+  // `opened`, if given, is that split of the data, and `config` has its resolved settings.
   explicit TrainingSetup(const Config& config, Split split = Split::train, Device device = {}, int zero = 0,
-                         Offload offload = {});
+                         Offload offload = {}, std::shared_ptr<const Dataset> opened = nullptr);
   // Takes data that are open already.
   TrainingSetup(const Config& config, std::shared_ptr<const Dataset> data, Device device);
 
@@ -49,7 +50,11 @@ struct TrainingSetup {
   std::shared_ptr<const Dataset> data;
   Task task;
   std::unique_ptr<Network> network;
-  std::unique_ptr<Network> average;         // the average of the network's weights; null without optimizer.ema_decay
+  // The network with the average of the weights; null without optimizer.ema_decay. With ZeRO its parameters are absent,
+  // and `averages` has them in the slices of `sliced`; `average_source` is where others come from, to be set.
+  std::unique_ptr<Network> average;
+  std::unique_ptr<SlicedTensors> averages;
+  ParameterSource* average_source = nullptr;
   std::unique_ptr<Optimizer> optimizer;     // null if sharded
   std::unique_ptr<SlicedOptimizer> sliced;  // null if not
   // With ZeRO-3: the parameters in the same slices; and where all others come from while they are used, to be set.
@@ -66,12 +71,14 @@ struct TrainingSetup {
   bool can_be_sliced() const;     // whether the state can be divided among workers (ZeRO)
   ShardOptions sharding() const;  // .. and how, if it can
 
-  // Returns views of the state: "model.<parameter or buffer>", "average.<the same>" and, unless it is sharded,
-  // "optimizer.<parameter>.<name>". With ZeRO-3 it has no parameters.
+  // Returns views of the state: "model.<parameter or buffer>", "average.<the same>" and "optimizer.<parameter>.<name>".
+  // With ZeRO it has no averages of parameters and nothing of the optimiser, and with ZeRO-3 no parameters.
   StateDict state() const;
   void load(const StateDict& state);  // of the optimiser only if it is not sharded
   // Returns the network that validation uses: the average if there is one.
   const Network& best() const { return average ? *average : *network; }
+  // .. and where its parameters come from while it is used; null if they are there.
+  ParameterSource* best_source() const { return average ? average_source : source; }
   // Loads the weights of best() from the newest good checkpoint of a run into the network, and returns the checkpoint's
   // step. Prints on stderr which checkpoints were passed over. Throws Failure if none is good.
   int64_t load_network(const std::filesystem::path& run_directory);
@@ -80,7 +87,9 @@ struct TrainingSetup {
 
  private:
   void build_all(const Config& given, int zero = 0);
-  std::unique_ptr<SlicedTensors> sliced_values() const;
+  bool segmented() const;
+  std::unique_ptr<SlicedTensors> no_slices() const;
+  std::unique_ptr<SlicedTensors> slices_of(const Parameters& whole, const std::vector<Slice>& slices) const;
   std::unique_ptr<SlicedOptimizer> sliced_optimizer() const;
 };
 

@@ -190,8 +190,8 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
 
   const Arrangement arrangement{.zero = about_job.zero, .tp = about_job.tp, .pp = about_job.pp};
   ShardedState shards(setup);
-  ParameterShards parameters(setup, shards);
-  shards.use(parameters);
+  ParameterShards parameters(setup, shards, /*average=*/false), averages(setup, shards, /*average=*/true);
+  shards.use(parameters, averages);
   if (arrangement.pp > 1) training.measure_segments(arrangement);
   MemberOptions member = training.member(arrangement);
   member.self = self;
@@ -270,10 +270,10 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
                      CheckpointReader checkpoint = checkpoints.open(step);
                      checkpoint.verify_state();
                      shards.restored(zero, std::nullopt);
-                     std::vector<std::string> names = {"average.", "step", kScalingState};
+                     std::vector<std::string> names = {"step", kScalingState};
                      if (!setup.values) names.push_back("model.");
-                     else
-                       for (const auto& [name, tensor] : setup.state()) names.push_back(name);
+                     for (const auto& [name, tensor] : setup.state())
+                       if (setup.values || !name.starts_with("model.")) names.push_back(name);
                      const std::vector<std::string_view> prefixes(names.begin(), names.end());
                      const StateDict whole = checkpoint.read(prefixes);
                      setup.load(whole);
@@ -293,6 +293,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
     profiler.emplace(within(parse_profile_window(command.profile, 0), training.steps), setup.device, save);
   }
   parameters.use(session);
+  averages.use(session);
   try {
     // A signal asks the session to leave at the next boundary; the loop notices when it has left.
     const Interrupt leave([&] { session.drain(); });

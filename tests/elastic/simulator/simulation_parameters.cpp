@@ -263,7 +263,7 @@ void Simulation::give_parameters(Process& p) {
   ParameterFetch& fetch = p.member->parameter_fetch();
   for (const ParameterFetch::Wanted& wanted : fetch.take_wanted()) {
     check_slots(p, wanted.buckets, p.member->position().step);
-    for (const int b : wanted.buckets) fetch.give(wanted.peer, b, values_of(p, b));
+    for (const int b : wanted.buckets) fetch.give(wanted, b, values_of(p, b));
   }
   for (const ParameterFetch::WantedRows& wanted : fetch.take_wanted_rows()) {
     const auto row = static_cast<int64_t>(number_of<uint64_t>(wanted.rows.rows));
