@@ -15,8 +15,8 @@ namespace elinvar {
 
 // `average` and `parameters` belong to networks of one kind on one device; decay is in [0, 1).
 void follow(Parameters& average, const Parameters& parameters, double decay, int64_t step);
-// The same of any tensors, for example slices of parameters, in place: each average has its weights. An element of a
-// slice has the bits that it has in the whole.
+// Updates averages of any tensors in place, for example of slices of parameters: each average follows the weights at
+// the same index. An element of a slice has the bits that it has in the whole.
 void follow(std::vector<Tensor>& averages, const std::vector<Tensor>& weights, double decay, int64_t step);
 
 }  // namespace elinvar

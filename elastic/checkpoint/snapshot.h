@@ -12,7 +12,8 @@ class SnapshotMemory {
  public:
   // Returns the size of a copy of `part`.
   static int64_t bytes_for(const StateDict& part);
-  static int64_t room_for(int64_t bytes);  // .. in it of a tensor of so many bytes
+  // Returns the size of a tensor's part of a copy; the tensor has this many bytes.
+  static int64_t room_for(int64_t bytes);
 
   // Allocates a block of this size, unless there is one, or one in use that will be returned. Takes as long as the
   // system needs for fresh memory. If the system has none, copies work without the block.

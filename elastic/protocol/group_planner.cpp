@@ -21,14 +21,14 @@ std::string why_no_sums(const Generation& generation) {
   return generation.sharding && generation.sharding->zero >= 2 ? "gradients are sharded" : "";
 }
 
-// Whether members send each other parameters after updates: not all members update all parameters.
+// Members send each other parameters after updates if not all of them update all parameters.
 bool exchanges_parameters(const Generation& generation) {
   if (!generation.sharding || generation.sharding->zero == 0 || generation.sharding->zero >= 3) return false;
   const BucketDeal& keepers = generation.sharding->keepers;
   return std::min(static_cast<size_t>(keepers.copies), keepers.ids.size()) < generation.members.size();
 }
 
-// Whether members compute rank gradients together.
+// Returns whether members compute rank gradients together.
 bool divides(const Generation& generation) { return generation.divides_shards() || generation.divides_segments(); }
 
 // Returns what goes from GPU to GPU, for people.

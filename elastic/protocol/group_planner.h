@@ -32,8 +32,8 @@ class GroupPlanner {
   void fence_answered();  // counts a failure without such an excuse
 
   // Returns the transport of the current generation's gradients and, unless it is NCCL, the reason; `parameters`, the
-  // same of parameters after updates; and `within`, the
-  // same of the values that the members of a model replica send each other.
+  // same of parameters after updates; and `within`, the same of the values that the members of a model replica send
+  // each other.
   nlohmann::json data_plane() const;
 
  private:

@@ -2,8 +2,8 @@
 // Parameters (ZeRO-3) and moving averages of them (ZeRO) that this member does not keep. It fetches them from the
 // members that provide their buckets while it computes rank gradients and scores; and others fetch them from it. Every
 // request for a bucket gets one answer, from the state before the step, which no member changes until all have computed
-// their rank gradients. A fence or another generation ends the requests of a step. `average` says of which of the two a
-// request is.
+// their rank gradients. A fence or another generation ends the requests of a step. `average` tells
+// requests for averages from those for parameters.
 //
 // A member asks for single rows of a sparse table (nn/touched_rows.h), one request at a time. Each member that provides
 // some of them answers once.

@@ -45,7 +45,7 @@ std::vector<StageExchange::Transfer> StageExchange::transfers(const std::vector<
       if (sender == position_.index) transfer.to.push_back(stage[position]);
       if (stage[position] == position_.index) transfer.from = sender;
     }
-    if (transfer.from >= 0 || !transfer.to.empty()) transfers.push_back(std::move(transfer));
+    transfers.push_back(std::move(transfer));
   }
   return transfers;
 }

@@ -25,16 +25,16 @@ class StageExchange {
   bool in_group() const { return in_group_; }
   bool going() const;  // false: they are over, and were not finished
   void end() { begun_.reset(); }
-  // A transfer through the group, in which this member takes part: what `pass` gives goes to the members `to`, of which
-  // this is none, or comes `from` a member.
+  // A transfer through the group of what `pass` gives. This member sends it to the members `to`, or gets it `from` a
+  // member, or takes no part.
   struct Transfer {
     PipelinePass pass;
     std::vector<int> to = {};
     int from = -1;
   };
-  // Returns the transfers for these virtual ranks, in the order in which each member makes its own. No two members wait
-  // for each other if each, after a pass, makes those up to that of what the pass gives, and before a pass those up to
-  // that of its input.
+  // Returns the transfers of the replica for these virtual ranks, in the order in which each member makes its own. No
+  // members wait for each other if each, after a pass, makes those up to that of what the pass gives, also where it
+  // takes no part in that one, and before a pass those up to that of its input.
   std::vector<Transfer> transfers(const std::vector<int>& vranks) const;
   // Sends what a pass has given, whose vrank, run and direction it names, to those of the next stage that are to get it
   // from this member.

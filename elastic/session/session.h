@@ -53,7 +53,7 @@ struct ShardAccess {
   std::function<std::vector<StateSlice>(const Slice& slice, int zero)> state;
   // Returns the parameters in a slice, one-dimensional: a view, or of a slice that is not kept what state() returns.
   std::function<Tensor(const Slice& slice)> parameter;
-  std::function<Tensor(const Slice& slice)> average = {};  // .. their averages
+  std::function<Tensor(const Slice& slice)> average = {};  // .. or the averages of these
   // Returns the parameters in a slice that the last update changed, one-dimensional, and takes them: all, or of a
   // sparse table the rows that the step touched. update() may also get all of the latter.
   std::function<Tensor(const Slice& slice)> updated = {};
@@ -162,8 +162,8 @@ class Session {
     Task(Impl& session, int vrank);
     int vrank() const { return vrank_; }
     const Pass* pass() const { return pass_ ? &*pass_ : nullptr; }  // null: without pipeline parallelism
-    // These throw StepOver. receive() waits for the input of the pass, which must have a shape and type that fit, on
-    // the CPU or the device that sent it. If the virtual rank has no samples, skip() replaces both.
+    // These throw StepOver. receive() waits for the input of the pass, whose shape and type must fit, and returns it on
+    // the CPU or, from a group, on this worker's device. If the virtual rank has no samples, skip() replaces both.
     PassValue receive(const StageExchange::Fits& fits);
     void send(PassValue result);
     void skip();

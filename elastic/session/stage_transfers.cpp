@@ -17,7 +17,12 @@ StageTransfers::StageTransfers(Session::Impl& session, std::shared_ptr<GpuGroup>
 
 void StageTransfers::give(const PipelinePass& pass, const Session::PassValue& result) {
   const auto place = places_.find(key(pass));
-  if (place == places_.end()) return;  // another member of this stage sends it, or no pass needs it
+  if (place == places_.end()) return;  // no pass needs it
+  if (!transfers_[place->second].to.empty()) announce(pass, result);
+  make_up_to(key(pass));
+}
+
+void StageTransfers::announce(const PipelinePass& pass, const Session::PassValue& result) {
   messages::BoundaryValue told{
       .vrank = pass.vrank, .run = pass.run, .backward = pass.backward, .shape = {0}, .random = result.random};
   if (result.value.defined()) {
@@ -25,14 +30,11 @@ void StageTransfers::give(const PipelinePass& pass, const Session::PassValue& re
     told.dtype = result.value.dtype();
     given_[key(pass)] = result.value.to_contiguous();
   }
-  {
-    const Lock lock(session_.mutex);
-    StageExchange& exchange = session_.member.stage_exchange();
-    if (!exchange.going()) throw Session::StepOver();
-    exchange.send(std::move(told));
-    session_.flush();
-  }
-  make_up_to(key(pass));
+  const Lock lock(session_.mutex);
+  StageExchange& exchange = session_.member.stage_exchange();
+  if (!exchange.going()) throw Session::StepOver();
+  exchange.send(std::move(told));
+  session_.flush();
 }
 
 Session::PassValue StageTransfers::take(const PipelinePass& pass, const StageExchange::Fits& fits) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "comm/gpu_group.h"
@@ -31,6 +32,7 @@ class StageTransfers {
  private:
   using Key = std::tuple<int, int, bool>;  // the fields of the pass that gives the value
   static Key key(const PipelinePass& pass) { return {pass.vrank, pass.run, pass.backward}; }
+  void announce(const PipelinePass& pass, const Session::PassValue& result);
   void make_up_to(const Key& last);
   [[noreturn]] void refuse(const StageExchange::Transfer& transfer);
   Session::PassValue awaited(std::unique_lock<std::mutex>& lock, const PipelinePass& given);

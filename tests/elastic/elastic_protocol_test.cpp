@@ -166,11 +166,12 @@ TEST(ElasticProtocol, RandomSchedulesOfReplicasOfGpusGoThroughGroups) {
   }
 }
 
-// .. and so do values between stages.
+// Values between the stages of a pipeline go through groups of GPUs, too.
 TEST(ElasticProtocol, RandomSchedulesOfPipelinesOfGpusGoThroughGroups) {
   for (const RandomJobs& jobs : {RandomJobs{.gpus = true, .pp = 2, .schedules = 100},
                                  {.gpus = true, .zero = 2, .copies = 1, .pp = 3, .tied = true, .schedules = 100},
-                                 {.gpus = true, .zero = 1, .tp = 2, .pp = 2, .schedules = 100}}) {
+                                 {.gpus = true, .zero = 1, .tp = 2, .pp = 2, .schedules = 100},
+                                 {.gpus = true, .tp = 2, .pp = 2, .tied = true, .schedules = 100}}) {
     const Happened happened = expect_random_schedules_hold(jobs);
     if (happened.schedules < 100) return;
     EXPECT_GT(happened.passed_in_group, 20 * happened.schedules);

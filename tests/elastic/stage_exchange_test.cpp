@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 
 #include "tests/elastic/member_parts.h"
@@ -23,12 +24,20 @@ bool any_shape(const Shape&, DType) { return true; }
 // A member of a replica of three stages: members 0 and 1 compute segment 1, members 2, 3 and 4 segment 2, and member 5
 // segments 0 and 3. So the runs are segment 0 (member 5), 1, 2 and 3 (member 5).
 struct StageFellow : MemberParts {
-  explicit StageFellow(int index) : MemberParts(6, index) {
-    std::vector<GenerationMember>& members = position.generation->members;
-    members[0].place = {0, {0, 1}, 0, {{1, 2}}, 0.2};
-    members[1].place = {0, {1, 3}, 0, {{1, 2}}, 0.2};
-    for (int m = 2; m < 5; ++m) members[static_cast<size_t>(m)].place = {0, {m - 2, m - 1}, 1, {{2, 3}}, 0.2};
-    members[5].place = {0, {0, 3}, 2, {{0, 1}, {3, 4}}, 0.6};
+  using Places = std::vector<ReplicaPlace>;
+  static Places three_stages() {
+    Places places{{0, {0, 1}, 0, {{1, 2}}, 0.2}, {0, {1, 3}, 0, {{1, 2}}, 0.2}};
+    for (int shard = 0; shard < 3; ++shard) places.push_back({0, {shard, shard + 1}, 1, {{2, 3}}, 0.2});
+    places.push_back({0, {0, 3}, 2, {{0, 1}, {3, 4}}, 0.6});
+    return places;
+  }
+  // A stage of two members, and one of one with the first and the last segment.
+  static Places tied_pair() {
+    return {{0, {0, 1}, 0, {{1, 2}}, 0.5}, {0, {1, 3}, 0, {{1, 2}}, 0.5}, {0, {0, 3}, 1, {{0, 1}, {2, 3}}, 1.0}};
+  }
+  explicit StageFellow(int index, const Places& places = three_stages())
+      : MemberParts(static_cast<int>(places.size()), index) {
+    for (size_t m = 0; m < places.size(); ++m) position.generation->members[m].place = places[m];
     position.generation->shards = 3;
     RankGradient gradient;
     for (int t = 0; t < 5; ++t) gradient.gradients.push_back(Tensor::zeros({1}));
@@ -146,69 +155,106 @@ TEST(StageExchange, TransfersAreBetweenThoseWhoSendMessagesOtherwise) {
     std::vector<std::string> all;
     for (const auto& [pass, to, from] : StageFellow(member).exchange.transfers({4}))
       all.push_back(fmt::format("{}{}{}{}", pass.backward ? "b" : "f", pass.run,
-                                from >= 0 ? fmt::format("<{}", from) : ">", fmt::join(to, ",")));
+                                from >= 0 ? fmt::format("<{}", from) : (to.empty() ? "" : ">"), fmt::join(to, ",")));
     return all;
   };
   using All = std::vector<std::string>;
-  EXPECT_EQ(of(0), (All{"f0<5", "f1>2,4", "b2<2", "b1>5"}));
-  EXPECT_EQ(of(1), (All{"f0<5", "f1>3", "b2<3"}));
-  EXPECT_EQ(of(2), (All{"f1<0", "f2>5", "b3<5", "b2>0"}));
-  EXPECT_EQ(of(4), (All{"f1<0", "b3<5"})) << "nobody gets its value or its gradient from it";
-  EXPECT_EQ(of(5), (All{"f0>0,1", "f2<2", "b3>2,3,4", "b1<0"}));
+  EXPECT_EQ(of(0), (All{"f0<5", "f1>2,4", "f2", "b3", "b2<2", "b1>5"}));
+  EXPECT_EQ(of(1), (All{"f0<5", "f1>3", "f2", "b3", "b2<3", "b1"}));
+  EXPECT_EQ(of(2), (All{"f0", "f1<0", "f2>5", "b3<5", "b2>0", "b1"}));
+  EXPECT_EQ(of(4), (All{"f0", "f1<0", "f2", "b3<5", "b2", "b1"})) << "nobody gets its value or its gradient from it";
+  EXPECT_EQ(of(5), (All{"f0>0,1", "f1", "f2<2", "b3>2,3,4", "b2", "b1<0"}));
 }
 
-// A member makes a transfer when all that take part are at it.
-TEST(StageExchange, NoMembersWaitForEachOthersTransfers) {
-  for (size_t count : {1, 2, 3, 5, 9}) {
-    std::vector<int> vranks(count);
-    std::iota(vranks.begin(), vranks.end(), 0);
-    using Transfer = StageExchange::Transfer;
-    std::vector<std::vector<Transfer>> transfers;
-    std::vector<std::vector<PipelinePass>> passes;
-    for (int member = 0; member < 6; ++member) {
-      const StageFellow at(member);
-      transfers.push_back(at.exchange.transfers(vranks));
-      passes.push_back(at.replica.passes(vranks));
+// Members whose values go through a group, and who compute passes together with the others of their stage.
+class StageFellows {
+ public:
+  StageFellows(const std::vector<StageFellow*>& fellows, const std::vector<int>& vranks) {
+    for (StageFellow* const at : fellows) {
+      transfers_.push_back(at->exchange.transfers(vranks));
+      passes_.push_back(at->replica.passes(vranks));
     }
-    std::vector<size_t> begun(6, 0), made(6, 0);  // passes, of which each but the last is computed; transfers
-    // Returns the transfer that a member is at, if it is at one.
-    const auto at = [&](size_t member) -> const Transfer* {
-      const auto until = [&](const PipelinePass& given) {
-        const auto& all = transfers[member];
-        const auto found = std::ranges::find(all, given, &Transfer::pass);
-        return found == all.end() ? size_t{0} : static_cast<size_t>(found - all.begin()) + 1;
-      };
-      while (true) {
-        size_t end = begun[member] > 0 ? until(passes[member][begun[member] - 1]) : 0;
-        if (begun[member] < passes[member].size()) {
-          const auto& [vrank, run, backward] = passes[member][begun[member]];
-          end = std::max(end, until({vrank, backward ? run + 1 : run - 1, backward}));
-        }
-        if (made[member] < end) return &transfers[member][made[member]];
-        if (begun[member] == passes[member].size()) return nullptr;
-        ++begun[member];
-      }
-    };
-    for (bool any = true; any;) {
-      any = false;
-      for (size_t sender = 0; sender < 6; ++sender) {
-        const Transfer* const given = at(sender);
-        if (given == nullptr || given->from >= 0) continue;
-        const bool all = std::ranges::all_of(given->to, [&](int to) {
-          const Transfer* const taken = at(static_cast<size_t>(to));
-          return taken != nullptr && taken->pass == given->pass && taken->from == static_cast<int>(sender);
-        });
-        if (!all) continue;
-        any = true;
-        ++made[sender];
-        for (const int to : given->to) ++made[static_cast<size_t>(to)];
-      }
-    }
-    for (size_t member = 0; member < 6; ++member) {
-      EXPECT_EQ(made[member], transfers[member].size()) << member;
-      EXPECT_EQ(begun[member], passes[member].size()) << member;
+    stages_ = fellows[0]->replica.stages();
+    begun_.resize(fellows.size());
+    made_.resize(fellows.size());
+    while (go_on()) {
     }
   }
+  bool done(size_t member) const {
+    return made_[member] == transfers_[member].size() && begun_[member] == passes_[member].size();
+  }
+
+ private:
+  using Transfer = StageExchange::Transfer;
+
+  size_t until(size_t member, const PipelinePass& given) const {
+    const auto& all = transfers_[member];
+    const auto found = std::ranges::find(all, given, &Transfer::pass);
+    return found == all.end() ? size_t{0} : static_cast<size_t>(found - all.begin()) + 1;
+  }
+  // Returns the transfer that a member is at, or null if it is at its next pass.
+  const Transfer* at(size_t member) {
+    size_t end = begun_[member] > 0 ? until(member, passes_[member][begun_[member] - 1]) : 0;
+    if (begun_[member] < passes_[member].size()) {
+      const auto& [vrank, run, backward] = passes_[member][begun_[member]];
+      end = std::max(end, until(member, {vrank, backward ? run + 1 : run - 1, backward}));
+    } else {
+      end = transfers_[member].size();
+    }
+    for (; made_[member] < end; ++made_[member])
+      if (const Transfer& next = transfers_[member][made_[member]]; next.from >= 0 || !next.to.empty()) return &next;
+    return nullptr;
+  }
+  // Makes each transfer all of whose members are at it, and computes each pass at which all members of its stage are.
+  bool go_on() {
+    bool any = false;
+    for (size_t sender = 0; sender < begun_.size(); ++sender) {
+      const Transfer* const given = at(sender);
+      if (given == nullptr || given->from >= 0) continue;
+      const bool all = std::ranges::all_of(given->to, [&](int to) {
+        const Transfer* const taken = at(static_cast<size_t>(to));
+        return taken != nullptr && taken->pass == given->pass && taken->from == static_cast<int>(sender);
+      });
+      if (!all) continue;
+      any = true;
+      for (const int to : given->to) ++made_[static_cast<size_t>(to)];
+      ++made_[sender];
+    }
+    for (const std::vector<int>& stage : stages_) {
+      const size_t next = begun_[static_cast<size_t>(stage[0])];
+      if (next == passes_[static_cast<size_t>(stage[0])].size()) continue;
+      const bool all = std::ranges::all_of(stage, [&](int m) {
+        return begun_[static_cast<size_t>(m)] == next && at(static_cast<size_t>(m)) == nullptr;
+      });
+      if (!all) continue;
+      any = true;
+      for (const int m : stage) ++begun_[static_cast<size_t>(m)];
+    }
+    return any;
+  }
+
+  std::vector<std::vector<Transfer>> transfers_;
+  std::vector<std::vector<PipelinePass>> passes_;
+  std::vector<std::vector<int>> stages_;
+  std::vector<size_t> begun_, made_;  // passes, and transfers
+};
+
+TEST(StageExchange, NoMembersWaitForEachOthersTransfers) {
+  for (const bool tied_pair : {false, true})
+    for (const size_t count : {1, 2, 3, 5, 9}) {
+      std::vector<int> vranks(count);
+      std::iota(vranks.begin(), vranks.end(), 0);
+      std::vector<std::unique_ptr<StageFellow>> members;
+      std::vector<StageFellow*> fellows;
+      for (int member = 0; member < (tied_pair ? 3 : 6); ++member) {
+        members.push_back(tied_pair ? std::make_unique<StageFellow>(member, StageFellow::tied_pair())
+                                    : std::make_unique<StageFellow>(member));
+        fellows.push_back(members.back().get());
+      }
+      const StageFellows made(fellows, vranks);
+      for (size_t member = 0; member < members.size(); ++member)
+        EXPECT_TRUE(made.done(member)) << "member " << member << ", " << count << " virtual ranks";
+    }
 }
 
 TEST(StageExchange, InAGroupMessagesAnnounceValuesWithoutElements) {

@@ -22,12 +22,9 @@ using test::Ended;
 using test::every_fault;
 using Json = nlohmann::json;
 
-// Without an average of weights, which ZeRO-3 does not divide.
 class RearrangedGroups : public test::DivisionFaults {
  protected:
   static constexpr int64_t kLong = 1000;  // steps
-
-  RearrangedGroups() : DivisionFaults("kind = \"adamw\"\nweight_decay = 0.1\nclip_norm = 0.5\n") {}
 
   static Words on_gpus(Words words) {
     words.insert(words.end(), {"--device", "emulated"});

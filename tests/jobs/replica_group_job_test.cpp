@@ -60,6 +60,12 @@ TEST_F(GptGroupJob, GpusOfReplicasGiveTheLedgerOfOneWorker) {
     const std::string events = read_file(folder_ / name / "events.jsonl");
     EXPECT_NE(events.find(fmt::format(R"("carries":"{}")", carried)), std::string::npos) << events;
   }
+  // A stage of two members, and one of one, which has both segments that read the tied embedding. No transfer waits
+  // until the group is given up.
+  Words uneven = on_gpus({"--arrangement", "tp=2,pp=2", "--workers", "3", "--min-workers", "3"});
+  uneven.insert(uneven.end(), settings.begin(), settings.end());
+  EXPECT_EQ(trained_result("uneven", uneven), alone);
+  EXPECT_EQ(read_file(folder_ / "uneven" / "events.jsonl").find("has not ended within"), std::string::npos);
 }
 
 TEST_F(ReplicaGroupJob, WhoDiesWithinASumIsReplacedByTheOther) {

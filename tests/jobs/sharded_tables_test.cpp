@@ -11,8 +11,8 @@ using Words = std::vector<std::string>;
 
 const Words kRowwise = {"--set", "optimizer.sparse_kind=\"rowwise_adagrad\"", "--set", "optimizer.sparse_lr=0.05",
                         "--set", "data.symbols=[300000, 7, 20000]",           "--set", "model.channels=4"};
-// Rows of 1024 channels, so that the few rows in use are in several buckets.
 const Words kAverage = {"--set", "optimizer.ema_decay=0.9"};
+// Rows of 1024 channels, so that the few rows in use are in several buckets.
 const Words kGrowing = {"--set", "model.rows=900", "--set", "model.channels=1024"};
 
 class ShardedTables : public test::DividedRuns {

@@ -129,6 +129,7 @@ TEST_F(DryRun, SparseTablesHaveEachStageOfZero) {
   for (const Json& e : json.at("arrangements"))
     if (e.at("pp") == 1 && (e.at("zero") == 0 || e.at("copies") == 1)) peaks[e.at("zero")] = e.at("peak_bytes");
   ASSERT_EQ(peaks.size(), 4u);
+  // Workers differ by a bucket of 2^18 elements, which is 1 MB, and by its moments and copies.
   EXPECT_NEAR(1e-6 * (peaks[0] - peaks[1]), 25.6, 4) << "half of the moments, which buckets of 2^18 elements divide";
   EXPECT_NEAR(1e-6 * (peaks[1] - peaks[3]), 12.8, 4) << "half of the table";
   const std::string between = fmt::format("{}MB", std::lround(1e-6 * (peaks[1] + peaks[3]) / 2));

@@ -110,7 +110,7 @@ struct Measured {
 Measured of_stage(const Training& training, const ReplicaPlace& place, int stages, int virtual_ranks) {
   NetworkNeeds needs;
   needs.shards = static_cast<int>(training.config().virtual_shards());
-  needs.memory.parameters = shapes_of(training.setup.network->parameters);
+  set_parameters(needs.memory, training.setup.network->parameters, training.config().optimizer);
   needs.memory.parts = *training.member({.pp = stages}).parts;
   Measured stage;
   for (size_t i = 0; i < training.segments().size(); ++i) {
@@ -167,7 +167,7 @@ int64_t bytes_of(const StateDict& tensors) {
   return bytes;
 }
 
-// What workers hold between steps; without the program itself.
+// Returns the needs of workers between steps, without the program itself.
 MemoryNeeds needs_of(const Training& training, const Arrangement& arrangement, const Offload& offload) {
   const TrainingSetup& setup = training.setup;
   MemoryNeeds needs{.parameters = {},

@@ -270,7 +270,7 @@ StepTime time_of(const NetworkNeeds& needs, const Cluster& cluster, const Arrang
   // Owners of buckets are members of a replica that contribute to them; with ZeRO they may be any.
   const double owners = sharded ? workers : replicas.count();
   double large = 0;      // of the parameters, those that are cut into buckets
-  double of_tables = 0;  // .. and sparse tables, whose sums all members get
+  double of_tables = 0;  // .. those that are sparse tables, whose sums all members get
   for (size_t p = 0; p < needs.memory.parameters.size(); ++p) {
     const double part = gradient_of(needs, p) / all;
     if (part * all > static_cast<double>(MemberOptions().bucket_elements) * sizeof(float)) large += part;

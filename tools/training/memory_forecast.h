@@ -17,8 +17,8 @@ namespace elinvar {
 // Free blocks between those in use, and what libraries allocate: real peaks were up to 4.2 % above predictions without
 // it.
 inline constexpr double kHeapSpare = 0.045;
-// What a worker's process has besides a process that has run the network: its transport, its threads, and code that
-// only jobs run.
+// A worker's process takes so many bytes more than a process that has run the network: for its transport, its threads,
+// and code that only jobs run.
 inline constexpr int64_t kWorkerBytes = 6'000'000;
 
 // A sparse table (nn/touched_rows.h).
@@ -30,7 +30,7 @@ struct TableNeeds {
 
 struct MemoryNeeds {
   std::vector<Shape> parameters;          // float32
-  std::vector<std::string> names = {};    // .. theirs; empty: as if parts of a checkpoint were equal
+  std::vector<std::string> names = {};    // of the parameters; empty: parts of a checkpoint are taken to be equal
   std::vector<Shape> gradients = {};      // those of sparse tables have other shapes; empty: as the parameters
   std::map<int, TableNeeds> tables = {};  // by parameter
   std::optional<TensorParts> parts = {};  // with tensor or pipeline parallelism

@@ -10,9 +10,9 @@ namespace elinvar {
 
 class MemoryGrowth {
  public:
-  // The growth since this was made, in bytes.
+  // Returns the growth since this object was made, in bytes.
   int64_t all() const { return std::max<int64_t>(0, resident() - resident_); }
-  // .. without tensors: code that has run for the first time, and the small objects of the standard library.
+  // Returns the growth without tensors: of code that has run for the first time, and of small objects.
   int64_t without_tensors() const { return std::max<int64_t>(0, all() - (of_tensors() - of_tensors_)); }
 
  private:

@@ -170,7 +170,7 @@ void ShardedState::keep(int zero, std::vector<Slice> slices) {
   begins_ = false;
 }
 
-// Returns the slice in parts of which initial values take little memory. A slice of a sparse table may be large.
+// Cuts the slice into parts whose initial values take little memory. A slice of a sparse table may be large.
 std::vector<Slice> ShardedState::pieces_of(const Slice& slice) const {
   if (!of_table(slice)) return {slice};
   const int64_t channels = channels_of(slice), piece = std::max<int64_t>(1, kChunkElements / channels) * channels;

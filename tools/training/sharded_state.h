@@ -29,11 +29,12 @@ class ShardedState {
   void restored(int zero, std::optional<CheckpointReader> checkpoint);
 
   ShardAccess access();
-  // Whether the worker has the parameters in a slice, or their averages, and these, one-dimensional.
+  // Returns whether the worker has the parameters in a slice, or their averages.
   bool has(const Slice& slice, bool average) const;
+  // Both return those that it has, one-dimensional.
   Tensor parameter(const Slice& slice) const;
   Tensor average(const Slice& slice) const;
-  // .. and rows of a sparse table, ascending, all in the slice: (rows, channels).
+  // Returns rows of a sparse table, or of its average, (rows, channels). They are ascending, and all in the slice.
   Tensor rows(const Slice& slice, std::span<const int64_t> rows, bool average) const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// What sparse tables (nn/touched_rows.h) are for workers that divide them, and for their memory.
+// Sparse tables (nn/touched_rows.h) of workers that divide them: where they are cut, and the memory that they need.
 #include <map>
 
 #include "nn/optimizer.h"

@@ -52,10 +52,11 @@ int kept_by(const OptimizerConfig& o) {
   return o.kind == "sgd" || o.kind == "lars" ? (o.momentum > 0 ? 1 : 0) : 2;
 }
 
-// Refuses a job before allocation if the parameters, their average and the optimiser's state, unless other workers or
-// a file have it, exceed the machine's memory.
-void check_memory(const Config& config, const InputInfo& input, bool elsewhere) {
-  const int kept = elsewhere ? 0 : kept_by(config.optimizer), average = config.optimizer.ema_decay > 0 ? 1 : 0;
+// Refuses a job before allocation if the parameters and, unless workers divide them, their average and the optimiser's
+// state, if no file has it, exceed the machine's memory.
+void check_memory(const Config& config, const InputInfo& input, bool divided, bool in_file) {
+  const int kept = divided || in_file ? 0 : kept_by(config.optimizer),
+            average = !divided && config.optimizer.ema_decay > 0 ? 1 : 0;
   const OutlineScope no_values;
   const double one = static_cast<double>(build(config.model, input, 0)->parameters.count()) * sizeof(float);
   const double memory = static_cast<double>(machine_memory());
@@ -132,14 +133,14 @@ void TrainingSetup::build_all(const Config& given, int zero) {
   task = std::move(made.task);
   const InputInfo input = input_of(*data, made.outputs);
   const bool absent = zero >= 3, average_absent = zero > 0;
-  if (!absent) check_memory(config, input, zero > 0 || offload.to == Offload::To::file);
+  if (!absent) check_memory(config, input, zero > 0, offload.to == Offload::To::file);
   {
     std::optional<OutlineScope> no_values;
     if (absent) no_values.emplace();
     network = build(given.model, input, given.run.seed, &config.model);
   }
   if (absent) check_can_be_absent(config, segmented());
-  // Elements of an outline's buffer are one.
+  // All elements of an outline's buffer share one place in memory, so the buffer is copied.
   for (const std::shared_ptr<Buffer>& buffer : network->parameters.buffers)
     if (absent) buffer->value = buffer->value.clone();
   with_places(config.places, [&] { exempt_from_decay(network->parameters, config.optimizer.exempt); });

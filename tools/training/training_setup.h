@@ -77,7 +77,7 @@ struct TrainingSetup {
   void load(const StateDict& state);  // of the optimiser only if it is not sharded
   // Returns the network that validation uses: the average if there is one.
   const Network& best() const { return average ? *average : *network; }
-  // .. and where its parameters come from while it is used; null if they are there.
+  // Returns the source of the parameters of best() while it is used; null if they are in memory.
   ParameterSource* best_source() const { return average ? average_source : source; }
   // Loads the weights of best() from the newest good checkpoint of a run into the network, and returns the checkpoint's
   // step. Prints on stderr which checkpoints were passed over. Throws Failure if none is good.

@@ -26,8 +26,8 @@ struct SimulatedTransfers {
   size_t made = 0, until = 0;                             // those to make before the worker goes on
   bool under_way = false;                                 // the next one
   std::map<Key, Tensor> given = {};                       // by this worker, not yet transferred
-  std::optional<messages::BoundaryValue> announced = {};  // what the transfer under way brings ..
-  Tensor arriving = {};                                   // .. and its place
+  std::optional<messages::BoundaryValue> announced = {};  // the message of the transfer under way
+  Tensor arriving = {};                                   // the tensor that it fills
   std::map<Key, messages::BoundaryValue> arrived = {};    // that no pass has taken yet
 };
 

@@ -18,6 +18,8 @@ void Simulation::give(Process& p, std::optional<uint64_t> value, int64_t random)
   SimulatedTransfers& t = *p.together->transfers;
   const auto place = std::ranges::find(t.all, p.together->pass, &StageExchange::Transfer::pass);
   if (place == t.all.end()) return;
+  t.until = static_cast<size_t>(place - t.all.begin()) + 1;
+  if (place->to.empty()) return;
   const auto& [vrank, run, backward] = p.together->pass;
   messages::BoundaryValue told{
       .vrank = vrank, .run = run, .backward = backward, .shape = {0}, .dtype = DType::u8, .random = random};
@@ -27,7 +29,6 @@ void Simulation::give(Process& p, std::optional<uint64_t> value, int64_t random)
         tensor_of(blob_of(std::string(reinterpret_cast<const char*>(&*value), sizeof(*value))));
   }
   p.member->stage_exchange().send(std::move(told));
-  t.until = static_cast<size_t>(place - t.all.begin()) + 1;
 }
 
 std::optional<messages::BoundaryValue> Simulation::taken_input(Process& p) {
