@@ -170,7 +170,7 @@ TEST(ElasticProtocol, RandomSchedulesOfReplicasOfGpusGoThroughGroups) {
 TEST(ElasticProtocol, RandomSchedulesOfPipelinesOfGpusGoThroughGroups) {
   for (const RandomJobs& jobs : {RandomJobs{.gpus = true, .pp = 2, .schedules = 100},
                                  {.gpus = true, .zero = 2, .copies = 1, .pp = 3, .tied = true, .schedules = 100},
-                                 {.gpus = true, .zero = 1, .tp = 2, .pp = 2, .schedules = 100},
+                                 {.gpus = true, .zero = 1, .tp = 2, .pp = 2, .schedules = 140},
                                  {.gpus = true, .tp = 2, .pp = 2, .tied = true, .schedules = 100}}) {
     const Happened happened = expect_random_schedules_hold(jobs);
     if (happened.schedules < 100) return;
