@@ -84,7 +84,7 @@ Member::Progress Member::reduce() {
 void Member::finish_reduction() {
   StepReduction::Result result = reduction_.take();
   const bool was_active = position_.active();
-  // With ZeRO's second stage the group carries parameters, though it adds up no gradients.
+  // The group carries parameters in ZeRO's second stage, too, although it adds up no gradients there.
   const bool takes_part = groups_.agreed() && !result.listened && !position_.last();
   const bool shards_gradients = takes_part && shards_.zero() == 2;
   const bool within =

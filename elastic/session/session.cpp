@@ -179,7 +179,7 @@ void Session::Impl::load(Lock& lock) {
 void Session::Impl::touch_memory() { SnapshotMemory().prepare(4 * gradient_bytes); }
 
 // Prepares memory for the next checkpoint, if there are any before the end, when gradients need no memory. A newcomer
-// is dealt no buckets yet, and takes its part of slices to be equal to those of others.
+// has no buckets yet, and assumes that its part of the slices is as large as that of each other member.
 void Session::Impl::want_memory(int part, int parts, int zero) {
   if (options.member.checkpoint_every == 0) return;
   int64_t bytes = SnapshotMemory::bytes_for(part_of(whole_state(0, {}, zero), part, parts));

@@ -222,8 +222,9 @@ class Session {
   // StepOver.
   Task* next();
   void give_up();  // the task, after StepOver: call reduce(), and begin again
-  // With ZeRO, within tasks: asks for the parameters in buckets that this worker does not keep (ShardAccess), or for
-  // their averages, and waits for them: each request gives one set of slices. Both throw StepOver.
+  // These are called within tasks of jobs with ZeRO. They ask for the parameters in buckets that this worker does not
+  // keep (ShardAccess), or for their averages, and wait for them: each request gives one set of slices. Both throw
+  // StepOver.
   void ask_parameters(std::span<const int> buckets, bool average);
   std::vector<Blob> take_parameters(int bucket, bool average);
   void forget_parameters(std::span<const int> buckets, bool average);  // those that were asked for are not needed

@@ -175,7 +175,7 @@ void Session::Impl::give_parameters() {
     if (can_give(wanted.rows.average)) fetch.give(wanted, rows_of(wanted.rows));
 }
 
-// Nobody who follows the protocol asks for averages in a job without them.
+// Returns whether this job has what is asked for. Correct members do not ask for averages in a job without them.
 bool Session::Impl::can_give(bool average) const { return !average || state.shards->averages(); }
 
 Blob Session::Impl::rows_of(const messages::WantRows& wanted) const {
@@ -274,9 +274,9 @@ std::vector<double> Session::gather_sums(const std::vector<double>& mine, int ea
   return all;
 }
 
-// Sends and receives the values through the group of GPUs. A fence ends this; then those that are missing come by
-// messages. They are received beside the parameters, because a device may carry a transfer later than it is given up,
-// and so a bucket for each other member at a time. All members make these transfers in the same order.
+// Sends and receives the values through the group of GPUs. A fence ends this; messages then bring the missing ones. The
+// buffers of a transfer are not the parameters, because a device may still write them after the transfer is given up.
+// They hold one bucket of each other member. All members make these transfers in the same order.
 void Session::Impl::transfer_values(Lock& lock) {
   ValueExchange& values = member.values();
   if (!values.transfers()) return;

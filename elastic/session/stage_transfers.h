@@ -1,6 +1,6 @@
 #pragma once
-// The values and gradients that a session's passes of a pipeline send and receive through a group of GPUs (PROTOCOL.md,
-// "Groups of GPUs"). All members of a model replica know the order of their transfers
+// Transfers activations and their gradients between pipeline stages through a group of GPUs (PROTOCOL.md, "Groups of
+// GPUs"). All members of a model replica know the order of their transfers
 // (elastic/protocol/stage_exchange.h); a message announces each. Used by the loop alone.
 #include <chrono>
 #include <map>

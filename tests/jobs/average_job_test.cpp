@@ -1,5 +1,5 @@
-// Jobs that keep a moving average of their weights (optimizer.ema_decay), which workers divide with ZeRO: ledgers,
-// scores and checkpoints are those of one worker.
+// Workers with ZeRO divide the moving average of the weights (optimizer.ema_decay). Ledgers, scores and checkpoints are
+// those of one worker.
 #include <algorithm>
 #include <filesystem>
 

@@ -1,6 +1,6 @@
 // Jobs of real processes whose workers are GPUs of model replicas, and exchange gradients, the values of virtual shards
-// and those between stages by NCCL: emulated ones, and a card if the machine has one. Whatever happens to the group,
-// the run ends as that of one undisturbed worker.
+// and those between stages by NCCL: emulated ones, and a card if the machine has one. The run ends as
+// that of one undisturbed worker, also if the group fails.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

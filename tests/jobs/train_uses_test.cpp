@@ -286,7 +286,7 @@ TEST_F(TrainCommand, CheckCountsTheMemoryOfTheData) {
     return std::stod(ended.out.substr(at + 14));
   };
   const double of_samples = 20000.0 * 32 * 32 * 3 / (1 << 20);
-  // What libraries and the heap keep differs between two processes by up to a few MiB, of 59.
+  // The memory that libraries and the heap keep differs between two processes by some MiB, of 59.
   EXPECT_NEAR(mebibytes("20500") - mebibytes("500"), of_samples, 0.3 * of_samples);
 }
 

@@ -132,7 +132,7 @@ TEST(ProductPlan, CutsTheseProducts) {
     EXPECT_EQ(plan.tile, tile) << p.k;
     EXPECT_EQ(plan.slices, slices) << p.k;
   }
-  // With one multiprocessor, other tiles have all of k.
+  // On one multiprocessor, blocks of the other tiles compute all of k.
   const GpuExtent one{.multiprocessors = 1, .scratch = 256 << 20};
   for (const auto& [m, n, tile] : {std::tuple{124, 60, 1}, {60, 124, 2}}) {
     EXPECT_EQ(plan_product(m, n, 1100, 1, one).tile, tile);

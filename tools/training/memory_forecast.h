@@ -17,8 +17,8 @@ namespace elinvar {
 // Free blocks between those in use, and what libraries allocate: real peaks were up to 4.2 % above predictions without
 // it.
 inline constexpr double kHeapSpare = 0.045;
-// A worker's process takes so many bytes more than a process that has run the network: for its transport, its threads,
-// and code that only jobs run.
+// Bytes that a worker's process needs for its transport, its threads and code that only jobs run. A process that has
+// run the network alone does not have them.
 inline constexpr int64_t kWorkerBytes = 6'000'000;
 
 // A sparse table (nn/touched_rows.h).
