@@ -24,6 +24,7 @@
 #include "tests/ops/op_inputs.h"
 #include "tests/support/bits.h"
 #include "tests/support/other_devices.h"
+#include "tests/tensor/tiny_lines.h"
 
 namespace elinvar::test {
 namespace {
@@ -121,14 +122,15 @@ TEST_P(DeviceLoops, PicksAndTheirSums) {
 TEST_P(DeviceLoops, Experts) {
   const IndexShard all{.first = 0, .count = 6, .whole = 6};
   const auto expect_experts = [&](int64_t tokens, int64_t cols, int64_t chosen, int64_t capacity) {
-    expect_same(
-        "experts", DType::f32, {normal({tokens, cols}, "x"), normal({tokens, 6}, "logits")}, [&](const Tensors& t) {
-          const Routes r = route(t[1], chosen);
-          const Tensor y = dispatch(t[0], {}, r.order, r.start, capacity, all);
-          return Tensors{y, dispatch(t[0], r.weight, r.order, r.start, capacity, all),
-                         combine(y, {}, r.expert, r.position, all), combine(y, r.weight, r.expert, r.position, all),
-                         combine_weight(t[0], y, r.expert, r.position, all)};
-        });
+    const Tensor x = with_tiny(normal({tokens, cols}, "x"), tokens, cols, 1.0f),
+                 dx = with_tiny(normal({tokens, cols}, "dx"), tokens, cols, -1.0f);
+    expect_same("experts", DType::f32, {x, normal({tokens, 6}, "logits"), dx}, [&](const Tensors& t) {
+      const Routes r = route(t[1], chosen);
+      const Tensor y = dispatch(t[0], {}, r.order, r.start, capacity, all);
+      return Tensors{y, dispatch(t[0], r.weight, r.order, r.start, capacity, all),
+                     combine(y, {}, r.expert, r.position, all), combine(y, r.weight, r.expert, r.position, all),
+                     combine_weight(t[2], y, r.expert, r.position, all)};
+    });
   };
   expect_experts(260, 50, 2, 45);
   for (int64_t chosen = 1; chosen <= 6; ++chosen) expect_experts(9, 4, chosen, 5);

@@ -40,7 +40,7 @@ struct Ends {
   int tile;
   int64_t m, left, right;
 };
-constexpr Ends kEnds[] = {{0, 76, 801, 865}, {1, 76, 129, 161}, {2, 44, 65, 97}};
+constexpr Ends kEnds[] = {{0, 76, 801, 865}, {1, 76, 129, 161}, {1, 124, 129, 161}, {2, 44, 65, 97}};
 
 // Calls f(m, n, k): k is a multiple of four, for which 16 bytes are loaded at once, or not.
 void for_all_ends(const std::function<void(int64_t, int64_t, int64_t)>& f) {

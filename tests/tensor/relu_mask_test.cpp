@@ -42,15 +42,22 @@ TEST_P(ReluMasks, OfBatchNormsNextToZero) {
     for (const Shape& shape : {Shape{1, 10, 14, 24}, Shape{1, 10, 14, 21}})
       for (const ReluMask mask : {ReluMask::from_x, ReluMask::from_y}) {
         SCOPED_TRACE(fmt::format("{} {}, mask {}", name_of(type), to_string(shape), static_cast<int>(mask)));
-        const Shape channels{shape[3]};
-        const Tensor x = normal(shape, "x").to(type), dy = normal(shape, "dy").to(type),
-                     y = near_zero(normal(shape, "y"), type).to(type);
-        // The factors of two of three channels are zero, so y is b, whatever x is.
-        Tensor a = normal(channels, "a");
-        for (int64_t c = 0; c < shape[3]; ++c)
+        const int64_t count = shape[3];
+        const Shape channels{count};
+        Tensor all_y = near_zero(normal(shape, "y"), type), all_dy = normal(shape, "dy"), a = normal(channels, "a"),
+               b = near_zero(normal(channels, "b"), DType::f32);
+        // The factors of two of three channels are zero, so y is b, whatever x is. The gradients of the channel before
+        // the last are negative zeros and pass, so that all terms of its sums are zeros of either sign.
+        for (int64_t c = 0; c < count; ++c)
           if (c % 3 != 0) a.data<float>()[c] = 0.0f;
-        const BatchNormFactors factors{normal(channels, "mean"), normal(channels, "inv"), a,
-                                       near_zero(normal(channels, "b"), DType::f32)};
+        a.data<float>()[count - 2] = 0.0f;
+        b.data<float>()[count - 2] = 1.0f;
+        for (int64_t i = count - 2; i < all_y.numel(); i += count) {
+          all_y.data<float>()[i] = 1.0f;
+          all_dy.data<float>()[i] = -0.0f;
+        }
+        const Tensor x = normal(shape, "x").to(type), dy = all_dy.to(type), y = all_y.to(type);
+        const BatchNormFactors factors{normal(channels, "mean"), normal(channels, "inv"), a, b};
         const auto results = [&](Device device, DType kind) {
           const auto sent = [&](const Tensor& t) { return t.to(kind).to(device); };
           const auto of_channels = [&](const Tensor& t) { return t.to(device); };
