@@ -45,19 +45,22 @@ TEST_P(ReluMasks, OfBatchNormsNextToZero) {
         const int64_t count = shape[3];
         const Shape channels{count};
         Tensor all_y = near_zero(normal(shape, "y"), type), all_dy = normal(shape, "dy"), a = normal(channels, "a"),
-               b = near_zero(normal(channels, "b"), DType::f32);
-        // The factors of two of three channels are zero, so y is b, whatever x is. The gradients of the channel before
-        // the last are negative zeros and pass, so that all terms of its sums are zeros of either sign.
+               b = near_zero(normal(channels, "b"), DType::f32), mean = normal(channels, "mean"),
+               inv = normal(channels, "inv");
+        // The factors of two of three channels are zero, so y is b, whatever x is. Products of the channel before the
+        // last are so small that they, and their sum, are negative zeros.
         for (int64_t c = 0; c < count; ++c)
           if (c % 3 != 0) a.data<float>()[c] = 0.0f;
         a.data<float>()[count - 2] = 0.0f;
         b.data<float>()[count - 2] = 1.0f;
+        mean.data<float>()[count - 2] = -100.0f;
+        inv.data<float>()[count - 2] = 1e-30f;
         for (int64_t i = count - 2; i < all_y.numel(); i += count) {
           all_y.data<float>()[i] = 1.0f;
-          all_dy.data<float>()[i] = -0.0f;
+          all_dy.data<float>()[i] = -1e-30f;
         }
         const Tensor x = normal(shape, "x").to(type), dy = all_dy.to(type), y = all_y.to(type);
-        const BatchNormFactors factors{normal(channels, "mean"), normal(channels, "inv"), a, b};
+        const BatchNormFactors factors{mean, inv, a, b};
         const auto results = [&](Device device, DType kind) {
           const auto sent = [&](const Tensor& t) { return t.to(kind).to(device); };
           const auto of_channels = [&](const Tensor& t) { return t.to(device); };
