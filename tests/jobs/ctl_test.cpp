@@ -3,9 +3,12 @@
 
 #include <chrono>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 
+#include "comm/zmq_transport.h"
+#include "elastic/protocol/message.h"
 #include "tensor/base/file.h"
 #include "tests/jobs/train_command.h"
 
@@ -145,6 +148,23 @@ TEST_F(Ctl, StoppingBeforeTheWorkersAreReadyClaimsNoCheckpoint) {
             std::string::npos)
       << ended.err;
   EXPECT_EQ(remaining_children(std::chrono::seconds(30)), "");
+}
+
+// A coordinator that ends closes its inbox before the last answer has arrived.
+TEST_F(Ctl, AnAnswerMayComeAfterTheEndOfTheConnection) {
+  const auto soon = [] { return Transport::Clock::now() + std::chrono::seconds(20); };
+  std::unique_ptr<Transport> job = make_zmq_transport();
+  const pid_t asking = spawn({"ctl", job->endpoint(), "stop"}, "ctl");
+  const Arrival asked = job->wait(soon());
+  ASSERT_EQ(asked.what, Arrival::What::message);
+  const Message request = message_of(asked.packet);
+  job.reset();
+  const std::unique_ptr<Transport> answering = make_zmq_transport();
+  answering->connect(request.sender, request.as<messages::Ctl>()->endpoint);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  answering->send(request.sender, packet_of({.sender = 1, .payload = messages::Answer{}}, /*run=*/0));
+  const Ended ended = wait(asking, "ctl");
+  EXPECT_EQ(ended.code, 0) << ended.err;
 }
 
 TEST_F(Ctl, AnInterruptionBeforeAWorkerIsReadySaysHowToGoOn) {

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -125,7 +126,8 @@ class RunningJob {
     transport_->connect(kJob, endpoint_);
   }
 
-  // Returns the job's answer; none if the job is gone, for the reason in `reason`.
+  // Returns the job's answer; none if the job is gone, for the reason in `reason`. A job that ends at once answers
+  // before, but its answer may arrive after the end of the connection.
   std::optional<Json> ask(const CtlOptions& command, std::string& reason) {
     messages::Ctl asked{.endpoint = transport_->endpoint(), .command = command.what};
     int number = 0;
@@ -133,13 +135,17 @@ class RunningJob {
     if (std::from_chars(command.which.data(), end, number).ptr == end) asked.number = number;
     else asked.name = command.which;
     transport_->send(kJob, packet_of({.sender = self_, .payload = std::move(asked)}, /*run=*/0));
-    const auto deadline = Transport::Clock::now() + std::chrono::seconds(10);
+    auto deadline = Transport::Clock::now() + std::chrono::seconds(10);
+    bool over = false;
     while (true) {
       const Arrival arrival = transport_->wait(deadline);
+      if (arrival.what == Arrival::What::timeout && over) return std::nullopt;
       if (arrival.what == Arrival::What::timeout) fail("the job at {} does not answer", endpoint_);
       if (arrival.what == Arrival::What::lost) {
         reason = arrival.reason;
-        return std::nullopt;
+        if (!arrival.opened) return std::nullopt;
+        over = true;
+        deadline = std::min(deadline, Transport::Clock::now() + kOnItsWay);
       }
       if (arrival.what != Arrival::What::message) continue;
       const Message message = message_of(arrival.packet);
@@ -153,6 +159,7 @@ class RunningJob {
 
  private:
   static constexpr PeerId kJob = 1;
+  static constexpr std::chrono::seconds kOnItsWay{2};  // more than the coordinator's ZmqOptions::linger
   std::string endpoint_;
   std::unique_ptr<Transport> transport_;
   PeerId self_ = (static_cast<PeerId>(std::random_device{}()) << 32) | 2;
