@@ -46,7 +46,7 @@ class GptGroupJob : public test::DividedRuns {
 };
 
 TEST_F(GptGroupJob, GpusOfReplicasGiveTheLedgerOfOneWorker) {
-  const Words settings = {"--steps", "16", "--set", "model.virtual_shards=2"};
+  const Words settings = {"--steps", "24", "--set", "model.virtual_shards=2"};
   const std::string alone = trained_result("alone", settings);
   for (const auto& [division, carried] :
        {std::pair{Division{}, "gradients, values of shards"},
