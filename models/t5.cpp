@@ -10,18 +10,23 @@
 //
 // Inputs: sources (B, S), targets that begin with a start symbol (B, T), and the sources' lengths (B, 1). Between
 // segments passes one value (B, S + T + R, C): the source, the target, and R rows that hold both tables of biases, so
-// that blocks of a stack may be in different stages of a pipeline.
+// that blocks of a stack may be in different stages of a pipeline. With a cache (nn/attention_cache.h) the first
+// targets come with the source; the encoder does not run again for those that follow.
 #include <cmath>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "autograd/linear.h"
 #include "autograd/pointwise.h"
+#include "autograd/precision.h"
 #include "autograd/shape.h"
 #include "models/kinds.h"
 #include "models/relative_position.h"
 #include "nn/attention.h"
+#include "nn/attention_cache.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/masked_attention.h"
@@ -96,12 +101,27 @@ Var t5_position_bias(const Var& table, int64_t T, bool both, const T5Options& o)
   return reshape(slice(reshape(slice(rows, 1, 0, T * (2 * T - 1)), {heads, T, 2 * T - 1}), 2, 0, T), {1, heads, T, T});
 }
 
+// The rows of the queries from `first` on, (1, H, T - first, T).
+Var t5_position_bias_of(const Var& table, int64_t first, int64_t T, const T5Options& o) {
+  Tensor buckets = Tensor::empty({T - first, T}, DType::i64);
+  for (int64_t i = first; i < T; ++i)
+    for (int64_t j = 0; j < T; ++j)
+      buckets.data<int64_t>()[(i - first) * T + j] = relative_bucket(j - i, /*both=*/false, o.buckets, o.max_distance);
+  return reshape(permute(embedding(table, buckets.to(table.value().device())), {2, 0, 1}),
+                 {1, table.dim(1), T - first, T});
+}
+
+// Whether targets before these are in the cache.
+bool follows(const Context& context) { return context.cache && context.cache->length() > 0; }
+
 struct T5Attention {
   std::vector<Linear> q, k, v;  // one per shard
   RowParallelLinear o;
   Cut heads;
+  int64_t slot;  // of the first shard in the cache
 
-  T5Attention(const Scope& s, const T5Options& t) : heads{.shards = t.shards, .things = t.heads} {
+  T5Attention(const Scope& s, const T5Options& t, int64_t layer)
+      : heads{.shards = t.shards, .things = t.heads}, slot(layer * t.shards) {
     const int64_t inner = t.heads * t.head_channels;
     q = column_parallel_linear(s / "q", t.channels, inner, t5_linear(t.channels * t.head_channels), heads);
     k = column_parallel_linear(s / "k", t.channels, inner, t5_linear(t.channels), heads);
@@ -113,14 +133,14 @@ struct T5Attention {
   size_t place(size_t s, const Context& context) const {
     return s - static_cast<size_t>(context.shards(heads.shards).own().begin);
   }
-  Var attend(const Var& queries, const Var& keys, const Var& values, size_t s, const Var& bias) const {
-    const int64_t count = heads.things_of(static_cast<int>(s)).count;
-    const Var seen = masked_attention(split_heads(queries, count), split_heads(keys, count), split_heads(values, count),
-                                      bias, /*scale=*/1.0);
-    return reshape(seen, queries.shape());
+  Var split(const Var& x, size_t s) const { return split_heads(x, heads.things_of(static_cast<int>(s)).count); }
+  static Var attend(const Var& queries, const Var& keys, const Var& values, const Var& bias) {
+    const Var seen = masked_attention(queries, keys, values, bias, /*scale=*/1.0);
+    return reshape(seen, {seen.dim(0), seen.dim(1), seen.dim(2) * seen.dim(3)});
   }
 
-  // x (B, T, C) attends to itself. `table` (buckets, heads) has its biases; `mask` is added to them.
+  // x (B, T, C) attends to itself, in the decoder also to what is in the cache. `table` (buckets, heads) has its
+  // biases; `mask` is added to them.
   Var to_itself(const Var& x, const Var& table, const Tensor& mask, bool both, const T5Options& t,
                 const Context& context) const {
     const std::vector<Var> tables = copy_to_shards(table, context.shards(heads.shards));
@@ -128,16 +148,25 @@ struct T5Attention {
       const IndexShard own = heads.things_of(static_cast<int>(s));
       const Var biases = slice(tables[place(s, context)], 1, own.first, own.first + own.count);
       const std::vector<Var> qkv = linears(y, {q[s], k[s], v[s]});
-      const Var bias = t5_position_bias(biases, y.dim(1), both, t) + Var(mask);
-      return attend(qkv[0], qkv[1], qkv[2], s, bias);
+      Var keys = split(qkv[1], s), values = split(qkv[2], s);
+      if (!both && context.cache)
+        std::tie(keys, values) = context.cache->extend(slot + static_cast<int64_t>(s), keys, values);
+      const int64_t T = keys.dim(1), first = T - y.dim(1);
+      const Var bias = first > 0 ? t5_position_bias_of(biases, first, T, t) : t5_position_bias(biases, T, both, t);
+      return attend(split(qkv[0], s), keys, values, bias + Var(mask));
     });
   }
   // x (B, T, C) attends to the encoder's output (B, S, C).
   Var to_source(const Var& x, const Var& encoded, const Tensor& mask, const Context& context) const {
     const std::vector<Var> sources = copy_to_shards(encoded, context.shards(heads.shards));
     return o(x, context, [&](const Var& y, size_t s) {
-      const std::vector<Var> kv = linears(sources[place(s, context)], {k[s], v[s]});
-      return attend(q[s](y), kv[0], kv[1], s, mask);
+      const auto project = [&] {
+        const std::vector<Var> kv = linears(sources[place(s, context)], {k[s], v[s]});
+        return std::vector{split(kv[0], s), split(kv[1], s)};
+      };
+      const std::vector<Var> kv =
+          context.cache ? context.cache->once(slot + static_cast<int64_t>(s), project) : project();
+      return attend(split(q[s](y), s), kv[0], kv[1], mask);
     });
   }
 };
@@ -169,14 +198,15 @@ struct T5EncoderBlock {
   T5Attention attention;
   T5Perceptron perceptron;
 
-  T5EncoderBlock(const Scope& s, const T5Options& o)
+  T5EncoderBlock(const Scope& s, const T5Options& o, int64_t /*layer*/)
       : options(o),
         norm0(s / "layer" / 0 / "layer_norm", o.channels, kT5Eps),
         norm1(s / "layer" / 1 / "layer_norm", o.channels, kT5Eps),
-        attention(s / "layer" / 0 / "SelfAttention", o),
+        attention(s / "layer" / 0 / "SelfAttention", o, /*layer=*/0),
         perceptron(s / "layer" / 1 / "DenseReluDense", o) {}
 
   Var operator()(const Var& value, Context& context) const {
+    if (follows(context)) return value;
     const Dropout dropout{options.dropout};
     T5Stream stream(value, options, context);
     Residual x = stream.source;
@@ -195,13 +225,13 @@ struct T5DecoderBlock {
   T5Attention attention, cross;
   T5Perceptron perceptron;
 
-  T5DecoderBlock(const Scope& s, const T5Options& o)
+  T5DecoderBlock(const Scope& s, const T5Options& o, int64_t layer)
       : options(o),
         norm0(s / "layer" / 0 / "layer_norm", o.channels, kT5Eps),
         norm1(s / "layer" / 1 / "layer_norm", o.channels, kT5Eps),
         norm2(s / "layer" / 2 / "layer_norm", o.channels, kT5Eps),
-        attention(s / "layer" / 0 / "SelfAttention", o),
-        cross(s / "layer" / 1 / "EncDecAttention", o),
+        attention(s / "layer" / 0 / "SelfAttention", o, layer),
+        cross(s / "layer" / 1 / "EncDecAttention", o, layer),
         perceptron(s / "layer" / 2 / "DenseReluDense", o) {}
 
   Var operator()(const Var& value, Context& context) const {
@@ -209,7 +239,8 @@ struct T5DecoderBlock {
     T5Stream stream(value, options, context);
     Residual x = stream.target;
     const Device device = stream.target.value().device();
-    const Tensor later = causal_mask(x.shape()[1], device);
+    const int64_t first = context.cache ? context.cache->length() : 0;
+    const Tensor later = causal_mask(first + x.shape()[1], device, first);
     const Tensor beyond = length_mask(context.inputs.at(1), stream.source.dim(1), device);
     const Var table = t5_table(stream.tables, /*decoder=*/true, options);
     x += dropout(attention.to_itself(norm0(x), table, later, /*both=*/false, options, context), context);
@@ -236,17 +267,19 @@ class T5 final : public SegmentedNetwork {
     decoder_table_ = table(decoder);
     add_segment("embeddings", [this](const Residual& tokens, Context& c) { return embed(Var(tokens).value(), c); });
     for (int64_t i = 0; i < o.layers; ++i) {
-      encoder_.emplace_back(encoder / "block" / i, options_);
+      encoder_.emplace_back(encoder / "block" / i, options_, i);
       add_block(encoder_, i, "encoder");
     }
     encoder_norm_ = RmsNorm(encoder / "final_layer_norm", o.channels, kT5Eps);
     add_segment("encoder.final_layer_norm", [this](const Residual& x, Context& c) -> Residual {
+      if (follows(c)) return x;
       T5Stream stream(x, options_, c);
       stream.source = dropout_(encoder_norm_(stream.source), c);
+      if (c.cache) c.cache->once(place_of_source(), [&] { return std::vector{stream.source}; });
       return stream.joined();
     });
     for (int64_t i = 0; i < o.decoder_layers; ++i) {
-      decoder_.emplace_back(decoder / "block" / i, options_);
+      decoder_.emplace_back(decoder / "block" / i, options_, i);
       add_block(decoder_, i, "decoder");
     }
     decoder_norm_ = RmsNorm(decoder / "final_layer_norm", o.channels, kT5Eps);
@@ -255,12 +288,20 @@ class T5 final : public SegmentedNetwork {
   }
 
   ShardedLogits head(Residual value, Context& context) const override {
-    const Var x = dropout_(decoder_norm_(T5Stream(value, options_, context).target), context);
+    Var x = dropout_(decoder_norm_(T5Stream(value, options_, context).target), context);
+    if (context.cache) x = context.cache->advance(x);
     if (!options_.tied_head) return head_.logits(x, context);
     return shared_.logits(x * (1 / std::sqrt(static_cast<double>(options_.channels))), context);
   }
 
+  // Exact products would round the keys and values of the present targets together, also those of earlier ones, so
+  // earlier targets would have other bits with every further one.
+  bool continues() const override { return product_precision() != Precision::exact; }
+
  private:
+  // After those of keys and values of the source.
+  int64_t place_of_source() const { return options_.decoder_layers * options_.shards; }
+
   template <class Blocks>
   void add_block(const Blocks& blocks, int64_t i, const std::string& stack) {
     const auto run = [&blocks, i](const Residual& x, Context& c) -> Residual {
@@ -272,7 +313,8 @@ class T5 final : public SegmentedNetwork {
   Residual embed(const Tensor& sources, Context& context) const {
     check(context.inputs.size() == 2 && sources.ndim() == 2 && context.inputs[0].ndim() == 2,
           "[t5] sources (B, S), targets (B, T) and lengths (B, 1) expected, got {} inputs", 1 + context.inputs.size());
-    const Var source = dropout_(shared_(sources, context), context),
+    const Var source = follows(context) ? context.cache->once(place_of_source(), {})[0]
+                                        : dropout_(shared_(sources, context), context),
               target = dropout_(shared_(context.inputs[0], context), context);
     return T5Stream(source, target, t5_rows(encoder_table_, decoder_table_, sources.dim(0), options_)).joined();
   }

@@ -1,5 +1,7 @@
 #include "nn/attention_cache.h"
 
+#include <algorithm>
+
 #include "autograd/linear.h"
 #include "autograd/shape.h"
 #include "tensor/base/check.h"
@@ -27,16 +29,30 @@ void AttentionCache::keep(int64_t length) {
   length_ = length;
 }
 
-Var AttentionCache::attend(int64_t slot, const Var& queries, const Var& keys, const Var& values) {
-  check(!queries.requires_grad() && !keys.requires_grad() && !values.requires_grad(),
+std::pair<Var, Var> AttentionCache::extend(int64_t slot, const Var& keys, const Var& values) {
+  check(!keys.requires_grad() && !values.requires_grad(),
         "[attention cache] no gradient goes through a cache; use it inside NoGrad");
   check(length_ + keys.dim(1) <= capacity_, "[attention cache] {} tokens and {} more are beyond the {} that it holds",
         length_, keys.dim(1), capacity_);
   const auto place = static_cast<size_t>(slot);
   if (place >= slots_.size()) slots_.resize(place + 1);
   Slot& held = slots_[place];
-  return attention(queries, appended(held.keys, keys.value(), length_, capacity_),
-                   appended(held.values, values.value(), length_, capacity_));
+  return {appended(held.keys, keys.value(), length_, capacity_),
+          appended(held.values, values.value(), length_, capacity_)};
+}
+
+Var AttentionCache::attend(int64_t slot, const Var& queries, const Var& keys, const Var& values) {
+  check(!queries.requires_grad(), "[attention cache] no gradient goes through a cache; use it inside NoGrad");
+  const auto [all_keys, all_values] = extend(slot, keys, values);
+  return attention(queries, all_keys, all_values);
+}
+
+const std::vector<Var>& AttentionCache::once(int64_t place, const std::function<std::vector<Var>()>& make) {
+  once_.resize(std::max(once_.size(), static_cast<size_t>(place) + 1));
+  std::vector<Var>& kept = once_[static_cast<size_t>(place)];
+  if (length_ == 0) kept = make();
+  invariant(!kept.empty(), "the first tokens were seen with the same cache");
+  return kept;
 }
 
 Var AttentionCache::attend(int64_t slot, const Var& qkv, int64_t heads) {

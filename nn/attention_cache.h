@@ -10,6 +10,8 @@
 // Logits have the same bits as without a cache, because no sum depends on the number of rows of a product or on keys
 // that a query does not see (NUMERICS.md, rules 7, 8 and 14).
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "autograd/var.h"
@@ -32,6 +34,11 @@ class AttentionCache {
   Var attend(int64_t slot, const Var& queries, const Var& keys, const Var& values);
   // The same for qkv (B, T, 3 * C), that is queries, keys and values of `heads` heads each -> (B, T, C).
   Var attend(int64_t slot, const Var& qkv, int64_t heads);
+  // The same without the attention itself: returns the keys and values of all tokens so far.
+  std::pair<Var, Var> extend(int64_t slot, const Var& keys, const Var& values);
+  // What does not depend on the tokens, like the encoder's output of a network with two stacks. Each has a place,
+  // counted from 0: `make` is called if no token has been seen, and its result is kept for later tokens.
+  const std::vector<Var>& once(int64_t place, const std::function<std::vector<Var>()>& make);
   // Call it after the last layer; it counts the T tokens as seen. Returns the part of x (B, T, C) for the last token,
   // (B, 1, C).
   Var advance(const Var& x);
@@ -42,6 +49,7 @@ class AttentionCache {
   };
   int64_t capacity_, length_ = 0;
   std::vector<Slot> slots_;
+  std::vector<std::vector<Var>> once_;
 };
 
 }  // namespace elinvar

@@ -7,7 +7,7 @@
 namespace elinvar {
 
 Decoder::Decoder(const Network& network, int64_t context, bool cached)
-    : network_(network), context_(context), cached_(cached && network.continues()), cache_(cached_ ? context : 0) {
+    : network_(network), context_(context), cached_(cached), cache_(context) {
   check(context >= 1, "[decoder] a context of at least one token expected, got {}", context);
 }
 
@@ -21,8 +21,9 @@ Tensor Decoder::logits(std::span<const int32_t> tokens) {
   check(!tokens.empty(), "[decoder] at least one token expected");
   const std::span<const int32_t> seen =
       tokens.subspan(static_cast<size_t>(first_seen(static_cast<int64_t>(tokens.size()), context_)));
+  const bool cached = cached_ && network_.continues();
   size_t known = 0;  // cached tokens, without the last token, whose logits are needed
-  if (cached_) {
+  if (cached) {
     const size_t most = std::min(held_.size(), seen.size() - 1);
     known = static_cast<size_t>(
         std::mismatch(seen.begin(), seen.begin() + static_cast<std::ptrdiff_t>(most), held_.begin()).first -
@@ -33,9 +34,9 @@ Tensor Decoder::logits(std::span<const int32_t> tokens) {
   const auto count = static_cast<int64_t>(fresh.size());
   const NoGrad constant;
   Context forward;
-  if (cached_) forward.cache = &cache_;
+  if (cached) forward.cache = &cache_;
   const Tensor logits = network_.forward(Tensor::from(fresh, {1, count}), forward).value();
-  if (cached_) held_.assign(seen.begin(), seen.end());
+  if (cached) held_.assign(seen.begin(), seen.end());
   return logits.select(0, 0).select(0, logits.dim(1) - 1).to(Device{}).to_contiguous();
 }
 

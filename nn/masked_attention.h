@@ -29,12 +29,13 @@ inline Tensor length_mask(const Tensor& lengths, int64_t keys, Device device) {
   return derived({lengths.to(Device{})}, make)[0].to(device);
 }
 
-// Returns what to add to scores (.., T, T) so that no query sees a later key: (T, T) with 0 and -1e30.
-inline Tensor causal_mask(int64_t length, Device device) {
-  const auto make = [length](std::span<const Tensor>) {
-    Tensor mask = Tensor::zeros({length, length});
-    for (int64_t i = 0; i < length; ++i)
-      for (int64_t j = i + 1; j < length; ++j) mask.data<float>()[i * length + j] = -1e30f;
+// Returns what to add to scores (.., length - first, length) of the queries from `first` on, so that none of them sees
+// a later key: (length - first, length) with 0 and -1e30.
+inline Tensor causal_mask(int64_t length, Device device, int64_t first = 0) {
+  const auto make = [length, first](std::span<const Tensor>) {
+    Tensor mask = Tensor::zeros({length - first, length});
+    for (int64_t i = first; i < length; ++i)
+      for (int64_t j = i + 1; j < length; ++j) mask.data<float>()[(i - first) * length + j] = -1e30f;
     return std::vector{mask};
   };
   return derived({}, make)[0].to(device);

@@ -70,13 +70,14 @@ class Network {
  public:
   virtual ~Network() = default;
   // Images (N, H, W, C) float32 -> logits (N, classes); tokens (B, T) int32 -> logits (B, T, vocabulary).
-  // With context.cache, tokens (B, T) that follow those in the cache -> logits (B, 1, vocabulary) for the last one.
+  // With context.cache, tokens (B, T) that follow those in the cache -> logits (B, 1, vocabulary) for the last one. A
+  // network of pairs of texts then has the same source as before, and further targets.
   virtual Var forward(const Tensor& input, Context& context) const = 0;
   // The same logits in shards of the classes, if the network computes them so; otherwise in one.
   virtual ShardedLogits sharded_logits(const Tensor& input, Context& context) const {
     return {.parts = {forward(input, context)}};
   }
-  // Whether the network supports context.cache.
+  // Whether the network supports context.cache, with products of the present precision.
   virtual bool continues() const { return false; }
 
   Parameters parameters;

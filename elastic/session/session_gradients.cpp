@@ -28,8 +28,9 @@ void Session::Impl::tell_fault(const char* what, int64_t step, nlohmann::json fi
 }
 
 void Session::Impl::die(Fault::Point at, int64_t step) {
-  // The network has a thread of its own, which needs this time to send what was passed to it before.
-  constexpr std::chrono::milliseconds kSending{20};
+  // The network has a thread of its own, which needs some time, on a busy machine much of it, to send what was passed
+  // to it before.
+  constexpr std::chrono::milliseconds kSending{100};
   if (replay || !worker_faults.dies(at, member.position().id(), member.position().index == 0, step)) return;
   tell_fault(name_of(Fault::What::kill), step, {{"at", name_of(at)}});
   std::this_thread::sleep_for(kSending);

@@ -24,6 +24,7 @@ class GivenSource final : public Network {
     context.inputs = {target, length_};
     return network_.forward(source_, context);
   }
+  bool continues() const override { return network_.continues(); }
 
  private:
   const Network& network_;
