@@ -355,6 +355,7 @@ TEST(Ledger, ForeignContentsAreRefused) {
   EXPECT_EQ(error(header + line_of(1).text() + "\n"), "");
   EXPECT_NE(error(header + line_of(2).text() + "\n").find("line 2: it is not that of step 1"), std::string::npos);
   EXPECT_NE(error(line_of(1).text() + "\n").find("malformed header"), std::string::npos);
+  EXPECT_LT(error(std::string(5000, 'x') + "\n").size(), 1000u);
   const std::string old =
       R"({"step":1,"batch":"00000000000000010000000000000002","loss":"3fe0000000000000","gradient":)";
   EXPECT_NE(error(old + "\"00000000000000020000000000000003\"}\n").find("is of version 1, and this program reads"),
