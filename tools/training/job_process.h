@@ -100,6 +100,7 @@ class JobProcess final : public CoordinatorWorld {
   void open(const WorkerInfo& about);
   void settle(const std::vector<CheckpointCommitter::Settled>& checkpoints);
   PartWriter& part_writer();
+  void fault_injected(const Message& message, const messages::FaultInjected& fault);
   void state_sent(const Message& message, const messages::StateSent& told);
   void shown(const Message& message, const messages::Shown& look);
   void control(const Message& message, const messages::Ctl& asked);
