@@ -143,6 +143,8 @@ TEST_F(Ctl, RefusesWhatTheJobCannotDo) {
   expect_refused({"scale", "0"}, "at least one worker");
   expect_refused({"scale"}, "scale N expected: the number of workers, got ''");
   expect_refused({"scale", "two"}, "scale N expected: the number of workers, got 'two'");
+  for (const char* whole : {"stop", "checkpoint", "status"})
+    expect_refused({whole, "2"}, std::string(whole) + " concerns the whole job: nothing may follow it, got '2'");
   expect_refused({"stop", "--watch"}, "--watch goes with status, not with stop");
   EXPECT_EQ(members(), std::vector<int>{1});
   EXPECT_EQ(ctl({"stop"}).code, 0);

@@ -185,6 +185,9 @@ int ctl(const CtlOptions& command) {
   check(!command.watch || command.what == "status", "--watch goes with status, not with {}", command.what);
   check(!command.arrangement || command.what == "status", "--arrangement goes with status, not with {}", command.what);
   check(command.what != "drain" || !command.which.empty(), "drain WORKER expected: the number or the name of a worker");
+  const bool takes_more = command.what == "scale" || command.what == "drain" || command.what == "arrange";
+  check(takes_more || command.which.empty(), "{} concerns the whole job: nothing may follow it, got '{}'", command.what,
+        command.which);
   const bool digits = !command.which.empty() && command.which.find_first_not_of("0123456789") == std::string::npos;
   check(command.what != "scale" || digits, "scale N expected: the number of workers, got '{}'", command.which);
   if (command.what == "arrange") {
