@@ -5,7 +5,6 @@
 #include "tensor/base/check.h"
 #include "tensor/base/reason.h"
 #include "tools/cli/standard_streams.h"
-#include "tools/training/control.h"
 #include "tools/training/environment.h"
 #include "tools/training/job_process.h"
 #include "tools/training/kept_form.h"
@@ -392,10 +391,12 @@ void JobProcess::shown(const Message& m, const messages::Shown& look) {
     report_->shown(m.step, {reinterpret_cast<const char*>(look.summary.data), look.summary.bytes});
 }
 
+WorkerStarter JobProcess::starter() {
+  return {.start = [this] { start_worker(); }, .coming = local_.coming()};
+}
+
 std::string JobProcess::arrange(const std::string& entries) {
-  return elinvar::control(
-             {.command = "arrange", .name = entries}, *coordinator_, config_, [this] { start_worker(); }, {}, now())
-      .error;
+  return elinvar::control({.command = "arrange", .name = entries}, *coordinator_, config_, starter(), {}, now()).error;
 }
 
 void JobProcess::control(const Message& m, const messages::Ctl& asked) {
@@ -403,7 +404,7 @@ void JobProcess::control(const Message& m, const messages::Ctl& asked) {
   messages::Answer answer{.error = "the job is still starting"};
   if (coordinator_)
     answer = elinvar::control(
-        asked, *coordinator_, config_, [this] { start_worker(); }, [this] { return status(); }, now());
+        asked, *coordinator_, config_, starter(), [this] { return status(); }, now());
   send(m.sender, {.payload = std::move(answer)});
   if (coordinator_) flush();
 }
