@@ -32,6 +32,9 @@ TEST_F(TrainCommand, WrongUsageHasExitCode2) {
                  fmt::format("expected a number from 1 to 1e+06, got {}", hold));
   for (const char* option : {"--workers", "--min-workers", "--steps", "--until", "--metrics-port"})
     expect_usage(run("images.toml", "run", {option, "-1"}), option);
+  for (const char* option : {"--steps", "--until"})
+    expect_usage(run("images.toml", "run", {option, "0"}),
+                 fmt::format("{}: Value 0 not in range 1 to 2147483648", option));
   expect_usage(run("images.toml", "run", {"--isa", "avx3"}), "avx3");
   expect_usage(run("images.toml", "run", {"--set", "run.sed=1"}), "did you mean 'seed'");
   expect_usage(run("images.toml", "run", {"--set", "run.steps=1.5"}), "must be an integer");
