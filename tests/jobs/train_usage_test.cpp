@@ -57,6 +57,9 @@ TEST_F(TrainCommand, WrongUsageHasExitCode2) {
   expect_usage(run("text.toml", "run", {"--set", "optimizer.exempt=[\"nothing\"]"}),
                "--set optimizer.exempt: optimizer.exempt names 'nothing'");
   expect_usage(train({"eval", folder_ / "run"}), "no run directory");
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"ctl", folder_ / "run", "status"}, std::vector<std::string>{"join", folder_ / "run"}})
+    expect_usage(train(command), "there is no run directory " + (folder_ / "run").string() + ", and it is no endpoint");
 }
 
 // A value that only its use shows to be wrong is also reported with file and line.
