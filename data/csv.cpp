@@ -3,15 +3,14 @@
 #include <csv.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <exception>
-#include <fstream>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "tensor/base/check.h"
+#include "tensor/base/file.h"
 
 namespace elinvar {
 namespace {
@@ -32,8 +31,7 @@ class CsvReader {
   CsvReader& operator=(const CsvReader&) = delete;
 
   void read() {
-    std::ifstream file(path_, std::ios::binary);
-    if (!file) fail("cannot open '{}': {}", path_, std::strerror(errno));
+    std::ifstream file = open_rows(path_);
     std::vector<char> piece(kPiece);
     while (file.read(piece.data(), kPiece), file.gcount() > 0)
       for (std::string_view rest(piece.data(), static_cast<size_t>(file.gcount())); !rest.empty();) {
@@ -90,6 +88,19 @@ class CsvReader {
 };
 
 }  // namespace
+
+std::ifstream open_rows(const std::string& path) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  (void)File::open(path);  // throws Failure unless it is a regular file: a stream would wait for a pipe
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail("cannot open {}", path);
+  std::string begin(kByteOrderMark.size(), '\0');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  if (file && begin == kByteOrderMark) return file;
+  file.clear();
+  file.seekg(0);
+  return file;
+}
 
 void each_csv_row(const std::string& path,
                   const std::function<void(int64_t line, std::span<const std::string> fields)>& row) {

@@ -7,9 +7,22 @@
 #include <cstring>
 #include <memory>
 
+namespace {
+
+// The most bytes to which the decoder may grow a buffer on this thread: a small PNG can unpack to gigabytes.
+thread_local size_t most_grown = SIZE_MAX;
+thread_local bool grew_beyond = false;
+
+void* grown(void* memory, size_t size) {
+  grew_beyond = grew_beyond || size > most_grown;
+  return size > most_grown ? nullptr : std::realloc(memory, size);
+}
+
+}  // namespace
+
 // Zeroed: tables that a file uses but does not define would otherwise have old contents of memory.
 #define STBI_MALLOC(size) std::calloc(1, size)
-#define STBI_REALLOC(memory, size) std::realloc(memory, size)
+#define STBI_REALLOC(memory, size) grown(memory, size)
 #define STBI_FREE(memory) std::free(memory)
 #define STB_IMAGE_IMPLEMENTATION
 #define STB_IMAGE_STATIC
@@ -152,6 +165,10 @@ Image decode_image(std::string_view bytes, int channels, const std::string& wher
   if (outline.width > 0 && outline.height > kMostPixels / outline.width)
     broken("[image] '{}' is {} x {}, the most is 2^28 pixels; scale it down or remove it", where, outline.width,
            outline.height);
+  // Twice the rows of four channels of 16 bits, for the passes of an interlaced image, or the file, which is copied.
+  const auto rows = static_cast<size_t>(outline.height * (8 * outline.width + 1));
+  most_grown = png ? 2 * std::max(rows, bytes.size()) + (size_t{1} << 16) : SIZE_MAX;
+  grew_beyond = false;
   // The decoder computes a JPEG's colours with vectors, to the same bytes, only if four channels are requested.
   const int computed = jpeg && channels == 3 ? 4 : channels;
   int width = 0, height = 0, stored = 0;
@@ -159,6 +176,9 @@ Image decode_image(std::string_view bytes, int channels, const std::string& wher
       stbi_load_from_memory(reinterpret_cast<const stbi_uc*>(bytes.data()), static_cast<int>(bytes.size()), &width,
                             &height, &stored, computed),
       stbi_image_free);
+  if (!pixels && grew_beyond)
+    broken("[image] '{}' unpacks to more than its {} x {} pixels; save it again or remove it", where, outline.width,
+           outline.height);
   if (!pixels) broken("[image] '{}' cannot be decoded ({}); get it again or remove it", where, stbi_failure_reason());
   Image image(height, width, channels);
   if (computed == channels) std::copy_n(pixels.get(), image.pixels.size(), image.pixels.data());

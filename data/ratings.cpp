@@ -1,12 +1,9 @@
 #include "data/ratings.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -38,8 +35,7 @@ using RatingRow = std::function<void(int64_t line, std::span<const std::string> 
 
 // Reads lines whose fields are between separators, without quotes and without names of columns.
 void each_separated_row(const std::string& path, std::string_view separator, const RatingRow& row) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail("cannot open '{}': {}", path, std::strerror(errno));
+  std::ifstream file = open_rows(path);
   std::string line;
   std::vector<std::string> fields;
   for (int64_t number = 1; std::getline(file, line); ++number) {

@@ -1,7 +1,6 @@
 #include "data/text_rows.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "data/bpe.h"
@@ -66,8 +65,7 @@ std::string text_of(const Json& value, const TextField& field, const std::string
 }
 
 void each_json_row_of_texts(const std::string& file, std::span<const TextField> fields, const TextRow& row) {
-  std::ifstream lines(file, std::ios::binary);
-  if (!lines) fail("cannot open '{}'", file);
+  std::ifstream lines = open_rows(file);
   std::string line;
   std::vector<std::string> texts(fields.size());
   for (int64_t number = 1; std::getline(lines, line); ++number) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "elastic/ledger/sealed_line.h"
 #include "tensor/base/check.h"
@@ -141,7 +143,7 @@ DigestFile::DigestFile(const std::filesystem::path& directory, const Ledger& led
   } catch (const Failure& fault) {
     fail("[digests] {}, line {}: {}; {}", file_.path().string(), kept + 1, fault.what(), kWithoutIt);
   }
-  if (kept < lines.size()) file_.keep(kept);
+  if (kept < lines.size()) kept_ = kept;
 }
 
 // Returns the first step in (before, after) that should have a line.
@@ -164,9 +166,13 @@ void DigestFile::check_reaches(const Ledger& ledger, int64_t step) const {
 
 void DigestFile::begin(const DigestHeader& header) {
   const std::string text = header.text();
-  if (header_ == text) return;
+  if (header_ == text) {
+    if (const auto kept = std::exchange(kept_, std::nullopt)) file_.keep(*kept);
+    return;
+  }
   check(last_ == 0, "[digests] {} began with other tensors than this run has; --run-dir chooses another place",
         file_.path().string());
+  kept_.reset();
   file_.keep(0);
   file_.append(text);
   file_.write();

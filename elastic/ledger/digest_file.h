@@ -57,11 +57,12 @@ struct DigestLine {
 
 class DigestFile {
  public:
-  // Opens or creates DIR/digests.jsonl. Cuts off a torn last line and lines of steps that the ledger does not reach.
-  // Throws Failure if lines are damaged, out of order or missing between others.
+  // Opens or creates DIR/digests.jsonl. Cuts off a torn last line, and passes over lines of steps that the ledger does
+  // not reach. Throws Failure if lines are damaged, out of order or missing between others.
   DigestFile(const std::filesystem::path& directory, const Ledger& ledger);
-  void begin(const DigestHeader& header);  // like Ledger::begin
-  int64_t last() const { return last_; }   // the step of the last line; 0 without lines
+  // Like Ledger::begin. Cuts off the lines that were passed over: a run that cannot begin keeps them.
+  void begin(const DigestHeader& header);
+  int64_t last() const { return last_; }  // the step of the last line; 0 without lines
   // Throws Failure if the file has lines but ends before the last line that a run at `step` must have.
   void check_reaches(const Ledger& ledger, int64_t step) const;
   // Returns whether the first lines of a run at `step` are missing, because the file was moved away.
@@ -76,6 +77,7 @@ class DigestFile {
   std::optional<int64_t> missing_between(const Ledger& ledger, int64_t before, int64_t after) const;
 
   LineFile file_;
+  std::optional<size_t> kept_;  // the number of lines to keep; null: all
   std::string header_;
   int64_t tensors_every_ = 0, first_ = 0, last_ = 0;
 };

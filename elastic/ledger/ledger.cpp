@@ -111,7 +111,7 @@ LedgerHeader LedgerHeader::parse(const std::string& text) {
     header.options.leaves = leaves_from(json.at("leaves").get<std::string>());
     header.options.tensors_every = json.at("tensors_every").get<int64_t>();
   } catch (const std::exception& error) {
-    fail("[ledger] malformed header '{}': {}", text, reason_of(error));
+    fail("[ledger] malformed header '{}': {}", text.substr(0, 200), reason_of(error));
   }
   return header;
 }

@@ -1,5 +1,8 @@
 // Decoding of images: pixels, and the messages about damaged files.
 #include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <utility>
 
 #include "data/image.h"
 #include "tensor/base/check.h"
@@ -44,6 +47,32 @@ TEST(DecodeImage, NamesTheFileThatIsDamaged) {
   EXPECT_NE(error("").find("neither JPEG nor PNG"), std::string::npos);
   EXPECT_NE(error("GIF89a").find("neither JPEG nor PNG"), std::string::npos);
   EXPECT_NE(error(std::string("\xFF\xD8\xFF\xD9")).find("cat.jpg"), std::string::npos);
+}
+
+// A file of 64 KiB whose one part of data unpacks to 64 MiB, where 8 x 8 pixels need 200 bytes.
+TEST(DecodeImage, RefusesAPngThatUnpacksToFarMoreThanItsPixels) {
+  const std::string zeros(size_t{64} << 20, '\0');
+  const auto with = [&](size_t bytes) {
+    uLongf size = compressBound(bytes);
+    std::string packed(size, '\0');
+    compress(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(zeros.data()), bytes);
+    packed.resize(size);
+    const auto part = [](std::string contents) {
+      std::string text;
+      for (const uLong number :
+           {static_cast<uLong>(contents.size() - 4),
+            crc32(0, reinterpret_cast<const Bytef*>(contents.data()), static_cast<uInt>(contents.size()))}) {
+        for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(number >> shift);
+        text += std::exchange(contents, {});
+      }
+      return text;
+    };
+    return "\x89PNG\r\n\x1A\n" + part(std::string("IHDR\0\0\0\x8\0\0\0\x8\x8\x2\0\0\0", 17)) + part("IDAT" + packed) +
+           part("IEND");
+  };
+  EXPECT_EQ(decode_image(with(8 * 25), 3, "whole.png").pixels, std::vector<uint8_t>(8 * 8 * 3));
+  EXPECT_EQ(message_of<Failure>([&] { decode_image(with(zeros.size()), 3, "bomb.png"); }),
+            "[image] 'bomb.png' unpacks to more than its 8 x 8 pixels; save it again or remove it");
 }
 
 // A scan of a dozen bytes makes the decoder process the whole image.

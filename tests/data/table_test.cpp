@@ -58,6 +58,38 @@ DataConfig config_of(const std::string& path) {
       .kind = "table", .path = path, .target = {"income"}, .numbers = {"age"}, .categories = {"city"}, .scale = "none"};
 }
 
+// Spreadsheets write a byte order mark before the first name of a column.
+TEST(Csv, MayBeginWithAByteOrderMark) {
+  const TemporaryFolder folder;
+  for (const char* text : {"\xEF\xBB\xBFx,y\n1,2\n", "\xEF\xBB\xBF\"x\",y\n1,2\n", "x,y\n1,2\n"}) {
+    std::vector<std::string> found;
+    each_csv_row(folder.write("a.csv", text), [&](int64_t line, std::span<const std::string> fields) {
+      found.push_back(fmt::format("{}: {}", line, fmt::join(fields, "|")));
+    });
+    EXPECT_EQ(found, (std::vector<std::string>{"1: x|y", "2: 1|2"})) << text;
+  }
+  int rows = 0;
+  for (const char* text : {"", "\xEF\xBB\xBF", "\xEF\xBB", "x"}) {
+    each_csv_row(folder.write("short.csv", text), [&](int64_t, auto) { ++rows; });
+  }
+  EXPECT_EQ(rows, 2) << "the half of a mark is a text";
+}
+
+// A stream would wait at a pipe for ever, and find nothing in a folder.
+TEST(Csv, MustBeARegularFile) {
+  const TemporaryFolder folder;
+  for (const char* name : {"/a.csv", "/a.jsonl", "/a.data"}) {
+    const std::string path = folder.path() + name;
+    std::filesystem::create_directory(path);
+    EXPECT_EQ(message_of<Failure>([&] { (void)open_rows(path); }),
+              "cannot open " + path + ": it is not a regular file");
+  }
+  EXPECT_NE(message_of<Failure>([&] {
+              (void)open_table(config_of(folder.path() + "/a.jsonl"), Split::train);
+            }).find("has no files with rows"),
+            std::string::npos);
+}
+
 TEST(Csv, HasQuotesEmptyFieldsAndLines) {
   const TemporaryFolder folder;
   std::vector<std::string> found;

@@ -147,6 +147,25 @@ TEST(DigestFile, GoesOnWhereTheLedgerEnds) {
   EXPECT_NE(test::message_of<Failure>([&] { DigestFile(folder.path(), ledger); }).find("line 4"), std::string::npos);
 }
 
+// The ledger may be put back from a copy, so lines that it does not reach are lost only when the run goes on.
+TEST(DigestFile, KeepsLinesUntilTheRunBegins) {
+  const test::TemporaryFolder folder;
+  const DigestHeader header{.tensors_every = 1, .gradient = {}, .state = {}};
+  const Ledger ledger(folder.path());
+  {
+    DigestFile file(folder.path(), ledger);
+    file.begin(header);
+    for (const int64_t step : {1, 2}) file.record(step, DigestLine{.step = step}.text());
+    file.write();
+  }
+  const std::string whole = read_file(folder / "digests.jsonl");
+  DigestFile again(folder.path(), ledger);
+  EXPECT_EQ(again.last(), 0);
+  EXPECT_EQ(read_file(folder / "digests.jsonl"), whole);
+  again.begin(header);
+  EXPECT_EQ(read_file(folder / "digests.jsonl"), header.text() + "\n");
+}
+
 // Each line is whole, but the lines are not those that the run wrote.
 TEST(DigestFile, LinesThatAreDoubledSwappedOrMissingAreSeen) {
   const test::TemporaryFolder folder;
@@ -336,6 +355,7 @@ TEST(Ledger, ForeignContentsAreRefused) {
   EXPECT_EQ(error(header + line_of(1).text() + "\n"), "");
   EXPECT_NE(error(header + line_of(2).text() + "\n").find("line 2: it is not that of step 1"), std::string::npos);
   EXPECT_NE(error(line_of(1).text() + "\n").find("malformed header"), std::string::npos);
+  EXPECT_LT(error(std::string(5000, 'x') + "\n").size(), 1000u);
   const std::string old =
       R"({"step":1,"batch":"00000000000000010000000000000002","loss":"3fe0000000000000","gradient":)";
   EXPECT_NE(error(old + "\"00000000000000020000000000000003\"}\n").find("is of version 1, and this program reads"),

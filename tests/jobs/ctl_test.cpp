@@ -107,6 +107,37 @@ TEST_F(Ctl, TellsWhatFollowsAndItDoes) {
   expect_refused({"stop"}, "is over: interrupted at step ");
 }
 
+// A part of the run that is refused changes nothing about how the part before it ended.
+TEST_F(Ctl, KnowsThatARunIsOverAfterARefusedResume) {
+  ASSERT_EQ(run("images.toml", "run", {"--steps", "4"}).code, 0);
+  expect_refused({"status"}, "is over: finished at step 4 of 4");
+  for (int i = 0; i < 2; ++i) {
+    const Ended refused = run("images.toml", "run", {"--steps", "4", "--resume", "--set", "run.seed=6"});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_NE(refused.err.find("was started with another configuration"), std::string::npos) << refused.err;
+    expect_refused({"status"}, "is over: finished at step 4 of 4");
+  }
+}
+
+// Workers that have started count before they have introduced themselves, those that are about to leave do not.
+TEST_F(Ctl, ScalesToTheNumberOfTheLastRequest) {
+  const pid_t job = start_job("1");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(ctl({"scale", "3"}).code, 0);
+  EXPECT_TRUE(comes_true([&] { return members().size() == 3; }));
+  EXPECT_EQ(members(), (std::vector<int>{1, 2, 3}));
+  const auto silent = status("run").at("workers").at(0).at("about").at("pid").get<pid_t>();
+  ::kill(silent, SIGSTOP);  // no step ends, so nobody leaves
+  EXPECT_EQ(ctl({"scale", "1"}).code, 0);
+  EXPECT_EQ(ctl({"scale", "3"}).code, 0);
+  ::kill(silent, SIGCONT);
+  EXPECT_TRUE(comes_true([&] { return members() == std::vector<int>{1, 4, 5}; }));
+  expect_refused({"scale", "1025"}, "at most 1024 workers, got 1025");
+  expect_refused({"scale", "99999999999"}, "scale 99999999999: the number is too large");
+  expect_refused({"drain", "99999999999"}, "drain 99999999999: the number is too large");
+  EXPECT_EQ(ctl({"stop"}).code, 0);
+  EXPECT_EQ(wait(job).code, 0);
+}
+
 TEST_F(Ctl, RefusesWhatTheJobCannotDo) {
   const pid_t job = start_job("1");
   expect_refused({"drain", "nobody"}, "no member is called 'nobody'");
@@ -115,6 +146,8 @@ TEST_F(Ctl, RefusesWhatTheJobCannotDo) {
   expect_refused({"scale", "0"}, "at least one worker");
   expect_refused({"scale"}, "scale N expected: the number of workers, got ''");
   expect_refused({"scale", "two"}, "scale N expected: the number of workers, got 'two'");
+  for (const char* whole : {"stop", "checkpoint", "status"})
+    expect_refused({whole, "2"}, std::string(whole) + " concerns the whole job: nothing may follow it, got '2'");
   expect_refused({"stop", "--watch"}, "--watch goes with status, not with stop");
   EXPECT_EQ(members(), std::vector<int>{1});
   EXPECT_EQ(ctl({"stop"}).code, 0);

@@ -79,6 +79,9 @@ TEST_F(Predict, FindsTheClassesOfPixels) {
   EXPECT_GT(right, 380) << "of 400";
   EXPECT_NE(predict("run", {path, folder_ / "pixels/train/images", "--masks", masks}).err.find("the same mask"),
             std::string::npos);
+  const std::string first = read_file(path + "/0.png");
+  EXPECT_NE(predict("run", {path, "--masks", path}).err.find("would replace the image"), std::string::npos);
+  EXPECT_EQ(read_file(path + "/0.png"), first);
   EXPECT_NE(predict("run", {"--text", "-", "--masks", masks}).err.find("a text has no pixels"), std::string::npos);
 }
 

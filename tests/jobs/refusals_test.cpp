@@ -210,6 +210,10 @@ TEST_F(Refusals, WhatMakesNoSense) {
       impostor.send({.kind = kind, .step = -5, .body = {{"endpoint", 7}, {"attempt", "x"}, {"part", -1}}});
       impostor.send({.kind = kind, .step = INT64_MAX, .body = {{"endpoint", "tcp://"}, {"state", "zz"}}});
     }
+    for (const char* event : {"audit", "hold", "generation", "hello", "flip"})
+      for (const Json& about : {Json(), Json("audit"), Json::object(), Json{{"step", 1}}})
+        impostor.send({.kind = "sabotaged", .body = {{"event", event}, {"about", about}}});
+    for (int i = 0; i < 10; ++i) impostor.send(packet_of({.payload = messages::StateSent{.peer = 1}}, 0));
     Impostor again(endpoint("run"));
     Packet hello = packet_of({.payload = messages::Hello{.about = {.endpoint = "tcp://127.0.0.1:1"}}}, 0);
     hello.body["promised"] = "many";
@@ -225,6 +229,10 @@ TEST_F(Refusals, WhatMakesNoSense) {
   EXPECT_TRUE(told("malformed 'hello': environment.threads: expected a number"));
   EXPECT_TRUE(told("malformed 'ask'"));
   EXPECT_TRUE(told("malformed 'facts'"));
+  EXPECT_TRUE(told("malformed 'sabotaged'"));
+  const std::string log = read_file(folder_ / "run" / "events.jsonl");
+  for (const char* event : {"audit", "flip", "fed"})
+    EXPECT_EQ(log.find(fmt::format(R"("event":"{}")", event)), std::string::npos) << event;
   EXPECT_EQ(status("run").at("generation"), 1) << "nobody was evicted for it";
   expect_undisturbed(job);
 }

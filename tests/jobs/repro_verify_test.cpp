@@ -54,6 +54,8 @@ TEST_F(Verify, AnyPartOfARunIsDoneAgainWithAnyWorkers) {
   EXPECT_EQ(answer.at("to"), kSteps);
   answer = verify("run", {"--from", "8", "--workers", "3"}, 0);
   EXPECT_EQ(answer.at("from"), 8);
+  answer = verify("run", {"--from", "8", "--steps", std::to_string(INT64_MAX)}, 0);
+  EXPECT_EQ(answer.at("to"), kSteps);
   answer = verify("run", {"--from", "0", "--steps", "5", "--workers", "2", "--isa", "scalar"}, 0);
   EXPECT_EQ(answer.at("to"), 5);
   EXPECT_EQ(ledger("run"), before);

@@ -32,6 +32,9 @@ TEST_F(TrainCommand, WrongUsageHasExitCode2) {
                  fmt::format("expected a number from 1 to 1e+06, got {}", hold));
   for (const char* option : {"--workers", "--min-workers", "--steps", "--until", "--metrics-port"})
     expect_usage(run("images.toml", "run", {option, "-1"}), option);
+  for (const char* option : {"--steps", "--until"})
+    expect_usage(run("images.toml", "run", {option, "0"}),
+                 fmt::format("{}: Value 0 not in range 1 to 2147483648", option));
   expect_usage(run("images.toml", "run", {"--isa", "avx3"}), "avx3");
   expect_usage(run("images.toml", "run", {"--set", "run.sed=1"}), "did you mean 'seed'");
   expect_usage(run("images.toml", "run", {"--set", "run.steps=1.5"}), "must be an integer");
@@ -54,6 +57,9 @@ TEST_F(TrainCommand, WrongUsageHasExitCode2) {
   expect_usage(run("text.toml", "run", {"--set", "optimizer.exempt=[\"nothing\"]"}),
                "--set optimizer.exempt: optimizer.exempt names 'nothing'");
   expect_usage(train({"eval", folder_ / "run"}), "no run directory");
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"ctl", folder_ / "run", "status"}, std::vector<std::string>{"join", folder_ / "run"}})
+    expect_usage(train(command), "there is no run directory " + (folder_ / "run").string() + ", and it is no endpoint");
 }
 
 // A value that only its use shows to be wrong is also reported with file and line.

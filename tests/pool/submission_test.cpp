@@ -39,13 +39,16 @@ TEST_F(PoolSubmission, HasWhatTheConfigurationSays) {
 }
 
 TEST_F(PoolSubmission, MakesPathsOfDataAbsolute) {
-  overrides_ = {"data.kind=cifar10", "data.path=some/where"};
+  overrides_ = {"data.kind=cifar10", "data.path=some/where", "data.cache_dir=kept", "data.index_dir=../indices"};
   Submission s = submission();
   folder_.write("job.toml",
                 "[run]\nsteps = 3\nbatch_size = 4\n[model]\nkind = \"resnet20\"\n[data]\nkind = \"cifar10\"\n");
   const JobRecord job = checked(s, folder_ / "pool", 100);
-  const std::string wanted = "data.path=\"" + (std::filesystem::current_path() / "some/where").string() + "\"";
-  EXPECT_NE(std::find(job.overrides.begin(), job.overrides.end(), wanted), job.overrides.end());
+  const std::filesystem::path here = std::filesystem::current_path();
+  for (const std::string& wanted :
+       {"data.path=\"" + (here / "some/where").string() + "\"", "data.cache_dir=\"" + (here / "kept").string() + "\"",
+        "data.index_dir=\"" + (here.parent_path() / "indices").string() + "\""})
+    EXPECT_NE(std::find(job.overrides.begin(), job.overrides.end(), wanted), job.overrides.end()) << wanted;
 }
 
 TEST_F(PoolSubmission, RefusesWhatMakesNoSense) {

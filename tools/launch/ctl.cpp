@@ -132,7 +132,9 @@ class RunningJob {
     messages::Ctl asked{.endpoint = transport_->endpoint(), .command = command.what};
     int number = 0;
     const char* const end = command.which.data() + command.which.size();
-    if (std::from_chars(command.which.data(), end, number).ptr == end) asked.number = number;
+    const auto [stop, error] = std::from_chars(command.which.data(), end, number);
+    check(error != std::errc::result_out_of_range, "{} {}: the number is too large", command.what, command.which);
+    if (stop == end) asked.number = number;
     else asked.name = command.which;
     transport_->send(kJob, packet_of({.sender = self_, .payload = std::move(asked)}, /*run=*/0));
     auto deadline = Transport::Clock::now() + std::chrono::seconds(10);
@@ -192,6 +194,9 @@ int ctl(const CtlOptions& command) {
   check(!command.watch || command.what == "status", "--watch goes with status, not with {}", command.what);
   check(!command.arrangement || command.what == "status", "--arrangement goes with status, not with {}", command.what);
   check(command.what != "drain" || !command.which.empty(), "drain WORKER expected: the number or the name of a worker");
+  const bool takes_more = command.what == "scale" || command.what == "drain" || command.what == "arrange";
+  check(takes_more || command.which.empty(), "{} concerns the whole job: nothing may follow it, got '{}'", command.what,
+        command.which);
   const bool digits = !command.which.empty() && command.which.find_first_not_of("0123456789") == std::string::npos;
   check(command.what != "scale" || digits, "scale N expected: the number of workers, got '{}'", command.which);
   if (command.what == "arrange") {

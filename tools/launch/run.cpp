@@ -109,7 +109,7 @@ int resume(RunOptions& o) {
 void add_shared_options(CLI::App& app, RunOptions& o) {
   JobOptions& job = o.job;
   app.add_option("--until", job.until, "stop soon after this step, with a checkpoint, as ctl stop does")
-      ->check(CLI::PositiveNumber.description(""));
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31).description(""));
   app.add_option("--metrics-port", job.metrics_port,
                  "serve numbers for Prometheus at http://127.0.0.1:PORT/metrics; 0: any port, which is printed")
       ->check(CLI::Range(0, 65535).description(""));

@@ -148,7 +148,7 @@ Verdict verify(const VerifyOptions& o, Subprocess& subprocess) {
   const int64_t last = run.lines().rbegin()->first;
   const int64_t from = o.from.value_or(default_start(run, last));
   check(from < last, "--from {}: the ledger of {} ends at step {}", from, o.run, last);
-  const int64_t to = o.steps ? std::min(last, from + *o.steps) : last;
+  const int64_t to = from + std::min(last - from, o.steps.value_or(last - from));
   for (const Damage& damage : run.damage())
     if (!damage.cut_off && damage.file == "ledger.jsonl") return no(from, to, to_string(damage));
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "data/class_image.h"
 #include "data/image_files.h"
@@ -154,7 +155,14 @@ int predict_images(const PredictOptions& options) {
         directory.string());
   Listing listing(options, *images, detector != nullptr);
   std::map<std::filesystem::path, int64_t> to;  // which image each mask is of
+  std::set<std::filesystem::path> read;
+  std::error_code unknown;
+  for (int64_t i = 0; i < images->size() && !options.masks.empty(); ++i)
+    read.insert(std::filesystem::weakly_canonical(images->name(i), unknown));
   for (int64_t i = 0; i < images->size() && !options.masks.empty(); ++i) {
+    check(!read.contains(std::filesystem::weakly_canonical(listing.mask_path(i), unknown)),
+          "--masks: the mask of '{}' would replace the image {}; choose another folder", images->name(i),
+          listing.mask_path(i).string());
     const auto [found, is_new] = to.emplace(listing.mask_path(i), i);
     check(is_new, "--masks: '{}' and '{}' would have the same mask {}", images->name(found->second), images->name(i),
           found->first.string());

@@ -11,13 +11,26 @@ namespace {
 using Json = nlohmann::json;
 using messages::Answer;
 
-// Starts workers, or drains the newest ones, until `wanted` remain.
-Answer scale(int wanted, Coordinator& coordinator, const std::function<void()>& start_worker, Seconds now) {
+constexpr int kMostWorkers = 1024;  // as of train run --workers
+
+// Starts workers, or drains the newest members, until `wanted` remain. Those that leave do not count, those that come
+// do: requests that follow one another quickly have the effect of the last one.
+Answer scale(int wanted, Coordinator& coordinator, const WorkerStarter& workers, Seconds now) {
   if (wanted < 1) return {.error = "at least one worker"};
+  if (wanted > kMostWorkers) return {.error = fmt::format("at most {} workers, got {}", kMostWorkers, wanted)};
+  const JobState& job = coordinator.job();
+  int there = workers.coming;
+  for (const auto& [peer, worker] : job.workers) there += !worker.draining;
+  try {
+    for (; there < wanted; ++there) workers.start();
+  } catch (const Failure& failure) {  // the machine has no room for another process: the job goes on without it
+    return {.error = failure.what()};
+  }
   std::vector<int> ids;
-  if (coordinator.job().current)
-    for (const GenerationMember& m : coordinator.job().current->members) ids.push_back(m.id);
-  for (int n = static_cast<int>(coordinator.job().workers.size()); n < wanted; ++n) start_worker();
+  if (job.current)
+    for (const GenerationMember& m : job.current->members)
+      if (const auto worker = job.workers.find(m.peer); worker != job.workers.end() && !worker->second.draining)
+        ids.push_back(m.id);
   std::sort(ids.begin(), ids.end());
   for (size_t n = ids.size(); n > static_cast<size_t>(wanted); --n) coordinator.drain(ids[n - 1], now);
   return {};
@@ -32,8 +45,8 @@ int worker_called(const std::string& name, const Coordinator& coordinator, Secon
 }
 
 // Entries that are not named stay as they are; dp=D says how many workers the job will have.
-Answer arrange(const std::string& entries, Coordinator& coordinator, const Config& config,
-               const std::function<void()>& start_worker, Seconds now) {
+Answer arrange(const std::string& entries, Coordinator& coordinator, const Config& config, const WorkerStarter& workers,
+               Seconds now) {
   if (entries == "auto") return {.error = coordinator.arrange_automatically(now)};
   const JobState& job = coordinator.job();
   Arrangement wanted = job.wanted ? job.wanted->arrangement : job.arrangement;
@@ -46,17 +59,17 @@ Answer arrange(const std::string& entries, Coordinator& coordinator, const Confi
     return {.error = error.what()};
   }
   if (std::string error = coordinator.arrange(wanted, now); !error.empty()) return {.error = std::move(error)};
-  return dp > 0 ? scale(dp * wanted.replica(), coordinator, start_worker, now) : Answer{};
+  return dp > 0 ? scale(dp * wanted.replica(), coordinator, workers, now) : Answer{};
 }
 
 }  // namespace
 
-Answer control(const messages::Ctl& asked, Coordinator& coordinator, const Config& config,
-               const std::function<void()>& start_worker, const std::function<Json()>& status, Seconds now) {
+Answer control(const messages::Ctl& asked, Coordinator& coordinator, const Config& config, const WorkerStarter& workers,
+               const std::function<Json()>& status, Seconds now) {
   const std::string& what = asked.command;
   if (what == "status") return {.status = status()};
-  if (what == "scale") return scale(asked.number.value_or(0), coordinator, start_worker, now);
-  if (what == "arrange") return arrange(asked.name.value_or(""), coordinator, config, start_worker, now);
+  if (what == "scale") return scale(asked.number.value_or(0), coordinator, workers, now);
+  if (what == "arrange") return arrange(asked.name.value_or(""), coordinator, config, workers, now);
   if (what == "drain") {
     const int worker = asked.name ? worker_called(*asked.name, coordinator, now) : asked.number.value_or(0);
     if (worker == 0 && asked.name) return {.error = "no member is called '" + *asked.name + "'"};

@@ -8,10 +8,15 @@
 
 namespace elinvar {
 
+// The workers on the coordinator's machine.
+struct WorkerStarter {
+  std::function<void()> start = {};
+  int coming = 0;  // started already, but not known to the coordinator yet
+};
+
 // Carries out a request. Returns the answer, or an error if the request cannot be carried out. Arrangements must suit
 // the job's configuration.
 messages::Answer control(const messages::Ctl& asked, Coordinator& coordinator, const Config& config,
-                         const std::function<void()>& start_worker, const std::function<nlohmann::json()>& status,
-                         Seconds now);
+                         const WorkerStarter& workers, const std::function<nlohmann::json()>& status, Seconds now);
 
 }  // namespace elinvar

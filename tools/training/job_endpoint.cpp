@@ -27,7 +27,12 @@ std::string text_of(const Json& object, const char* key) {
 
 std::string job_endpoint(const std::string& job) {
   const fs::path directory(job);
-  if (!fs::is_directory(directory)) return to_string(resolved(parse_endpoint(job)));
+  std::error_code unknown;
+  if (!fs::is_directory(directory, unknown)) {
+    check(job.find("://") != std::string::npos,
+          "there is no run directory {}, and it is no endpoint, as tcp://HOST:PORT or ipc://PATH", job);
+    return to_string(resolved(parse_endpoint(job)));
+  }
   const fs::path said = directory / "coordinator.json";
   check(fs::exists(said), "{} is no run directory of a job: it has no coordinator.json", job);
   if (const std::optional<Json> result = result_of(directory))

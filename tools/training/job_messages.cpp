@@ -5,7 +5,6 @@
 #include "tensor/base/check.h"
 #include "tensor/base/reason.h"
 #include "tools/cli/standard_streams.h"
-#include "tools/training/control.h"
 #include "tools/training/environment.h"
 #include "tools/training/job_process.h"
 #include "tools/training/kept_form.h"
@@ -240,8 +239,10 @@ void JobProcess::take(const Message& m) {
   else if (saved) settle(directory_->checkpoints().saved(m.step, *saved));
   else if (const auto* told = m.as<messages::StateSent>()) state_sent(m, *told);
   else if (const auto* look = m.as<messages::Shown>()) shown(m, *look);
-  else if (const auto* fault = m.as<messages::FaultInjected>()) event(fault->event, *fault->about);
+  else if (const auto* fault = m.as<messages::FaultInjected>()) fault_injected(m, *fault);
   else coordinator_->receive(m, now());
+  if (const auto pid = pids_.find(m.sender); m.as<messages::Hello>() && pid != pids_.end())
+    local_.introduced(pid->second);
   if (const auto* alive = m.as<messages::Alive>(); alive && report_) report_->works(m.sender, alive->work, now());
   flush();
 }
@@ -362,8 +363,18 @@ PartWriter& JobProcess::part_writer() {
   return *part_writer_;
 }
 
+// Other events than the faults that workers inject into themselves are the coordinator's own, and have other fields.
+void JobProcess::fault_injected(const Message& m, const messages::FaultInjected& fault) {
+  constexpr Fault::What kOfWorkers[] = {Fault::What::kill, Fault::What::drop, Fault::What::flip};
+  const bool known = std::ranges::any_of(kOfWorkers, [&](Fault::What what) { return fault.event == name_of(what); });
+  check(known, "expected a fault that a worker injects, got '{}'", fault.event);
+  check(fault.about->is_object(), "expected an object about the fault, got {}", fault.about->type_name());
+  if (coordinator_->job().workers.contains(m.sender)) event(fault.event, *fault.about);
+}
+
 // A member has sent a learner its part of the state.
 void JobProcess::state_sent(const Message& m, const messages::StateSent& told) {
+  if (!coordinator_->job().workers.contains(m.sender)) return;
   event("fed", {{"step", m.step},
                 {"from", m.sender},
                 {"peer", told.peer},
@@ -380,10 +391,12 @@ void JobProcess::shown(const Message& m, const messages::Shown& look) {
     report_->shown(m.step, {reinterpret_cast<const char*>(look.summary.data), look.summary.bytes});
 }
 
+WorkerStarter JobProcess::starter() {
+  return {.start = [this] { start_worker(); }, .coming = local_.coming()};
+}
+
 std::string JobProcess::arrange(const std::string& entries) {
-  return elinvar::control(
-             {.command = "arrange", .name = entries}, *coordinator_, config_, [this] { start_worker(); }, {}, now())
-      .error;
+  return elinvar::control({.command = "arrange", .name = entries}, *coordinator_, config_, starter(), {}, now()).error;
 }
 
 void JobProcess::control(const Message& m, const messages::Ctl& asked) {
@@ -391,7 +404,7 @@ void JobProcess::control(const Message& m, const messages::Ctl& asked) {
   messages::Answer answer{.error = "the job is still starting"};
   if (coordinator_)
     answer = elinvar::control(
-        asked, *coordinator_, config_, [this] { start_worker(); }, [this] { return status(); }, now());
+        asked, *coordinator_, config_, starter(), [this] { return status(); }, now());
   send(m.sender, {.payload = std::move(answer)});
   if (coordinator_) flush();
 }

@@ -18,6 +18,7 @@
 #include "elastic/run/run_directory.h"
 #include "elastic/session/chaos.h"
 #include "tools/config/config.h"
+#include "tools/training/control.h"
 #include "tools/training/elastic_job.h"
 #include "tools/training/gpu_assignment.h"
 #include "tools/training/local_workers.h"
@@ -100,9 +101,11 @@ class JobProcess final : public CoordinatorWorld {
   void open(const WorkerInfo& about);
   void settle(const std::vector<CheckpointCommitter::Settled>& checkpoints);
   PartWriter& part_writer();
+  void fault_injected(const Message& message, const messages::FaultInjected& fault);
   void state_sent(const Message& message, const messages::StateSent& told);
   void shown(const Message& message, const messages::Shown& look);
   void control(const Message& message, const messages::Ctl& asked);
+  WorkerStarter starter();
   std::string arrange(const std::string& entries);
   nlohmann::json status() const;
 

@@ -12,6 +12,7 @@ namespace elinvar {
 void LocalWorkers::add(pid_t started) {
   alive_.insert(started);
   started_.insert(started);
+  coming_.insert(started);
 }
 
 std::string LocalWorkers::Ended::text() const {
@@ -25,6 +26,7 @@ std::vector<LocalWorkers::Ended> LocalWorkers::ended() {
     int status = 0;
     if (waitpid(*it, &status, WNOHANG) == *it) {
       all.push_back({*it, status});
+      coming_.erase(*it);
       it = alive_.erase(it);
     } else {
       ++it;

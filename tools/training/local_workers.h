@@ -21,11 +21,14 @@ class LocalWorkers {
   };
   std::vector<Ended> ended();  // those since the last call
   const std::set<pid_t>& alive() const { return alive_; }
+  void introduced(pid_t worker) { coming_.erase(worker); }  // the coordinator knows it from now on
+  // Returns the number of those alive that the coordinator does not know yet.
+  int coming() const { return static_cast<int>(coming_.size()); }
   bool started(pid_t pid) const { return started_.contains(pid); }  // whether it is alive or not
   void kill_all() const;
 
  private:
-  std::set<pid_t> alive_, started_;
+  std::set<pid_t> alive_, started_, coming_;
 };
 
 // While an EndOfChild lives, `call` is called whenever a child of this process ends. `call` must be safe in a signal

@@ -13,10 +13,11 @@ Metrics::Metrics(const std::filesystem::path& directory, int64_t step) : file_(d
   size_t kept = 0;
   for (const std::string& line : file_.lines()) {
     const OrderedJson json = parse_json<OrderedJson>(line);
-    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) break;
-    const int64_t at = json["step"].get<int64_t>();
+    // A damaged line is kept, so that the lines after it are, too.
+    const bool whole = json.is_object() && json.contains("step") && json["step"].is_number_integer();
+    const int64_t at = whole ? json["step"].get<int64_t>() : 0;
     if (at > step) break;
-    if (json.contains("validation_loss")) last_validation_ = at;
+    if (whole && json.contains("validation_loss")) last_validation_ = at;
     ++kept;
   }
   file_.keep(kept);

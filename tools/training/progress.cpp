@@ -62,7 +62,7 @@ void Progress::evaluation(int64_t part, int64_t parts, double seconds_left) {
   constexpr std::chrono::seconds kEvery{30};
   const std::string text = fmt::format(" evaluation: batch {} of {}{}", part, parts,
                                        seconds_left < 1e9 ? ", left " + duration_text(seconds_left) : "");
-  if (terminal_) return draw(text, part - 1, parts);
+  if (terminal_) return draw(text, std::max<int64_t>(part, 1) - 1, parts);
   const auto now = Clock::now();
   if (now - evaluation_shown_ < kEvery) return;
   evaluation_shown_ = now;
@@ -83,7 +83,8 @@ void Progress::draw(const std::string& what, int64_t done, int64_t all) {
   const int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
   std::string text = what;
   const int width = std::clamp(columns - static_cast<int>(text.size()) - 3, 0, 40);
-  const int filled = all > 0 ? static_cast<int>(width * done / all) : 0;
+  const double share = all > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(all), 0.0, 1.0) : 0;
+  const int filled = static_cast<int>(width * share);
   if (width >= 8) text = fmt::format("[{:#<{}}{:.<{}}]{}", "", filled, "", width - filled, text);
   say(stderr, "\r\033[K{}", text.substr(0, static_cast<size_t>(std::max(1, columns - 1))));
 }

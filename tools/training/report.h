@@ -50,7 +50,8 @@ class Report {
   // checkpoint, `unsaved` tells a person how to go on; otherwise it is empty.
   void end(bool finished, int64_t step, Seconds now, const std::string& unsaved = {});
   void fail(const std::string& reason);
-  void restore();  // writes metrics.jsonl again if somebody has deleted it
+  void keep_result();  // for a part of the run that could not begin: the result of the part before it still holds
+  void restore();      // writes metrics.jsonl again if somebody has deleted it
 
  private:
   void step(const StepFacts& facts, Seconds now);

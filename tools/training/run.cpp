@@ -132,6 +132,8 @@ int JobProcess::run() {
     if (coordinator_ && standing == Standing::held) {
       report_->fail(reason_of(failure));
       directory_->remove_unfinished();
+    } else if (report_ && standing == Standing::held) {
+      report_->keep_result();
     }
     throw;
   }

@@ -91,7 +91,8 @@ JobRecord checked(const Submission& s, const fs::path& pool_directory, double no
   job.overrides.push_back("run.name=\"" + job.name + "\"");
   // The job's processes run in another directory, so its paths become absolute.
   for (const auto& [key, path] :
-       {std::pair("data.path", config.data.path), std::pair("data.tokenizer", config.data.tokenizer)})
+       {std::pair("data.path", config.data.path), std::pair("data.tokenizer", config.data.tokenizer),
+        std::pair("data.cache_dir", config.data.cache_dir), std::pair("data.index_dir", config.data.index_dir)})
     if (!path.empty() && fs::path(path).is_relative())
       job.overrides.push_back(
           fmt::format("{}={}", key, TableWriter::text(fs::absolute(path).lexically_normal().string())));
