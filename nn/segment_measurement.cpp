@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "tensor/allocator.h"
+#include "tensor/device_memory.h"
 #include "tensor/stream.h"
 #include "tensor/transfer.h"
 
@@ -85,15 +85,20 @@ double seconds_now(Device device) {
 
 void await(const Device& device) { Download(Tensor::zeros({1}, DType::f32, device)).wait(); }
 
+// The device that computes; indices in the input stay on the CPU.
+Device device_of(const SegmentedNetwork& network) {
+  const std::vector<Parameter>& all = network.parameters.list;
+  return all.empty() ? Device{} : all[0].var.value().device();
+}
+
 // Runs both passes of segment i, and replaces `at` by what it gives.
 MeasuredSegment run_segment(const SegmentedNetwork& network, size_t i, Boundary& at, const Targets& targets,
                             const Task& task, SegmentPasses::Options options) {
-  const auto in_use = [] { return HostAllocator::instance().stats().in_use; };
   CountingShards counting(*options.group);
   options.group = &counting;
-  const Device device = at.value.device();
-  const int64_t before = in_use();
-  HostAllocator::instance().reset_peak();
+  const Device device = device_of(network);
+  const int64_t before = memory_of(device).in_use;
+  reset_peak_of(device);
   const double began = seconds_now(device);
   SegmentPasses passes(network, {i, i + 1}, at, targets, task, options);
   const bool head = i + 1 == network.segments().size();
@@ -101,14 +106,14 @@ MeasuredSegment run_segment(const SegmentedNetwork& network, size_t i, Boundary&
   await(device);
   const double forward = seconds_now(device) - began;
   const ShardSums forward_sums = std::exchange(counting.sums, {});
-  const int64_t held = in_use() - before;
+  const int64_t held = memory_of(device).in_use - before;
   std::vector<Tensor> gradients;
   const Tensor dx = passes.backward({}, gradients);
   await(device);  // follows all that was called before
   int64_t of_gradients = 0;
   for (const Tensor& gradient : gradients)
     if (gradient.defined()) of_gradients += gradient.bytes();
-  const int64_t peak = HostAllocator::instance().stats().peak_in_use - before;
+  const int64_t peak = memory_of(device).peak_in_use - before;
   MeasuredSegment measured{.seconds = seconds_now(device) - began,
                            .forward = forward,
                            .held = held,
@@ -155,8 +160,7 @@ std::vector<MeasuredSegment> measure_segments(const SegmentedNetwork& network, c
     const auto same = by_work.find(work);
     if (same != by_work.end() && (!trials.statistics || measured[same->second].statistics.empty())) {
       const MeasuredSegment& earlier = measured.emplace_back(MeasuredSegment(measured[same->second]));
-      if (at.value.shape() != earlier.value)
-        at.value = Tensor::zeros(earlier.value, earlier.dtype, input.first.device());
+      if (at.value.shape() != earlier.value) at.value = Tensor::zeros(earlier.value, earlier.dtype, device_of(network));
       continue;
     }
     std::optional<Present> parameters;

@@ -17,7 +17,7 @@ struct ShardSums {
 struct MeasuredSegment {
   double seconds = 0;  // of both passes
   double forward = 0;  // .. and of the forward pass
-  int64_t held = 0;    // bytes of the CPU's memory between its two passes
+  int64_t held = 0;    // bytes of the device's memory between its two passes
   int64_t peak = 0;    // .. and at most, in both, without those of its gradients
   ShardSums forward_sums, backward_sums;
   Shape value = {};                        // what it gives; none for the head

@@ -53,6 +53,7 @@ void Coordinator::receive(const Message& m, Seconds now) {
     if (alive->answer) job_.send(worker.peer, messages::Heard{});
     worker.work = alive->work;
     worker.resident = alive->resident;
+    worker.gpu_peak = alive->gpu_peak;
     // The first measurement is kept: later ones differ too little to cut the stages anew.
     if (job_.segments.seconds.empty()) job_.segments.seconds = alive->segment_seconds;
     if (!alive->told.steps.empty()) return facts(m, alive->told, now);

@@ -80,6 +80,7 @@ Json Coordinator::status(Seconds now) const {
                    {"silent_seconds", now - w.seen},
                    {"resident_bytes", w.resident},
                    {"about", description_of(w.about)}};
+    if (w.gpu_peak > 0) worker["gpu_peak_bytes"] = w.gpu_peak;
     if (w.work.parts > 0) worker["at"] = {{"what", w.work.what}, {"part", w.work.part}, {"parts", w.work.parts}};
     const int index = current ? current->index_of(peer) : -1;
     worker["virtual_ranks"] = 0;

@@ -34,12 +34,13 @@ struct Alive {
   Work work = {};
   int64_t leaves = 0;    // rank gradients that it has computed
   int64_t resident = 0;  // bytes of memory that its process uses
+  int64_t gpu_peak = 0;  // bytes of tensors on its GPU, at most so far; 0 on a CPU
   // The duration of the forward pass through each segment of the network; empty until this worker has measured it.
   std::vector<double> segment_seconds = {};
   bool answer = false;  // asks the coordinator for a sign of life
   FactsBatch told = {};
 
-  ELINVAR_FIELDS(work, leaves, resident, segment_seconds, answer, told)
+  ELINVAR_FIELDS(work, leaves, resident, gpu_peak, segment_seconds, answer, told)
 };
 
 struct Heard {

@@ -34,6 +34,7 @@ struct Worker {
   int64_t generation = 0, completed = 0;
   Work work = {};
   int64_t resident = 0;  // bytes of memory that its process uses; 0: not known yet
+  int64_t gpu_peak = 0;  // bytes of tensors on its GPU, at most so far; 0: not known yet, or it computes on a CPU
   double speed = 0;      // virtual ranks a second; 0: not measured yet
   bool draining = false;
   bool blind = false;                           // cannot see the checkpoint with which the run begins

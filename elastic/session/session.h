@@ -100,6 +100,7 @@ struct SessionOptions {
   };
   std::function<std::optional<RecordedCoordinator>()> look;
   std::vector<Fault> faults;  // faults to inject (elastic/session/worker_faults.h)
+  Device device = {};         // that computes; heartbeats report the memory of tensors on a GPU
   // For groups of GPUs (PROTOCOL.md) that this worker can join; and the longest time that a group may take to form, or
   // go without progress in a step.
   std::shared_ptr<Nccl> nccl = nullptr;

@@ -7,10 +7,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "tensor/base/failure.h"
 #include "tensor/cuda/error.h"
 #include "tensor/device_cache.h"
+#include "tensor/device_memory.h"
 #include "tensor/gpu_stream.h"
 
 namespace elinvar {
@@ -37,7 +39,48 @@ bool cached() {
   return !off;
 }
 
+// The caches of all streams, by device.
+class Caches {
+ public:
+  static Caches& instance() {
+    static auto* all = new Caches;
+    return *all;
+  }
+  void add(int index, const std::shared_ptr<DeviceCache>& cache) {
+    const std::lock_guard lock(mutex_);
+    caches_[index].push_back(cache);
+  }
+  template <class F>
+  void each(int index, const F& f) {
+    const std::lock_guard lock(mutex_);
+    for (const std::weak_ptr<DeviceCache>& cache : caches_[index])
+      if (const std::shared_ptr<DeviceCache> living = cache.lock()) f(*living);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::vector<std::weak_ptr<DeviceCache>>> caches_;
+};
+
 }  // namespace
+
+template <>
+AllocatorStats gpu_memory(CudaStream& stream) {
+  AllocatorStats all;
+  Caches::instance().each(stream.index(), [&](const DeviceCache& cache) {
+    const AllocatorStats stats = cache.stats();
+    all.in_use += stats.in_use;
+    all.peak_in_use += stats.peak_in_use;
+    all.cached += stats.cached;
+    all.allocations += stats.allocations;
+    all.system_calls += stats.system_calls;
+  });
+  return all;
+}
+template <>
+void reset_gpu_peak(CudaStream& stream) {
+  Caches::instance().each(stream.index(), [](DeviceCache& cache) { cache.reset_peak(); });
+}
 
 template <>
 CudaStream::GpuStream(int index, bool recording) : index_(index), recording_(recording) {
@@ -56,6 +99,7 @@ CudaStream::GpuStream(int index, bool recording) : index_(index), recording_(rec
             require(recording ? cudaDeviceSynchronize() : cudaStreamSynchronize(stream), "waiting for the device");
           },
       .keeps = recording});
+  Caches::instance().add(index, cache_);
 }
 
 template <>

@@ -7,7 +7,9 @@
 #include "tensor/allocator.h"
 #include "tensor/base/check.h"
 #include "tensor/device_cache.h"
+#include "tensor/device_memory.h"
 #include "tensor/gpu_stream.h"
+#include "tensor/graph.h"
 #include "tests/emulation/graph.h"
 #include "tests/emulation/side_queue.h"
 #include "tests/emulation/traffic.h"
@@ -71,6 +73,19 @@ template <>
 void EmulatedStream::synchronize() {
   not_while_recording(*this, "waiting for the device");
   emulation::catch_up(*this);
+}
+
+template <>
+AllocatorStats gpu_memory(EmulatedStream& stream) {
+  const AllocatorStats of_graphs = recording_stream<Emulated>(stream.index()).cache().stats();
+  return {.in_use = emulation::in_use + of_graphs.in_use,
+          .peak_in_use = emulation::peak_in_use + of_graphs.peak_in_use,
+          .cached = of_graphs.cached};
+}
+template <>
+void reset_gpu_peak(EmulatedStream& stream) {
+  emulation::peak_in_use = emulation::in_use.load();
+  recording_stream<Emulated>(stream.index()).cache().reset_peak();
 }
 
 template <>

@@ -78,6 +78,48 @@ TEST(MemoryForecast, StateInAFileIsNoMemory) {
   EXPECT_EQ(in_memory.peak - alone.peak, 2 * kP);
 }
 
+TEST(MemoryForecast, AWorkerAloneHasItsGradientsOnItsGpu) {
+  MemoryNeeds on_gpu = needs();
+  on_gpu.gpu = GpuNeeds{.context = 700, .batches = 30};
+  const MemoryForecast alone = forecast_memory(on_gpu, {}, loads({4})).at(0);
+  EXPECT_EQ(alone.peak, 700 + 3 * kP + 1000 + 30 + 2 * kP + 3 * kP) << "sums of two and of one rank gradient";
+  EXPECT_EQ(alone.host, 500 + alone.snapshot + kP) << "the program, a checkpoint, and a rank gradient as it begins";
+}
+
+TEST(MemoryForecast, GpusOfAGroupHaveSumsUpToZeroOne) {
+  const auto forecast = [](bool group, const Arrangement& arrangement) {
+    MemoryNeeds on_gpu = needs();
+    on_gpu.gpu = GpuNeeds{.group = group};
+    return forecast_memory(on_gpu, arrangement, loads({1, 1})).at(0);
+  };
+  const MemoryForecast hosts = forecast(false, {}), group = forecast(true, {});
+  EXPECT_EQ(hosts.peak, 3 * kP + 1000 + 3 * kP) << "the state and a rank gradient";
+  EXPECT_EQ(group.peak, 3 * kP + 1000 + kP + kP + kP + 3 * kP / 2)
+      << "the state, the sums of the step before, a rank gradient's, new sums, and a bucket of all with half of "
+         "others'";
+  EXPECT_EQ(hosts.host, 500 + hosts.snapshot + kP + kP + 3 * kP / 2);
+  EXPECT_EQ(group.host, hosts.host) << "in the first step of the group";
+  const MemoryForecast first = forecast(true, {.zero = 1, .copies = 1}),
+                       second = forecast(true, {.zero = 2, .copies = 1});
+  EXPECT_EQ(first.peak, kP + kP + 1000 + 3 * kP);
+  EXPECT_EQ(second.peak, forecast(false, {.zero = 2, .copies = 1}).peak);
+}
+
+TEST(MemoryForecast, AnUpdateHasThreePartsOfOffloadedStateOnTheGpu) {
+  MemoryNeeds on_gpu = needs(), offloaded = needs();
+  on_gpu.gpu = offloaded.gpu = GpuNeeds{};
+  offloaded.offload = {.to = Offload::To::host, .part = kP / 64};
+  const auto peak = [](const MemoryNeeds& needs, int64_t rank_gradient) {
+    std::vector<WorkerLoad> one = loads({1});
+    one[0].rank_gradient = rank_gradient;
+    return forecast_memory(needs, {}, one).at(0);
+  };
+  EXPECT_EQ(peak(on_gpu, 3 * kP).peak - peak(offloaded, 3 * kP).peak, 2 * kP);
+  EXPECT_EQ(peak(offloaded, kP).peak, kP + 1000 + kP + 3 * 2 * kP / 16);
+  EXPECT_EQ(peak(offloaded, kP).host - peak(on_gpu, kP).host, 2 * kP);
+  EXPECT_EQ(peak(offloaded, kP).offloaded, 2 * kP);
+}
+
 TEST(MemoryForecast, AWorkerWithoutVirtualRanksComputesNothing) {
   const auto workers = forecast_memory(needs(), {.zero = 1, .copies = 1}, loads({2, 0}));
   EXPECT_EQ(workers[0].peak - workers[1].peak, kP + 3 * kP);

@@ -42,10 +42,11 @@ std::string event_line(const Json& event) {
   return line + "\n";
 }
 
-// The memory that a worker's process uses, if it has said so.
+// The memory that a worker's process uses and the most that it has used of a GPU, if it has said so.
 std::string memory_of(const Json& worker) {
-  const auto bytes = worker.value("resident_bytes", 0.0);
-  return bytes > 0 ? fmt::format(", {:.0f} MiB", bytes * 0x1p-20) : "";
+  const double bytes = worker.value("resident_bytes", 0.0), on_gpu = worker.value("gpu_peak_bytes", 0.0);
+  return (bytes > 0 ? fmt::format(", {:.0f} MiB", bytes * 0x1p-20) : "") +
+         (on_gpu > 0 ? fmt::format(", at most {:.0f} MiB on its GPU", on_gpu * 0x1p-20) : "");
 }
 
 // The segments that a stage of a pipeline computes, "" without pipeline parallelism.

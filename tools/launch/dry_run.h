@@ -14,15 +14,16 @@ namespace elinvar {
 
 struct DryRunOptions {
   int workers = 1;
-  int64_t memory = 0;                        // bytes of a worker; 0: an equal share of this machine's
+  int64_t memory = 0;                        // bytes of a worker's device; 0: a GPU's, or a share of this machine's
   std::vector<int> copies = {1, 2};          // Arrangement::copies to compare
   std::optional<double> latency, bandwidth;  // of links (Cluster); those that are not given are measured
   ZmqOptions transport;                      // of the job
-  DeviceOptions device;                      // of a worker, with its number of threads
+  DeviceOptions device;                      // of a worker, with its number of threads; a GPU need not be here
   bool json = false;
 };
 
-// Both measure in child processes: call them while this process has no other threads.
+// Both measure in child processes: call them while this process has no other threads, and has used no GPU's driver,
+// which works in no child process then.
 
 // Prints the arrangements of a job. Returns 0, or 1 if none fits.
 int dry_run(const Config& config, const DryRunOptions& options);
@@ -33,7 +34,7 @@ struct ChosenArrangement {
 };
 
 // Returns the fastest arrangement that fits, and prints which and why. Throws UsageError, with the least memory that
-// would do, if none fits.
+// would do, if none fits; and if the device is not here.
 ChosenArrangement choose_arrangement(const Config& config, const DryRunOptions& options);
 
 }  // namespace elinvar

@@ -48,8 +48,6 @@ Config config_of(const JobOptions& job) {
 void prepare_prediction(RunOptions& o) {
   check(o.job.workers > 0,
         "--workers 0 leaves open how many workers there will be, for which arrangements are compared");
-  check(parse_device(o.device.device).kind == DeviceKind::cpu,
-        "arrangements are predicted for workers on CPUs: give --device cpu");
   o.predicted.workers = o.job.workers;
   o.predicted.memory = static_cast<int64_t>(o.memory);
   o.predicted.transport.listen = o.job.listen;
@@ -139,7 +137,8 @@ void add_shared_options(CLI::App& app, RunOptions& o) {
   const auto times = CLI::AsNumberWithUnit(std::map<std::string, double>{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}},
                                            CLI::AsNumberWithUnit::DEFAULT, "SECONDS");
   app.add_option("--memory", o.memory,
-                 "for predictions: memory of a worker, as 80GB (default: an equal share of this machine's)")
+                 "for predictions: memory of a worker, as 80GB; on a GPU that of the GPU (default: all of it, or an "
+                 "equal share of this machine's)")
       ->transform(sizes)
       ->check(number_from(1, 1e18));
   app.add_option(

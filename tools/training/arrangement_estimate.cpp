@@ -358,7 +358,7 @@ int64_t rank_gradient_bytes(const NetworkNeeds& needs, const ReplicaPlace& place
   const int segments = static_cast<int>(needs.segments.size());
   // In the backward pass of each segment: bytes of gradients, and of parameters that are fetched. The pass goes down.
   // Gradients stay until the end, or leave while the next segment's are made. The next one's parameters come meanwhile,
-  // in messages and then in their place.
+  // in messages, which are on the host, and then in their place.
   std::vector<double> besides(needs.segments.size(), 0);
   for (size_t p = 0; p < needs.memory.parameters.size(); ++p) {
     const NetworkPart part = needs.memory.parts->gradients[p];
@@ -369,7 +369,7 @@ int64_t rank_gradient_bytes(const NetworkNeeds& needs, const ReplicaPlace& place
     for (int i = zero >= 2 ? std::max(first - 1, 0) : 0; i <= last; ++i) besides[static_cast<size_t>(i)] += bytes;
     for (int i = 0; zero == 3 && !is_table(needs, p) && i < segments; ++i)
       if (const bool next = i == last + 1 || i == first + 1; next || i == last || i == first)
-        besides[static_cast<size_t>(i)] += next ? 2 * bytes : bytes;
+        besides[static_cast<size_t>(i)] += next && !needs.memory.gpu ? 2 * bytes : bytes;
   }
   double held = 0, peak = 0;
   for (size_t i = 0; i < needs.segments.size(); ++i) {
@@ -398,12 +398,13 @@ std::vector<ArrangementEstimate> estimate_arrangements(const NetworkNeeds& needs
       for (int zero = 0; zero <= (cluster.workers > 1 ? needs.most_zero : 0); ++zero)
         for (const int copies : zero == 0 ? std::vector{Arrangement().copies} : cluster.copies) {
           const Arrangement arrangement{.zero = zero, .copies = copies, .tp = tp, .pp = pp};
-          ArrangementEstimate& estimate =
-              estimates.emplace_back(ArrangementEstimate{.arrangement = arrangement,
-                                                         .dp = replicas.equal() ? replicas.count() : 0,
-                                                         .time = time_of(needs, cluster, arrangement, replicas, all)});
-          for (const MemoryForecast& w : forecast_memory(needs.memory, arrangement, replicas.loads(zero)))
+          ArrangementEstimate& estimate = estimates.emplace_back(ArrangementEstimate{
+              .arrangement = arrangement, .dp = replicas.equal() ? replicas.count() : 0, .time = {}});
+          if (needs.timed) estimate.time = time_of(needs, cluster, arrangement, replicas, all);
+          for (const MemoryForecast& w : forecast_memory(needs.memory, arrangement, replicas.loads(zero))) {
             estimate.peak = std::max(estimate.peak, w.peak);
+            estimate.host = std::max(estimate.host, w.host);
+          }
           estimate.fits = cluster.memory == 0 || estimate.peak <= cluster.memory;
         }
     }

@@ -34,6 +34,7 @@ struct NetworkNeeds {
   int shards = 1;                  // virtual shards
   int virtual_ranks = 1;           // of the job
   int most_zero = kMostZero;       // the last stage of ZeRO that the configuration allows
+  bool timed = true;               // seconds are those of a worker; otherwise they compare segments alone
   MemoryNeeds memory;              // with the segment and the virtual shard of each parameter
   double touch = 0;                // seconds of a step in which a worker finds the rows of sparse tables
   double batch = 0;                // seconds that it takes from the passes to read and digest a virtual rank's batch
@@ -47,7 +48,7 @@ struct Cluster {
   double latency = 0, bandwidth = 1;  // of a worker's link: seconds of a message, bytes per second in each direction
   // Seconds that it takes from the passes to send a byte and to get one meanwhile: 0 if processors are idle.
   double processor = 0;
-  int64_t memory = 0;                // bytes of a worker; 0: no limit
+  int64_t memory = 0;                // bytes of the device of a worker; 0: no limit
   std::vector<int> copies = {1, 2};  // Arrangement::copies to compare
 };
 
@@ -63,16 +64,17 @@ struct StepTime {
 
 struct ArrangementEstimate {
   Arrangement arrangement;
-  int dp = 1;  // model replicas of equal size; 0: their sizes differ
-  StepTime time;
-  int64_t peak = 0;           // bytes of the worker that needs most
+  int dp = 1;                 // model replicas of equal size; 0: their sizes differ
+  StepTime time;              // zero if the needs are not timed
+  int64_t peak = 0;           // bytes of the device that computes, of the worker that needs most
+  int64_t host = 0;           // .. and of its host, if that is a GPU
   bool fits = true;           // within the cluster's memory
   std::string text() const;   // as --arrangement and --copies name it
   std::string bound() const;  // the largest part of the time
 };
 
 // Returns the estimates of all arrangements that differ: those that fit first, the fastest first, and of equally fast
-// ones (within a thousandth) the simplest.
+// ones (within a thousandth), and if times are not known, the simplest.
 std::vector<ArrangementEstimate> estimate_arrangements(const NetworkNeeds& needs, int virtual_ranks,
                                                        const Cluster& cluster);
 

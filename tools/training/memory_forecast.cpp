@@ -136,6 +136,59 @@ int64_t waiting_sums(int ranks, int replicas) {
   return most + 1;
 }
 
+// Returns the bytes of the largest bucket of which a group of GPUs makes the sum, at most. Without ZeRO it has whole
+// tensors.
+int64_t largest_bucket(const MemoryNeeds& needs, int64_t contributed, bool sharded) {
+  int64_t most = std::min(contributed, MemberOptions().bucket_elements * kFloat);
+  for (size_t i = 0; i < needs.parameters.size() && !sharded; ++i) most = std::max(most, gradient_bytes(needs, i));
+  return most;
+}
+
+// Bytes of a worker in a step.
+struct StepBytes {
+  int64_t state = 0;      // of the network, and what is kept for it on the device
+  int64_t process = 0;    // of the program, with its part of a checkpoint
+  int64_t computed = 0;   // at the peak of a rank gradient
+  int64_t gradients = 0;  // of a rank gradient that stays, or the part that is on its way to others
+  int64_t before = 0;     // of the result of the step before
+  int64_t earlier = 0;    // of sums of earlier rank gradients
+  int64_t exchanged = 0;  // of sums of others, and of all
+  int64_t received = 0;   // .. of all, which the update reads
+  int64_t transit = 0;    // of a bucket in a group of GPUs: the worker's own, and the parts that it adds up
+  int64_t messages = 0;
+};
+
+// Whether the optimizer's state is not on the device that computes.
+bool is_elsewhere(const MemoryNeeds& needs) {
+  return needs.offload.to == Offload::To::file || (needs.gpu && needs.offload.to == Offload::To::host);
+}
+
+int64_t with_spare(const MemoryNeeds& needs, int64_t bytes) {
+  return bytes + static_cast<int64_t>(needs.spare * static_cast<double>(bytes));
+}
+
+// How the gradients of a worker with a GPU are added up.
+enum class AddedUp { alone, in_group, by_owners };
+
+// Divides the bytes of a worker with a GPU among that and its host. What owners add up is on the host, and so is what a
+// group adds up in its first step and in audited ones. A worker that is alone discards a rank gradient on its host as
+// it begins.
+void divide(const MemoryNeeds& needs, const StepBytes& step, AddedUp how, MemoryForecast& forecast) {
+  const GpuNeeds& gpu = *needs.gpu;
+  const bool alone = how == AddedUp::alone, stays = how != AddedUp::by_owners;
+  // Three parts of state that is elsewhere (nn/update_parts.h).
+  const int64_t parts = std::min(forecast.offloaded, 3 * needs.slots * needs.offload.part * kFloat);
+  const int64_t kept = stays ? step.before + step.earlier + (gpu.graphs ? step.gradients : 0) : 0;
+  int64_t at_end = kept + parts;
+  if (stays) at_end += step.gradients;
+  if (!alone) at_end += step.received;
+  if (how == AddedUp::in_group) at_end += step.transit;
+  forecast.peak = gpu.context + with_spare(needs, step.state + gpu.batches + std::max(kept + step.computed, at_end));
+  const int64_t sums = alone ? 0 : step.before + step.earlier + step.exchanged + step.messages;
+  const int64_t offloaded = needs.offload.to == Offload::To::host ? forecast.offloaded : 0;
+  forecast.host = with_spare(needs, step.process + step.gradients + sums + offloaded);
+}
+
 }  // namespace
 
 int64_t gradient_bytes(const MemoryNeeds& needs, size_t parameter) {
@@ -185,9 +238,7 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
                             .average = kept.average};
     const Bytes saved = sharded ? shares.owned[w] : Bytes();
     forecast.snapshot = parts[w] + saved.optimizer + saved.average + (whole ? 0 : saved.parameters);
-    if (needs.offload.to == Offload::To::file) forecast.offloaded = forecast.optimizer;
-    const int64_t state = forecast.parameters + forecast.optimizer - forecast.offloaded + forecast.average + rows +
-                          needs.other_state + needs.process;
+    if (is_elsewhere(needs)) forecast.offloaded = forecast.optimizer;
     // Sums of earlier rank gradients, of which there are as many as levels of the tree below the last one; and, without
     // ZeRO, the result of the step before, for members that may lack it. Members of a model replica have those that
     // they contribute.
@@ -216,15 +267,33 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
       exchanged = std::max(exchanged - earlier, sums * (gradients - contributed) / std::max<int64_t>(gradients, 1));
     // Libraries have messages in memory of their own: a rank gradient's contributions of other stages, and with ZeRO-3
     // parameters; and contributions and sums of sparse tables, which may be in few large buckets.
+    const int64_t largest = largest_segment(needs, worker.place);
     const double missing =
         1 - static_cast<double>(kept.gradients) / static_cast<double>(std::max<int64_t>(whole_bytes.gradients, 1));
-    const int64_t messages =
-        (leaves && !worker.place.segments.empty() ? shares.owned[w].gradients : 0) +
-        (leaves ? std::min<int64_t>(count, 3) * of_tables : 0) +
-        (whole ? 0 : static_cast<int64_t>(missing * static_cast<double>(largest_segment(needs, worker.place))));
-    const int64_t computed = worker.virtual_ranks > 0 ? earlier + worker.rank_gradient : 0;
-    forecast.peak = state + before + computed + exchanged + messages + (needs.checkpoints ? forecast.snapshot : 0);
-    forecast.peak += static_cast<int64_t>(needs.spare * static_cast<double>(forecast.peak));
+    const int64_t messages = (leaves && !worker.place.segments.empty() ? shares.owned[w].gradients : 0) +
+                             (leaves ? std::min<int64_t>(count, 3) * of_tables : 0) +
+                             (whole ? 0 : static_cast<int64_t>(missing * static_cast<double>(largest)));
+    const bool computes = worker.virtual_ranks > 0;
+    const StepBytes step{.state = forecast.parameters + forecast.optimizer - forecast.offloaded + forecast.average +
+                                  rows + needs.other_state,
+                         .process = needs.process + (needs.checkpoints ? forecast.snapshot : 0),
+                         .computed = computes ? worker.rank_gradient : 0,
+                         .gradients = leaves ? 2 * largest : contributed,
+                         .before = before,
+                         .earlier = computes ? earlier : 0,
+                         .exchanged = exchanged,
+                         .received = sums,
+                         .transit = largest_bucket(needs, contributed, sharded) * (count + replicas - 1) / count,
+                         .messages = messages};
+    if (!needs.gpu)
+      forecast.peak = with_spare(needs, step.state + step.process + step.computed + step.before + step.earlier +
+                                            step.exchanged + step.messages);
+    else
+      divide(needs, step,
+             alone                         ? AddedUp::alone
+             : needs.gpu->group && !leaves ? AddedUp::in_group
+                                           : AddedUp::by_owners,
+             forecast);
     forecasts.push_back(forecast);
   }
   return forecasts;

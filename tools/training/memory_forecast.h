@@ -28,6 +28,16 @@ struct TableNeeds {
   int64_t rows = 0;   // bytes that each worker holds for the touched rows: their values and numbers
 };
 
+// Workers that compute on GPUs.
+struct GpuNeeds {
+  // Each has a GPU of its own, and up to ZeRO's first stage they exchange gradients as a group (PROTOCOL.md, "Groups of
+  // GPUs"), so that gradients and their sums lie there.
+  bool group = false;
+  int64_t context = 0;  // bytes of a GPU that no tensor has: those of the program and its libraries
+  int64_t batches = 0;  // bytes of the inputs there: those in use, and those sent ahead
+  bool graphs = false;  // rank gradients are graphs, which keep their tensors (run.cuda_graphs)
+};
+
 struct MemoryNeeds {
   std::vector<Shape> parameters;          // float32
   std::vector<std::string> names = {};    // of the parameters; empty: parts of a checkpoint are taken to be equal
@@ -36,6 +46,7 @@ struct MemoryNeeds {
   std::optional<TensorParts> parts = {};  // with tensor or pipeline parallelism
   int slots = 0;                          // tensors of the optimiser for each other parameter
   Offload offload = {};                   // where they are
+  std::optional<GpuNeeds> gpu = {};       // none: workers compute on CPUs
   bool average = false;                   // there is an average of each parameter
   int64_t other_state = 0;                // bytes that every worker holds besides: buffers, and averages of them
   int64_t process = 0;                    // bytes of a process that has not built the network: the program itself
@@ -46,17 +57,18 @@ struct MemoryNeeds {
 struct WorkerLoad {
   int virtual_ranks = 0;
   ReplicaPlace place = {};
-  // Bytes at the peak of one rank gradient, besides the state: activations, with pipeline parallelism of several, and
-  // gradients as they are made; with ZeRO-3 also the parameters that are fetched.
+  // Bytes of the device at the peak of one rank gradient, besides the state: activations, with pipeline parallelism of
+  // several, and gradients as they are made; with ZeRO-3 also the parameters that are fetched.
   int64_t rank_gradient = 0;
 };
 
 // In bytes.
 struct MemoryForecast {
   int64_t parameters = 0, optimizer = 0, average = 0;  // held between steps
-  int64_t offloaded = 0;  // of the optimizer, outside the process's memory except for a few parts
+  int64_t offloaded = 0;  // of the optimizer, outside the device's memory except for a few parts
   int64_t snapshot = 0;   // for this worker's part of a checkpoint; not held for the last one
-  int64_t peak = 0;       // of the process, during the last rank gradient of a step
+  int64_t peak = 0;       // of the device that computes: on a CPU of the process, in the last rank gradient of a step
+  int64_t host = 0;       // .. and of its host, if that is a GPU
 };
 
 int64_t gradient_bytes(const MemoryNeeds& needs, size_t parameter);

@@ -44,26 +44,30 @@ LoaderOptions loader_of(const Config& config) {
 class Passes {
  public:
   Passes(const Config& config, const SegmentedNetwork& network, const Task& task, const Batch& batch,
-         InputStore* inputs, const std::function<double(double)>& greatest)
-      : config_(config), network_(network), task_(task), batch_(batch), inputs_(inputs), greatest_(greatest) {}
+         InputStore* inputs, const NeedsOptions& options)
+      : config_(config), network_(network), task_(task), batch_(batch), inputs_(inputs), options_(options) {}
 
   std::vector<MeasuredSegment> run(int64_t samples, ShardGroup& group) const {
-    const auto first = [&](const Tensor& t) { return t.defined() ? t.slice(0, 0, samples).to_contiguous() : t; };
-    Inputs inputs(first(batch_.input));
-    for (const Tensor& further : batch_.further_inputs) inputs.further.push_back(first(further));
-    return measure_segments(
-        network_, inputs, Targets(first(batch_.target), first(batch_.mixed.other), first(batch_.mixed.share)), task_,
-        {.seed = config_.run.seed}, {.recompute = {config_.run.recompute, inputs_}, .group = &group},
-        {.runs = kRuns, .statistics = false, .greatest = greatest_});
+    Batch some = batch_;
+    for (Tensor* t : {&some.input, &some.target, &some.mixed.other, &some.mixed.share}) keep_first(*t, samples);
+    for (Tensor& further : some.further_inputs) keep_first(further, samples);
+    return measure_segments(network_, inputs_of(some, options_.device), targets_of(some), task_,
+                            {.seed = config_.run.seed},
+                            {.recompute = {config_.run.recompute, inputs_}, .group = &group},
+                            {.runs = kRuns, .statistics = false, .greatest = options_.greatest});
   }
 
  private:
+  static void keep_first(Tensor& t, int64_t samples) {
+    if (t.defined()) t = t.slice(0, 0, samples).to_contiguous();
+  }
+
   const Config& config_;
   const SegmentedNetwork& network_;
   const Task& task_;
   const Batch& batch_;
   InputStore* inputs_;
-  const std::function<double(double)>& greatest_;
+  const NeedsOptions& options_;
 };
 
 double sum_of_seconds(const std::vector<MeasuredSegment>& segments) {
@@ -119,14 +123,20 @@ void measure_update(const Config& config, int64_t elements, const NeedsOptions& 
   Parameters one;
   (void)Scope(one, 0).parameter("weight", shape,
                                 [](Tensor& values, uint64_t) { std::ranges::fill(values.span<float>(), 0.5F); });
+  one.move_to(options.device);
   const auto optimizer = make_optimizer(config.optimizer, one, nullptr, options.offload);
   needs.memory.slots = static_cast<int>(optimizer->state().size());
-  const std::vector<Tensor> gradients{Tensor::full(shape, 1e-3)};
-  Tensor other = Tensor::zeros(shape);
+  if (!needs.timed) return;
+  const std::vector<Tensor> gradients{Tensor::full(shape, 1e-3, DType::f32, options.device)};
+  Tensor other = Tensor::zeros(shape, DType::f32, options.device);
   const double scale = static_cast<double>(elements) / static_cast<double>(kElements);
   const auto seconds = [&](const auto& work) {
     (void)options.greatest(0);
-    return scale * bench::median_seconds(1, kRuns, work);
+    const auto complete = [&] {
+      work();
+      on_gpu(options.device, [](auto& stream) { stream.synchronize(); });
+    };
+    return scale * bench::median_seconds(1, kRuns, complete, options.device);
   };
   needs.norm = seconds([&] { (void)clip_by_global_norm(gradients, config.optimizer.clip_norm); });
   needs.update = seconds([&] { optimizer->step(one, gradients, config.optimizer.lr, 0, 1.0); });
@@ -167,6 +177,13 @@ double touch_seconds(const Loader& loader, Parameters& parameters, const std::fu
   });
 }
 
+// Returns the bytes of a batch's inputs that go to a GPU: indices stay on the host.
+int64_t sent_bytes(const Batch& batch) {
+  int64_t bytes = batch.is_text() ? 0 : batch.input.bytes();
+  for (const Tensor& further : batch.further_inputs) bytes += further.dtype() == DType::i32 ? 0 : further.bytes();
+  return bytes;
+}
+
 int most_zero(const Config& config) {
   if (!is_built_in_optimizer(config.optimizer.kind)) return 0;
   return config.tensorboard.text_every > 0 ? 2 : 3;
@@ -180,6 +197,8 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   needs.memory.process = options.process + kWorkerBytes;
   needs.memory.spare = kHeapSpare;
   needs.memory.offload = options.offload;
+  needs.memory.gpu = options.gpu;
+  needs.timed = !options.gpu || options.device != Device{};
   needs.memory.checkpoints = config.run.checkpoint_every > 0;
   const MemoryGrowth of_data;
   const std::shared_ptr<const Dataset> data = open_split(config, Split::train),
@@ -215,8 +234,9 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
     buffer->value = buffer->value.clone();  // elements of an outline's buffer are one
     needs.memory.other_state += copies * buffer->value.bytes();
   }
+  built->parameters.move_to(options.device);
 
-  const PrecisionScope products(config.exact() ? Precision::exact : Precision::portable);
+  const PrecisionScope products(precision_of(config, options.device));
   Loader loader(data, loader_of(config));
   int vrank = 0;
   while (loader.samples(0, vrank) == 0) ++vrank;
@@ -225,6 +245,10 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   for (const Tensor& further : batch.further_inputs) of_inputs += further.bytes();
   const int64_t of_batch = of_inputs + (batch.target.defined() ? batch.target.bytes() : 0);
   needs.memory.process += (config.reader.prefetch + 1) * of_batch;  // those that readers have made ahead
+  if (needs.memory.gpu) {
+    needs.memory.gpu->batches = (config.reader.prefetch + 1) * sent_bytes(batch);
+    needs.memory.gpu->graphs = config.run.cuda_graphs;
+  }
   needs.batch = batch_seconds(loader, vrank, options.greatest);
   if (any_sparse(network->parameters)) {
     needs.memory.process += config.run.virtual_ranks * of_inputs;  // of the whole batch, whose rows are looked for
@@ -233,7 +257,7 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   check_offload(config, options.offload);
   std::optional<InputStore> inputs;
   if (options.offload.inputs) inputs.emplace(options.offload);
-  const Passes passes(config, *network, made.task, batch, inputs ? &*inputs : nullptr, options.greatest);
+  const Passes passes(config, *network, made.task, batch, inputs ? &*inputs : nullptr, options);
   result.samples = batch.samples;
   result.measured = std::min<int64_t>(batch.samples, batch.is_text() ? 1 : 2);  // batch norms need two
   std::vector<MeasuredSegment> all = passes.run(result.measured, local_shards());

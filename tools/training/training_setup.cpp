@@ -99,6 +99,12 @@ InputInfo input_of(const Dataset& data, int64_t outputs) {
   return info;
 }
 
+Precision precision_of(const Config& config, Device device) {
+  if (config.exact()) return Precision::exact;
+  if (!config.fast() || !fast_products(device).missing.empty()) return Precision::portable;
+  return config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
+}
+
 void print_notices(const Dataset& data) {
   for (const std::string& notice : data.take_notices()) say(stderr, "{}\n", notice);
 }
@@ -126,9 +132,7 @@ TrainingSetup::TrainingSetup(const Config& given, std::shared_ptr<const Dataset>
 
 void TrainingSetup::build_all(const Config& given, int zero) {
   check_offload(config, offload);
-  if (config.exact()) precision = Precision::exact;
-  if (config.fast() && fast_products(device).missing.empty())
-    precision = config.run.precision == "tf32" ? Precision::tf32 : Precision::bf16;
+  precision = precision_of(config, device);
   MadeTask made = task_of(config, *data);
   task = std::move(made.task);
   const InputInfo input = input_of(*data, made.outputs);

@@ -31,6 +31,9 @@ MadeTask task_of(Config& config, const Dataset& data);
 InputInfo input_of(const Dataset& data, int64_t outputs);
 
 // Prints the data set's notices since the last call (Dataset::take_notices) on stderr.
+// Returns the precision of products: the configured one if the device has it.
+Precision precision_of(const Config& config, Device device);
+
 void print_notices(const Dataset& data);
 
 struct TrainingSetup {
@@ -46,7 +49,7 @@ struct TrainingSetup {
   Config config;
   Device device;                              // holds the network and, unless it is offloaded, the optimiser's state
   Offload offload;                            // where the optimiser's state is
-  Precision precision = Precision::portable;  // precision of products: the configured one if the device has it
+  Precision precision = Precision::portable;  // precision_of() the configuration
   std::shared_ptr<const Dataset> data;
   Task task;
   std::unique_ptr<Network> network;

@@ -246,6 +246,7 @@ Part work(const WorkerOptions& command, Transport& transport, PeerId self, const
             return coordinator_of(path);
           },
       .faults = about_job.chaos.empty() ? std::vector<Fault>() : parse_chaos(about_job.chaos).faults,
+      .device = device,
       .nccl = found.nccl,
       .group_patience = std::chrono::duration<double>(config.run.group_timeout),
       .take_over = [&](int64_t term) { start_coordinator(command, (*directory)(), term); },
