@@ -120,7 +120,8 @@ TEST_F(GpuForecast, TheJobTakesTheFastestThatFitsItsGpus) {
   const auto [least, most] = std::ranges::minmax(peaks);
   EXPECT_LT(least, 0.8 * most);
   const std::string between = std::to_string(std::lround(0.9 * least + 0.1 * most));
-  const Ended ended = run("gpt.toml", "run", with({"--arrangement", "auto", "--memory", between, "--steps", "1"}));
+  const Ended ended =
+      run("gpt.toml", "run", with({"--arrangement", "auto", "--copies", "1", "--memory", between, "--steps", "1"}));
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_NE(ended.out.find("zero="), std::string::npos) << ended.out;
   EXPECT_NE(ended.out.find("(measured between processes)"), std::string::npos) << ended.out;
