@@ -51,9 +51,10 @@ Bytes bytes_of_all(const MemoryNeeds& needs) {
   return all;
 }
 
-// The bytes of the buckets that each worker keeps, and of those that it owns.
+// The bytes of the buckets that each worker keeps, and of those that it owns; and of the gradients in the largest one.
 struct Shares {
   std::vector<Bytes> kept, owned;
+  int64_t largest = 0;
 };
 Shares shares_of(const MemoryNeeds& needs, const BucketDeal& deal) {
   ShardOptions sharding{.multiple = kChunkElements, .parameters = needs.parameters};
@@ -64,6 +65,7 @@ Shares shares_of(const MemoryNeeds& needs, const BucketDeal& deal) {
   for (int b = 0; b < layout.shards(); ++b) {
     Bytes bytes;
     for (const Slice& slice : layout.shard_buckets().slices(b)) bytes += bytes_of(needs, slice);
+    shares.largest = std::max(shares.largest, bytes.gradients);
     const std::vector<int>& ids = keepers[static_cast<size_t>(b)];
     for (const int id : ids) shares.kept[static_cast<size_t>(id - 1)] += bytes;
     shares.owned[static_cast<size_t>(ids[0] - 1)] += bytes;
@@ -136,11 +138,10 @@ int64_t waiting_sums(int ranks, int replicas) {
   return most + 1;
 }
 
-// Returns the bytes of the largest bucket of which a group of GPUs makes the sum, at most. Without ZeRO it has whole
-// tensors.
-int64_t largest_bucket(const MemoryNeeds& needs, int64_t contributed, bool sharded) {
+// Returns the bytes of the largest bucket in which a group of GPUs adds up gradients without ZeRO: of whole tensors.
+int64_t largest_bucket(const MemoryNeeds& needs, int64_t contributed) {
   int64_t most = std::min(contributed, MemberOptions().bucket_elements * kFloat);
-  for (size_t i = 0; i < needs.parameters.size() && !sharded; ++i) most = std::max(most, gradient_bytes(needs, i));
+  for (size_t i = 0; i < needs.parameters.size(); ++i) most = std::max(most, gradient_bytes(needs, i));
   return most;
 }
 
@@ -152,6 +153,7 @@ struct StepBytes {
   int64_t gradients = 0;  // of a rank gradient that stays, or the part that is on its way to others
   int64_t before = 0;     // of the result of the step before
   int64_t earlier = 0;    // of sums of earlier rank gradients
+  int64_t beside = 0;     // of the last rank gradient beside these, while a group of GPUs adds them up
   int64_t exchanged = 0;  // of sums of others, and of all
   int64_t received = 0;   // .. of all, which the update reads
   int64_t transit = 0;    // of a bucket in a group of GPUs: the worker's own, and the parts that it adds up
@@ -180,7 +182,7 @@ void divide(const MemoryNeeds& needs, const StepBytes& step, AddedUp how, Memory
   const int64_t parts = std::min(forecast.offloaded, 3 * needs.slots * needs.offload.part * kFloat);
   const int64_t kept = stays ? step.before + step.earlier + (gpu.graphs ? step.gradients : 0) : 0;
   int64_t at_end = kept + parts;
-  if (stays) at_end += step.gradients;
+  if (stays) at_end += step.beside;
   if (!alone) at_end += step.received;
   if (how == AddedUp::in_group) at_end += step.transit;
   forecast.peak = gpu.context + with_spare(needs, step.state + gpu.batches + std::max(kept + step.computed, at_end));
@@ -274,17 +276,20 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
                              (leaves ? std::min<int64_t>(count, 3) * of_tables : 0) +
                              (whole ? 0 : static_cast<int64_t>(missing * static_cast<double>(largest)));
     const bool computes = worker.virtual_ranks > 0;
-    const StepBytes step{.state = forecast.parameters + forecast.optimizer - forecast.offloaded + forecast.average +
-                                  rows + needs.other_state,
-                         .process = needs.process + (needs.checkpoints ? forecast.snapshot : 0),
-                         .computed = computes ? worker.rank_gradient : 0,
-                         .gradients = leaves ? 2 * largest : contributed,
-                         .before = before,
-                         .earlier = computes ? earlier : 0,
-                         .exchanged = exchanged,
-                         .received = sums,
-                         .transit = largest_bucket(needs, contributed, sharded) * (count + replicas - 1) / count,
-                         .messages = messages};
+    const StepBytes step{
+        .state =
+            forecast.parameters + forecast.optimizer - forecast.offloaded + forecast.average + rows + needs.other_state,
+        .process = needs.process + (needs.checkpoints ? forecast.snapshot : 0),
+        .computed = computes ? worker.rank_gradient : 0,
+        .gradients = leaves ? 2 * largest : contributed,
+        .before = before,
+        .earlier = computes ? earlier : 0,
+        // Members of a model replica begin with the exchange once they have added it to the earlier ones.
+        .beside = members == 1 ? contributed : std::max<int64_t>(0, contributed - earlier),
+        .exchanged = exchanged,
+        .received = sums,
+        .transit = (sharded ? shares.largest : largest_bucket(needs, contributed)) * (count + replicas - 1) / count,
+        .messages = messages};
     if (!needs.gpu)
       forecast.peak = with_spare(needs, step.state + step.process + step.computed + step.before + step.earlier +
                                             step.exchanged + step.messages);
