@@ -111,7 +111,7 @@ Var t5_position_bias_of(const Var& table, int64_t first, int64_t T, const T5Opti
                  {1, table.dim(1), T - first, T});
 }
 
-// Whether targets before these are in the cache.
+// Returns whether targets before these are in the cache.
 bool follows(const Context& context) { return context.cache && context.cache->length() > 0; }
 
 struct T5Attention {

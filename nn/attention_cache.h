@@ -36,8 +36,8 @@ class AttentionCache {
   Var attend(int64_t slot, const Var& qkv, int64_t heads);
   // The same without the attention itself: returns the keys and values of all tokens so far.
   std::pair<Var, Var> extend(int64_t slot, const Var& keys, const Var& values);
-  // What does not depend on the tokens, like the encoder's output of a network with two stacks. Each has a place,
-  // counted from 0: `make` is called if no token has been seen, and its result is kept for later tokens.
+  // Returns values that do not depend on the tokens, like the encoder's output of a network with two stacks. They have
+  // a place, counted from 0. If no token has been seen yet, `make` gives them, and they are kept for later tokens.
   const std::vector<Var>& once(int64_t place, const std::function<std::vector<Var>()>& make);
   // Call it after the last layer; it counts the T tokens as seen. Returns the part of x (B, T, C) for the last token,
   // (B, 1, C).

@@ -77,7 +77,7 @@ class Network {
   virtual ShardedLogits sharded_logits(const Tensor& input, Context& context) const {
     return {.parts = {forward(input, context)}};
   }
-  // Whether the network supports context.cache, with products of the present precision.
+  // Returns whether the network supports context.cache, with products of the present precision.
   virtual bool continues() const { return false; }
 
   Parameters parameters;

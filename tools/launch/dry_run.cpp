@@ -94,8 +94,8 @@ struct PlannedJob {
   WorkerDevice worker;
 
   bool timed() const { return worker.absent.empty(); }
-  // How many workers this machine has processors for, at least one. Further ones are taken to be on others like it.
-  // Workers with GPUs disturb each other little.
+  // Returns the number of workers that this machine has processors for, at least one. Further ones are taken to be on
+  // others like it. Workers with GPUs disturb each other little.
   int workers_here() const {
     return worker.gpu() ? 1 : std::clamp(usable_threads() / options.device.threads, 1, options.workers);
   }

@@ -160,7 +160,7 @@ struct StepBytes {
   int64_t messages = 0;
 };
 
-// Whether the optimizer's state is not on the device that computes.
+// Returns whether the optimizer's state is not on the device that computes.
 bool is_elsewhere(const MemoryNeeds& needs) {
   return needs.offload.to == Offload::To::file || (needs.gpu && needs.offload.to == Offload::To::host);
 }
@@ -169,7 +169,8 @@ int64_t with_spare(const MemoryNeeds& needs, int64_t bytes) {
   return bytes + static_cast<int64_t>(needs.spare * static_cast<double>(bytes));
 }
 
-// How the gradients of a worker with a GPU are added up.
+// The ways in which gradients of a worker with a GPU are added up: by itself, in a group of GPUs, or by their owners on
+// the hosts.
 enum class AddedUp { alone, in_group, by_owners };
 
 // Divides the bytes of a worker with a GPU among that and its host. What owners add up is on the host, and so is what a
