@@ -299,7 +299,7 @@ class T5 final : public SegmentedNetwork {
   bool continues() const override { return product_precision() != Precision::exact; }
 
  private:
-  // After those of keys and values of the source.
+  // The encoder's output has the place after those of keys and values of the source.
   int64_t place_of_source() const { return options_.decoder_layers * options_.shards; }
 
   template <class Blocks>

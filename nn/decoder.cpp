@@ -29,6 +29,7 @@ Tensor Decoder::logits(std::span<const int32_t> tokens) {
         std::mismatch(seen.begin(), seen.begin() + static_cast<std::ptrdiff_t>(most), held_.begin()).first -
         seen.begin());
     cache_.keep(static_cast<int64_t>(known));
+    held_.resize(known);  // forward() may throw
   }
   const std::span<const int32_t> fresh = seen.subspan(known);
   const auto count = static_cast<int64_t>(fresh.size());

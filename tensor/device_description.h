@@ -18,4 +18,7 @@ DeviceDescription describe_cuda(int index);
 
 std::string why_no_gpu();  // why no GPU can be used: the build, the driver, or no device
 
+// Throws UsageError unless parse_device (tensor/stream.h) knows the word, which may name a GPU that is not there.
+void check_device_name(const std::string& text);
+
 }  // namespace elinvar

@@ -9,7 +9,7 @@ namespace elinvar {
 AllocatorStats memory_of(Device device);
 void reset_peak_of(Device device);
 
-// .. of the streams of a kind of GPU.
+// The same for the streams of one kind of GPU.
 template <class B>
 AllocatorStats gpu_memory(GpuStream<B>& stream);
 template <class B>

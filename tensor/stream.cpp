@@ -187,6 +187,10 @@ std::unique_ptr<CpuStream>& process_stream(int first = 0) {
   static auto stream = std::make_unique<CpuStream>(first > 0 ? first : usable_threads());
   return stream;
 }
+
+// "1" in "cuda:1"; "0" where there is no number.
+std::string number_in(const std::string& device) { return device.starts_with("cuda:") ? device.substr(5) : "0"; }
+
 }  // namespace
 
 CpuStream& cpu_stream() { return scoped_stream ? *scoped_stream : *process_stream(); }
@@ -215,16 +219,21 @@ std::string to_string(Device device) {
   return fmt::format("{}:{}", name_of(device.kind), device.index);
 }
 
-Device parse_device(const std::string& text) {
-  const int gpus = gpu_count<Cuda>();
-  if (text == "cpu" || (text == "auto" && gpus == 0)) return {};
-  if (text == "emulated" && gpu_count<Emulated>() > 0) return {DeviceKind::emulated};
-  const std::string number = text.starts_with("cuda:") ? text.substr(5) : "0";
+void check_device_name(const std::string& text) {
+  if (text == "cpu" || (text == "emulated" && gpu_count<Emulated>() > 0)) return;
+  const std::string number = number_in(text);
   const bool known = text == "auto" || text == "cuda" || text.starts_with("cuda:");
   check(known && !number.empty() && number.size() <= 2 && number.find_first_not_of("0123456789") == std::string::npos,
         "--device: auto, cpu, cuda or cuda:NUMBER expected, got '{}'", text);
+}
+
+Device parse_device(const std::string& text) {
+  const int gpus = gpu_count<Cuda>();
+  check_device_name(text);
+  if (text == "cpu" || (text == "auto" && gpus == 0)) return {};
+  if (text == "emulated") return {DeviceKind::emulated};
   check(gpus > 0, "--device {}: no GPU was found ({}); leave the option out to use the CPU", text, why_no_gpu());
-  const int index = std::stoi(number);
+  const int index = std::stoi(number_in(text));
   check(index < gpus, "--device {}: this machine has {} GPU{}, counted from 0", text, gpus, gpus == 1 ? "" : "s");
   return {DeviceKind::cuda, static_cast<int8_t>(index)};
 }

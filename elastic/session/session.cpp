@@ -9,6 +9,7 @@
 #include "elastic/session/session_impl.h"
 #include "tensor/base/activity.h"
 #include "tensor/base/check.h"
+#include "tensor/device_memory.h"
 #include "tensor/ops/copy.h"
 
 namespace elinvar {
@@ -294,7 +295,10 @@ const StepView& Session::step() const { return impl_->view; }
 bool Session::begin() {
   Impl& s = *impl_;
   activity::clock = &s.work;
+  // Here and not where it is told: the listener must never wait for a device.
+  const int64_t gpu_peak = s.options.device == Device{} ? 0 : memory_of(s.options.device).peak_in_use;
   Lock lock(s.mutex);
+  s.gpu_peak = gpu_peak;
   s.work.at("", s.now());
   s.reduced = {};
   while (true) {

@@ -129,6 +129,7 @@ struct Session::Impl {
   int64_t gradient_bytes = 0;  // size of one rank gradient
   std::exception_ptr error;
   int64_t gradients_computed = 0;
+  int64_t gpu_peak = 0;                 // bytes of tensors on its GPU, at most before this step; 0 on a CPU
   std::vector<double> segment_seconds;  // of the forward pass through each segment of the network; none: not known
   bool listening = false;
   int64_t begun_in = 0;  // the generation in which the step began

@@ -8,7 +8,6 @@
 #include "tensor/base/activity.h"
 #include "tensor/base/failure.h"
 #include "tensor/base/threads.h"
-#include "tensor/device_memory.h"
 #include "tensor/heap.h"
 
 namespace elinvar {
@@ -204,7 +203,7 @@ void Session::Impl::heartbeat() {
   messages::Alive alive{.work = work.heartbeat(now()),
                         .leaves = gradients_computed,
                         .resident = static_cast<int64_t>(resident_memory()),
-                        .gpu_peak = options.device == Device{} ? 0 : memory_of(options.device).peak_in_use,
+                        .gpu_peak = gpu_peak,
                         .segment_seconds = segment_seconds,
                         .answer = watch.asks(now())};
   if (alive.work.what.empty()) alive.work.misses = member.missing();

@@ -70,8 +70,8 @@ TEST_F(RearrangedGroups, FollowRequestsWhileTheJobTrains) {
   EXPECT_EQ(digests("run"), digests("alone"));
 }
 
-// A worker dies in one of the first steps of another arrangement, at several points, and another one joins. Only from
-// this arrangement on do members come to most of these points.
+// A worker dies in one of the first steps of another arrangement, at several points, and another one joins. Members
+// come to most of these points in this arrangement only.
 TEST_F(RearrangedGroups, SurviveDeathsInTheMiddle) {
   int number = 0;
   for (const auto& [entries, points] : {std::pair<const char*, Words>{"tp=2", {"within", "update"}},

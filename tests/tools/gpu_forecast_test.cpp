@@ -76,12 +76,23 @@ TEST_F(GpuForecast, TellsTheMemoryOfGpusThatAreNotHereAndNoTimes) {
   EXPECT_EQ(text.out.find("bound by"), std::string::npos) << text.out;
   EXPECT_EQ(dry(with("--memory", "500MB")).code, 1) << "none fits";
 
+  const Ended shared = dry({"--workers", "8", "--device", "cuda:0", "--memory", "80GB"});
+  ASSERT_EQ(shared.code, 0) << shared.err;
+  EXPECT_EQ(Json::parse(shared.out).at("memory_bytes"), 10e9);
+
   const Ended unknown = dry(eight);
   EXPECT_EQ(unknown.code, 2);
   EXPECT_NE(unknown.err.find("--memory 80GB says it"), std::string::npos) << unknown.err;
   std::vector<std::string> inputs = with("--memory", "80GB");
   inputs.insert(inputs.end(), {"--offload", "host,inputs", "--set", "run.recompute=true"});
-  EXPECT_EQ(dry(inputs).code, 2);
+  const Ended offloaded = dry(inputs);
+  EXPECT_EQ(offloaded.code, 2);
+  EXPECT_NE(offloaded.err.find("is measured on one, and there is none here"), std::string::npos) << offloaded.err;
+  for (const char* const name : {"cudax", "cuda:", "cuda:abc"}) {
+    const Ended wrong = dry({"--workers", "2", "--device", name, "--memory", "80GB"});
+    EXPECT_EQ(wrong.code, 2);
+    EXPECT_NE(wrong.err.find("cuda:NUMBER expected"), std::string::npos) << wrong.err;
+  }
   const Ended chosen = run("gpt.toml", "run", {"--workers", "2", "--device", "cuda", "--arrangement", "auto"});
   EXPECT_EQ(chosen.code, 2);
   EXPECT_NE(chosen.err.find("no GPU was found"), std::string::npos) << chosen.err;

@@ -134,7 +134,8 @@ class RunningJob {
     int number = 0;
     const char* const end = command.which.data() + command.which.size();
     const auto [stop, error] = std::from_chars(command.which.data(), end, number);
-    check(error != std::errc::result_out_of_range, "{} {}: the number is too large", command.what, command.which);
+    check(stop != end || error != std::errc::result_out_of_range, "{} {}: the number is too large", command.what,
+          command.which);
     if (stop == end) asked.number = number;
     else asked.name = command.which;
     transport_->send(kJob, packet_of({.sender = self_, .payload = std::move(asked)}, /*run=*/0));

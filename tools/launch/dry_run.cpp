@@ -67,7 +67,10 @@ WorkerDevice worker_device(const DryRunOptions& options, bool here) {
   const std::string& name = options.device.device;
   const OrderedJson found = in_children(1, [&](Companions&) -> OrderedJson {
                               const int gpus = gpus_here();
-                              if (!here && name.starts_with("cuda") && gpus == 0) return {{"absent", why_no_gpu()}};
+                              if (!here && name.starts_with("cuda") && gpus == 0) {
+                                check_device_name(name);
+                                return {{"absent", why_no_gpu()}};
+                              }
                               const Device device = parse_device(name);
                               const DeviceDescription about = describe(device);
                               return {{"kind", device.kind},
@@ -76,7 +79,7 @@ WorkerDevice worker_device(const DryRunOptions& options, bool here) {
                                       {"memory", about.memory},
                                       {"gpus", gpus}};
                             }).front();
-  if (found.contains("absent")) return {.absent = found["absent"]};
+  if (found.contains("absent")) return {.absent = found["absent"], .sharing = name == "cuda" ? 1 : options.workers};
   WorkerDevice worker{.device = {found.at("kind").get<DeviceKind>(), found.at("index").get<int8_t>()},
                       .model = found.at("model"),
                       .memory = found.at("memory")};
@@ -115,7 +118,7 @@ Cluster cluster_of(const PlannedJob& job) {
                   .latency = options.latency.value_or(link.latency),
                   .bandwidth = options.bandwidth.value_or(link.bandwidth),
                   .processor = link.processor * job.taken_by_other_threads(),
-                  .memory = options.memory,
+                  .memory = options.memory / job.worker.sharing,
                   .copies = options.copies};
   if (cluster.memory == 0 && job.worker.gpu()) cluster.memory = job.worker.memory;
   else if (cluster.memory == 0) cluster.memory = static_cast<int64_t>(machine_memory()) / cluster.workers;

@@ -14,7 +14,7 @@ using messages::Answer;
 constexpr int kMostWorkers = 1024;  // as of train run --workers
 
 // Starts workers, or drains the newest members, until `wanted` remain. Those that leave do not count, those that come
-// do: requests that follow one another quickly have the effect of the last one.
+// do, so a request that is repeated starts nobody twice. Workers that are about to take part are not drained.
 Answer scale(int wanted, Coordinator& coordinator, const WorkerStarter& workers, Seconds now) {
   if (wanted < 1) return {.error = "at least one worker"};
   if (wanted > kMostWorkers) return {.error = fmt::format("at most {} workers, got {}", kMostWorkers, wanted)};

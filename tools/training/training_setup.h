@@ -30,10 +30,10 @@ std::shared_ptr<const Dataset> open_split(const Config& config, Split split, Dat
 MadeTask task_of(Config& config, const Dataset& data);
 InputInfo input_of(const Dataset& data, int64_t outputs);
 
-// Prints the data set's notices since the last call (Dataset::take_notices) on stderr.
 // Returns the precision of products: the configured one if the device has it.
 Precision precision_of(const Config& config, Device device);
 
+// Prints the data set's notices since the last call (Dataset::take_notices) on stderr.
 void print_notices(const Dataset& data);
 
 struct TrainingSetup {
