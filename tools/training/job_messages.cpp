@@ -369,7 +369,10 @@ void JobProcess::fault_injected(const Message& m, const messages::FaultInjected&
   const bool known = std::ranges::any_of(kOfWorkers, [&](Fault::What what) { return fault.event == name_of(what); });
   check(known, "expected a fault that a worker injects, got '{}'", fault.event);
   check(fault.about->is_object(), "expected an object about the fault, got {}", fault.about->type_name());
-  if (coordinator_->job().workers.contains(m.sender)) event(fault.event, *fault.about);
+  // The end of a worker's process may be noticed before what it said last.
+  const auto pid = pids_.find(m.sender);
+  const bool ended = pid != pids_.end() && local_.started(pid->second);
+  if (ended || coordinator_->job().workers.contains(m.sender)) event(fault.event, *fault.about);
 }
 
 // A member has sent a learner its part of the state.
