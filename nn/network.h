@@ -71,7 +71,7 @@ class Network {
   virtual ~Network() = default;
   // Images (N, H, W, C) float32 -> logits (N, classes); tokens (B, T) int32 -> logits (B, T, vocabulary).
   // With context.cache, tokens (B, T) that follow those in the cache -> logits (B, 1, vocabulary) for the last one. A
-  // network of pairs of texts then has the same source as before, and further targets.
+  // network of pairs of texts gets the same source in each of these calls, and the targets that follow.
   virtual Var forward(const Tensor& input, Context& context) const = 0;
   // The same logits in shards of the classes, if the network computes them so; otherwise in one.
   virtual ShardedLogits sharded_logits(const Tensor& input, Context& context) const {

@@ -1,9 +1,9 @@
 #pragma once
 // The values of the parameters after an update of which each member made a part (ZeRO, ARRANGEMENT.md): the owner of a
 // bucket sends the others its parameters. Begins when a member has the trailer of the step, and ends when it has all
-// values; the member has then made the update. The values go through a group of GPUs if it has added up the gradients,
-// or, with ZeRO's second stage, if it exists. Owners send sums over their buckets in messages before the update if the
-// update needs sums over whole parameters (LARS, LAMB).
+// values; the member has then made the update. The values go through a group of GPUs if that has added up the
+// gradients, or, with ZeRO's second stage, if it exists. Owners send sums over their buckets in messages before the
+// update if the update needs sums over whole parameters (LARS, LAMB).
 //
 // Whoever has the trailer knows that all keepers have the sums, so the values can be made even if members die. The step
 // is made, so its values count in all later generations. At a fence a member asks the keepers of the buckets whose

@@ -52,6 +52,7 @@ class GpuForecast : public TrainCommand {
   }
 };
 
+// Skipped on a machine with a GPU, where forecasts measure on it.
 TEST_F(GpuForecast, TellsTheMemoryOfGpusThatAreNotHereAndNoTimes) {
   if (test::is_here({DeviceKind::cuda})) GTEST_SKIP() << "a GPU is here";
   const std::vector<std::string> eight = {"--workers", "8", "--device", "cuda"};
@@ -98,6 +99,7 @@ TEST_F(GpuForecast, TellsTheMemoryOfGpusThatAreNotHereAndNoTimes) {
   EXPECT_NE(chosen.err.find("no GPU was found"), std::string::npos) << chosen.err;
 }
 
+// Skipped on a machine with a GPU, like the test above.
 TEST_F(GpuForecast, OffloadedStateIsOnTheHost) {
   if (test::is_here({DeviceKind::cuda})) GTEST_SKIP() << "a GPU is here";
   const auto of = [&](const std::string& offload) {
@@ -111,6 +113,7 @@ TEST_F(GpuForecast, OffloadedStateIsOnTheHost) {
   const auto figure = [](const Json& json, const char* name) {
     return json.at("arrangements").at(0).at(name).get<double>();
   };
+  // Two measurements of a process differ, and the forecast adds a share for what heaps keep: no two bytes are equal.
   EXPECT_NEAR(figure(host, "host_bytes") - figure(none, "host_bytes"), state, 0.1 * state);
   EXPECT_LT(figure(host, "peak_bytes"), figure(none, "peak_bytes"));
 }

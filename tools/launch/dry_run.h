@@ -22,8 +22,8 @@ struct DryRunOptions {
   bool json = false;
 };
 
-// Both measure in child processes: call them while this process has no other threads, and has used no GPU's driver,
-// which works in no child process then.
+// Both functions measure in child processes. Call them while this process has no other threads and has not used a
+// GPU's driver, because a driver that was used before a fork does not work in the child.
 
 // Prints the arrangements of a job. Returns 0, or 1 if none fits.
 int dry_run(const Config& config, const DryRunOptions& options);
