@@ -14,6 +14,7 @@ struct PairKernel {
   void (*multiply)(const Tile<Pair>&);
   TileExtent (*extent)(int64_t columns);
   void (*finish)(const double*, int64_t, int32_t, const int32_t*, const float*, float*);
+  void (*plan)(const Tile<Pair>&, int16_t* carries) = nullptr;  // null if tiles need no plan
 };
 
 template <class T, int kLanes>

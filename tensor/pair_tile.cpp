@@ -170,6 +170,14 @@ void use_pair_kernel(const PairKernel* kernel) { choice().given = kernel; }
 
 TileExtent tile_extent(Pair, int64_t columns) { return kernel().extent(columns); }
 void multiply_tile(const Tile<Pair>& tile) { kernel().multiply(tile); }
+void plan_carries(Tile<Pair>& tile, Carries& carries) {
+  int64_t pairs = 0;
+  for (int64_t r = 0; r < tile.run_count; ++r) pairs += tile.runs[r].length;
+  tile.carries = nullptr;
+  if (kernel().plan == nullptr || pairs <= kPairsPerCarry || pairs > Carries::kMostPairs) return;
+  kernel().plan(tile, carries.pairs);
+  tile.carries = carries.pairs;
+}
 void finish_sums(const double* sums, int64_t count, int32_t row_exponent, const int32_t* column_exponents,
                  const float* bias, float* c) {
   kernel().finish(sums, count, row_exponent, column_exponents, bias, c);

@@ -92,6 +92,7 @@ class Product {
   static constexpr int64_t kBlockTiles = 16;            // a block's chunk of A stays in the second-level cache
   static constexpr int64_t kNearB = 16384 / sizeof(T);  // elements of B that stay in the first-level cache
   static constexpr int64_t kLine = 64 / sizeof(T);
+  static constexpr int64_t kPlannedTiles = 4;  // so many repay a plan of their carries
 
   struct Workspace {
     explicit Workspace(const Product& p)
@@ -102,6 +103,7 @@ class Product {
     Scratch<PartialOf<T>> groups;
     std::vector<Run> runs;
     TileRows<T> tiles[kBlockTiles];
+    Carries carries;  // of exact sums
   };
 
   template <class Source>
@@ -177,6 +179,9 @@ class Product {
       }
       for (int64_t s = s0; s < s1; ++s) {
         take_strip(s);
+        if constexpr (std::is_same_v<T, Pair>) {
+          if (tiles >= kPlannedTiles) plan_carries(tile, w.carries);
+        }
         const bool last = s + 1 == s1;
         const int64_t width = last || b_step_ > 0 ? 0 : strips_.width(s + 1), share = (width + tiles - 1) / tiles;
         for (int64_t t = 0; t < tiles; ++t) {

@@ -91,6 +91,7 @@ struct Tile<Pair> {
   const int32_t* row_exponents = nullptr;
   const int32_t* column_exponents = nullptr;
   const float* bias = nullptr;
+  const int16_t* carries = nullptr;  // of plan_carries()
 };
 
 // The extents of a full tile on the current instruction set. They depend on the product's columns: tiles with more
@@ -108,6 +109,17 @@ TileExtent tile_extent(Pair, int64_t columns);
 void multiply_tile(const Tile<float>& tile);
 void multiply_tile(const Tile<double>& tile);
 void multiply_tile(const Tile<Pair>& tile);
+
+// Numbers of pairs after which the sums of a tile are carried (tensor/pair_tile.h), one after the other.
+struct Carries {
+  static constexpr int64_t kMostPairs = 2 * kChunk;
+  int16_t pairs[kMostPairs / 16 + 1];
+};
+
+// Plans the carries of tiles that have the runs and columns of this one, and sets its `carries`. A plan has fewer
+// carries than the largest numbers would need; it takes as long as about a third of a row of a tile. Where a plan is of
+// no use, `carries` is null.
+void plan_carries(Tile<Pair>& tile, Carries& carries);
 
 // A chunk of nominal k, and its place in the sum of rule 8. Exact sums have no order; all of their chunks are one
 // group.

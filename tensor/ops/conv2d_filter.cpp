@@ -81,6 +81,7 @@ class FilterProduct {
   static constexpr int64_t kShortRun = 16;      // runs that are shorter on average are joined by packing both sides
   static constexpr int64_t kFewChannels = 64;   // with fewer channels, short rows do not repay their own sets of taps
   static constexpr int64_t kCopy = 16;          // cost of copying an element, in multiply-adds
+  static constexpr int64_t kPlannedTiles = 4;   // so many repay a plan of their carries
   static constexpr int64_t kWideRow = 8;        // pixels of a row, compared with which its padding is small
 
   // Whether rows of pixels are copied with their padding, so that the columns of all taps in a row are one block. This
@@ -180,6 +181,7 @@ class FilterProduct {
           packed_runs(kChunk + 1) {}
     Scratch<T> panels, joined_panels, strip, pixels;
     std::vector<Run> runs, packed_runs;
+    Carries carries;  // of exact sums
   };
 
   void compute(const Item& item, Workspace& work, PartialOf<T>* sum) const {
@@ -212,6 +214,9 @@ class FilterProduct {
                      .c_offset = columns.at + strip.begin,
                      .add = !chunk.opens_group};
         if (join || (!padded_ && worth_packing(filters_here))) pack_strip_of(tile, strip.width, join, work);
+        if constexpr (kPairs) {
+          if (filters_here >= kPlannedTiles * tile_rows) plan_carries(tile, work.carries);
+        }
         for (int64_t f = item.f0; f < item.f1; f += tile_rows) {
           PartialOf<T>* c_rows[kMostTileRows];
           tile.rows = static_cast<int>(std::min(tile_rows, item.f1 - f));

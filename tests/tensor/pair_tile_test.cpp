@@ -29,9 +29,9 @@ Pair random_pair(uint64_t seed, int64_t i) {
 }
 
 // Multiplies with the current kernel and compares, for a tile of this many rows and columns over `runs`, whose places
-// are below `length`.
-void expect_exact(int rows, int columns, bool in_place, const Runs& runs, int64_t length,
-                  const std::function<Pair(uint64_t, int64_t)>& pair_at) {
+// are below `length`. Returns the plan of its carries, which is empty without one.
+std::vector<int16_t> expect_exact(int rows, int columns, bool in_place, bool planned, const Runs& runs, int64_t length,
+                                  const std::function<Pair(uint64_t, int64_t)>& pair_at) {
   const TileExtent extent = tile_extent(Pair{}, columns);
   const int64_t b_step = columns + 3;
   Scratch<Pair> a(extent.rows * length), panel(length * extent.rows), b(length * b_step + extent.cols());
@@ -47,18 +47,21 @@ void expect_exact(int rows, int columns, bool in_place, const Runs& runs, int64_
   std::vector<double> sums(static_cast<size_t>(rows * columns), 3.0);
   for (int i = 0; i < extent.rows; ++i) a_rows[static_cast<size_t>(i)] = a.data() + i * length;
   for (int i = 0; i < rows; ++i) sum_rows[static_cast<size_t>(i)] = sums.data() + i * columns;
-  multiply_tile(Tile<Pair>{.runs = runs.data(),
-                           .run_count = std::ssize(runs),
-                           .tile_rows = extent.rows,
-                           .rows = rows,
-                           .cols = columns,
-                           .a_rows = in_place ? a_rows.data() : nullptr,
-                           .panel = panel.data(),
-                           .b = b.data(),
-                           .b_step = b_step,
-                           .sum_rows = sum_rows.data(),
-                           .add = true,
-                           .finish = false});
+  Tile<Pair> tile{.runs = runs.data(),
+                  .run_count = std::ssize(runs),
+                  .tile_rows = extent.rows,
+                  .rows = rows,
+                  .cols = columns,
+                  .a_rows = in_place ? a_rows.data() : nullptr,
+                  .panel = panel.data(),
+                  .b = b.data(),
+                  .b_step = b_step,
+                  .sum_rows = sum_rows.data(),
+                  .add = true,
+                  .finish = false};
+  Carries carries;
+  if (planned) plan_carries(tile, carries);
+  multiply_tile(tile);
   for (int i = 0; i < rows; ++i)
     for (int j = 0; j < columns; ++j) {
       int64_t sum = 3;
@@ -67,8 +70,11 @@ void expect_exact(int rows, int columns, bool in_place, const Runs& runs, int64_
           const Pair x = a[i * length + run.a + k], y = b[run.b_first + (run.b_row + k) * b_step + j];
           sum += int64_t{x.first} * y.first + int64_t{x.second} * y.second;
         }
-      ASSERT_EQ(sums[static_cast<size_t>(i * columns + j)], static_cast<double>(sum)) << i << " " << j;
+      EXPECT_EQ(sums[static_cast<size_t>(i * columns + j)], static_cast<double>(sum)) << i << " " << j;
     }
+  std::vector<int16_t> plan;
+  for (const int16_t* at = tile.carries; at && (plan.empty() || plan.back() != INT16_MAX); ++at) plan.push_back(*at);
+  return plan;
 }
 
 TEST(PairTiles, AreExact) {
@@ -90,7 +96,8 @@ TEST(PairTiles, AreExact) {
             for (const auto& runs : all_runs) {
               SCOPED_TRACE(
                   fmt::format("{}, {}: {} x {}, {} runs", name_of(isa), name_of(units), rows, columns, runs.size()));
-              expect_exact(rows, columns, in_place, runs, 170, random_pair);
+              for (const bool planned : {false, true})
+                expect_exact(rows, columns, in_place, planned, runs, 170, random_pair);
             }
     }
   }
@@ -106,10 +113,60 @@ TEST(PairTiles, LongSumsDoNotOverflow) {
       use_units(units);
       for (const int16_t other : {8191, -8191}) {
         SCOPED_TRACE(fmt::format("{}, {}, {}", name_of(isa), name_of(units), other));
-        expect_exact(2, 2, true, {{.length = kMostBytePairs}}, kMostBytePairs, [other](uint64_t seed, int64_t) {
+        expect_exact(2, 2, true, false, {{.length = kMostBytePairs}}, kMostBytePairs, [other](uint64_t seed, int64_t) {
           return seed == 1 ? Pair{8191, 8191} : Pair{other, other};
         });
       }
+    }
+  }
+  set_isa(available_isas().back());
+  use_best_units();
+}
+
+// Each column of B has numbers up to another magnitude, and A the largest ones of the same sign, so that sums come as
+// near to their limits as the plan allows.
+TEST(PairTiles, PlannedSumsDoNotOverflow) {
+  constexpr int64_t kLength = 512;
+  for (const Isa isa : available_isas()) {
+    set_isa(isa);
+    for (const PairUnits units : kAllPairUnits) {
+      use_units(units);
+      const int columns = tile_extent(Pair{}, 64).cols();
+      for (const int16_t sign : {1, -1}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {}", name_of(isa), name_of(units), sign));
+        const auto pair_at = [&](uint64_t seed, int64_t at) {
+          if (seed == 1) return Pair{static_cast<int16_t>(8191 * sign), static_cast<int16_t>(8191 * sign)};
+          const int64_t column = at % (columns + 3), most = 8191 >> (column % 14);
+          const Pair pair = random_pair(seed, at);
+          return Pair{static_cast<int16_t>(std::abs(pair.first) % (most + 1)), static_cast<int16_t>(most)};
+        };
+        expect_exact(3, columns, false, true, {{.length = kLength}}, kLength, pair_at);
+        expect_exact(3, columns, true, true, {{.length = 100}, {.a = 100, .b_row = 110, .length = 300}}, kLength,
+                     pair_at);
+      }
+    }
+  }
+  set_isa(available_isas().back());
+  use_best_units();
+}
+
+// Magnitudes may add up to (2^31 - 2^16) / 8191 = 262,167: 64 pairs of 4096 do, and 32 of 8191.
+TEST(PairTiles, CarriesFollowTheNumbersOfB) {
+  for (const Isa isa : available_isas()) {
+    set_isa(isa);
+    for (const PairUnits units : kAllPairUnits) {
+      if (units == PairUnits::tiles) continue;  // has no plans
+      use_units(units);
+      SCOPED_TRACE(fmt::format("{}, {}", name_of(isa), name_of(units)));
+      const auto plan_for = [](int16_t number, int64_t from = 0) {
+        return expect_exact(2, 2, true, true, {{.length = 200}}, 200, [=](uint64_t seed, int64_t at) {
+          return seed == 1 || at / 5 < from ? Pair{1, 0} : Pair{number, 0};
+        });
+      };
+      EXPECT_EQ(plan_for(1), (std::vector<int16_t>{INT16_MAX}));
+      EXPECT_EQ(plan_for(4096), (std::vector<int16_t>{64, 64, 64, INT16_MAX}));
+      EXPECT_EQ(plan_for(-8191), (std::vector<int16_t>{32, 32, 32, 32, 32, 32, INT16_MAX}));
+      EXPECT_EQ(plan_for(8191, 96), (std::vector<int16_t>{112, 32, 32, INT16_MAX}));
     }
   }
   set_isa(available_isas().back());
