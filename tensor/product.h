@@ -41,6 +41,37 @@ struct TileRows<Pair> {
   int32_t exponents[kMostTileRows];  // of the rows of A
 };
 
+// Plans for the carries of exact sums, which are made once for all blocks of a source.
+class CarryPlans {
+ public:
+  explicit CarryPlans(int64_t count) : count_(count) {}
+
+  // Plans the carries of `tile`, or takes its plan: the `index`th of the tiles of B that the rows of `source` meet.
+  void apply(const void* source, int64_t index, Tile<Pair>& tile) {
+    if (source != source_) {
+      source_ = source;
+      plans_.resize(static_cast<size_t>(count_));
+      for (Plan& plan : plans_) plan.made = false;
+    }
+    Plan& plan = plans_[static_cast<size_t>(index)];
+    if (!plan.made) {
+      plan_carries(tile, plan.carries);
+      plan.made = true, plan.chosen = tile.carries;
+    }
+    tile.carries = plan.chosen;
+  }
+
+ private:
+  struct Plan {
+    bool made = false;
+    const int16_t* chosen = nullptr;  // the carries, or none
+    Carries carries;
+  };
+  int64_t count_;
+  const void* source_ = nullptr;
+  std::vector<Plan> plans_;
+};
+
 // Product::run takes the rows of A and C from a Source:
 //   int64_t rows() const;
 //   Place place(int64_t row) const;   // Place is a type of the source
@@ -98,12 +129,13 @@ class Product {
     explicit Workspace(const Product& p)
         : panels(kBlockTiles * panel_step(p.extent_)),
           groups(needs_buffer<T>(p.k_count_) ? kBlockTiles * p.extent_.rows * p.strips_.padded_columns() : 0),
-          runs(kChunk) {}
+          runs(kChunk),
+          plans(p.strips_.count * ((p.k_end_ - p.k_begin_ + kChunk - 1) / kChunk)) {}
     Scratch<T> panels;
     Scratch<PartialOf<T>> groups;
     std::vector<Run> runs;
     TileRows<T> tiles[kBlockTiles];
-    Carries carries;  // of exact sums
+    CarryPlans plans;
   };
 
   template <class Source>
@@ -180,7 +212,8 @@ class Product {
       for (int64_t s = s0; s < s1; ++s) {
         take_strip(s);
         if constexpr (std::is_same_v<T, Pair>) {
-          if (tiles >= kPlannedTiles) plan_carries(tile, w.carries);
+          if (tiles >= kPlannedTiles)
+            w.plans.apply(&source, s + (chunk.begin - k_begin_) / kChunk * strips_.count, tile);
         }
         const bool last = s + 1 == s1;
         const int64_t width = last || b_step_ > 0 ? 0 : strips_.width(s + 1), share = (width + tiles - 1) / tiles;
