@@ -8,6 +8,7 @@
 #include "tensor/ops/conv2d_filter_sums.h"
 #include "tensor/ops/conv2d_rows.h"
 #include "tensor/pack.h"
+#include "tensor/pair_tile.h"
 #include "tensor/scratch.h"
 #include "tensor/tile.h"
 
@@ -232,6 +233,7 @@ void few_channels_grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
 // memory is that of a B.
 template <class T>
 void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
+  constexpr bool kPairs = std::is_same_v<T, Pair>;
   const ConvGeometry& g = args.g;
   const TapRows<T> taps(stream, g, args.x.as<T>());
   const Strips strips(g.o, tile_extent(T{}, g.o));
@@ -240,10 +242,11 @@ void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args)
                 groups = std::max<int64_t>(1, (positions + span - 1) / span),
                 tiles = (row + extent.rows - 1) / extent.rows;
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
-  Scratch<T> sums(groups * row * g.o);
+  Scratch<PartialOf<T>> sums(groups * row * g.o);
   const int64_t parts = groups < 4 * stream.threads() ? strips.count : 1;  // divides the filters, to keep threads busy
   stream.parallel_for(groups * parts, 1, [&](int64_t first, int64_t last) {
     std::vector<Run> runs;
+    [[maybe_unused]] Carries carries;
     for (int64_t item = first; item < last; ++item) {
       const int64_t group = item / parts, part = item % parts, k0 = group * span, s0 = strips.count * part / parts,
                     s1 = strips.count * (part + 1) / parts;
@@ -257,31 +260,33 @@ void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args)
           k += length;
         }
         for (int64_t s = s0; s < s1; ++s) {
+          Tile<T> tile{.runs = runs.data(),
+                       .run_count = static_cast<int64_t>(runs.size()),
+                       .tile_rows = extent.rows,
+                       .rows = 0,
+                       .cols = static_cast<int>(strips.exist(s)),
+                       .b = args.dy.as<T>() + at * g.o + strips.begin(s),
+                       .b_step = g.o,
+                       .c_offset = strips.begin(s),
+                       .add = !chunk.opens_group};
+          if constexpr (kPairs) plan_carries(tile, carries);
           for (int64_t t = 0; t < tiles; ++t) {
             const int64_t count = std::min<int64_t>(extent.rows, row - t * extent.rows);
             const T* a_rows[kMostTileRows];
-            T* c_rows[kMostTileRows];
+            PartialOf<T>* c_rows[kMostTileRows];
             for (int r = 0; r < extent.rows; ++r) {
               const int64_t column = t * extent.rows + std::min<int64_t>(r, count - 1);
               a_rows[r] = taps.tap(column);
               c_rows[r] = sums.data() + (group * row + column) * g.o;
             }
-            Tile<T> tile{.runs = runs.data(),
-                         .run_count = static_cast<int64_t>(runs.size()),
-                         .tile_rows = extent.rows,
-                         .rows = static_cast<int>(count),
-                         .cols = static_cast<int>(strips.exist(s)),
-                         .a_rows = a_rows,
-                         .b = args.dy.as<T>() + at * g.o + strips.begin(s),
-                         .b_step = g.o,
-                         .c_rows = c_rows,
-                         .c_offset = strips.begin(s),
-                         .add = !chunk.opens_group};
+            tile.rows = static_cast<int>(count);
+            tile.a_rows = a_rows;
+            if constexpr (kPairs) tile.sum_rows = c_rows, tile.finish = false;
+            else tile.c_rows = c_rows;
             const int64_t fetched = end * g.o + (s * tiles + t) * kChunk * kLine;  // part of the next chunk
-            if (fetched + kChunk * kLine <= std::min(positions, end + kChunk) * g.o) {
-              tile.next = args.dy.as<T>() + fetched;
-              tile.next_step = kLine;
-            }
+            const bool exists = fetched + kChunk * kLine <= std::min(positions, end + kChunk) * g.o;
+            tile.next = exists ? args.dy.as<T>() + fetched : nullptr;
+            tile.next_step = kLine;
             multiply_tile(tile);
           }
         }
@@ -289,12 +294,24 @@ void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args)
     }
   });
   add_groups(stream, sums.data(), groups, row * g.o, sums.data());
-  transpose(stream, sums.data(), row, g.o, args.dw.as<T>());
+  auto* const dw = args.dw.as<ResultOf<T>>();
+  if constexpr (kPairs) {
+    Scratch<float> finished(row * g.o);
+    stream.parallel_for(row, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t column = begin; column < end; ++column)
+        finish_sums(sums.data() + column * g.o, g.o, args.exponents.columns[column % g.c], args.exponents.rows, nullptr,
+                    finished.data() + column * g.o);
+    });
+    transpose(stream, finished.data(), row, g.o, dw);
+  } else {
+    transpose(stream, sums.data(), row, g.o, dw);
+  }
 }
 
 template void few_channels_grad_input<float>(CpuStream&, const ConvGradInputArgs&);
 template void few_channels_grad_input<double>(CpuStream&, const ConvGradInputArgs&);
 template void few_channels_grad_filter<float>(CpuStream&, const ConvGradFilterArgs&);
 template void few_channels_grad_filter<double>(CpuStream&, const ConvGradFilterArgs&);
+template void few_channels_grad_filter<Pair>(CpuStream&, const ConvGradFilterArgs&);
 
 }  // namespace elinvar

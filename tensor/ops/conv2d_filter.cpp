@@ -415,6 +415,8 @@ void grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
 
 void exact_conv2d_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args) {
   if (one_pixel(args.g)) grad_filter_one_pixel<Pair>(stream, args);
+  else if (few_channels_for_filters(args.g) && args.g.stride_h * args.g.stride_w > 1)  // otherwise rows of taps suffice
+    few_channels_grad_filter<Pair>(stream, args);
   else grad_filter<Pair>(stream, args);
 }
 
