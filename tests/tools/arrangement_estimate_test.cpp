@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tools/training/pass_memory.h"
+
 namespace elinvar {
 namespace {
 
@@ -64,7 +66,7 @@ TEST(ArrangementEstimate, ABalancedPipelineHasABubble) {
 TEST(ArrangementEstimate, TensorParallelismDividesWhatIsCut) {
   const auto estimates = estimate_arrangements(network_of(4, 8), 8, free_links(4));
   EXPECT_NEAR(one_of(estimates, {.tp = 4}).time.all(), 8 * 4 * (0.5 + 0.5 / 4), 1e-9);
-  const auto bytes = [](int shards) { return rank_gradient_bytes(network_of(4, 8), {.shards = {0, shards}}, 1, 0); };
+  const auto bytes = [](int shards) { return pass_bytes(network_of(4, 8), {}, {.shards = {0, shards}}, 1, 0).at(0); };
   EXPECT_EQ(bytes(8), static_cast<int64_t>(4e6 + kParameters)) << "in the first segment's backward pass, the last one";
   EXPECT_EQ(bytes(2), static_cast<int64_t>(1e6 + 3e6 / 4 + kParameters / 4));
 }
@@ -94,7 +96,7 @@ TEST(ArrangementEstimate, ZeroDividesUpdateAndState) {
 
 TEST(ArrangementEstimate, GradientsLeaveAndParametersComeBySegment) {
   NetworkNeeds needs = network_of(8);
-  const auto bytes = [&](int zero) { return rank_gradient_bytes(needs, {}, 1, zero); };
+  const auto bytes = [&](int zero) { return pass_bytes(needs, {}, {}, 1, zero).at(0); };
   constexpr double kSegment = kParameters / 8;
   EXPECT_EQ(bytes(0), static_cast<int64_t>(4e6 + kParameters)) << "all gradients, in the first segment's pass";
   EXPECT_EQ(bytes(2), static_cast<int64_t>(7 * 4e6 + 2 * kSegment)) << "a segment's gradients, and the ones before";

@@ -40,11 +40,21 @@ channels = 64
 virtual_shards = 2
 )";
 
+// Activations are a small part of a worker's memory, and no segment is a large part of the network.
+std::string thin() {
+  std::string config = kGpt;
+  for (const auto& [from, to] : {std::pair("context = 256", "context = 32"), std::pair("layers = 2", "layers = 4"),
+                                 std::pair("channels = 64", "channels = 32")})
+    config.replace(config.find(from), std::string(from).size(), to);
+  return config;
+}
+
 class GpuForecast : public TrainCommand {
  protected:
   void SetUp() override {
     TrainCommand::SetUp();
     folder_.write("gpt.toml", kGpt);
+    folder_.write("thin.toml", thin());
   }
   Ended dry(std::vector<std::string> more, const std::string& config = "gpt.toml") const {
     more.insert(more.begin(), {"--dry-run", "--json"});
@@ -142,10 +152,33 @@ TEST_F(GpuForecast, TheJobTakesTheFastestThatFitsItsGpus) {
   EXPECT_EQ(run("gpt.toml", "none", with({"--arrangement", "auto", "--memory", "1MB"})).code, 2);
 }
 
+// `train check` measures the same network in the same way. Stages of a pipeline depend on times, which differ.
+TEST_F(GpuForecast, CheckTellsWhatADryRunDoes) {
+  const Ended predicted = dry({"--workers", "2", "--device", "emulated", "--memory", "1GB"});
+  ASSERT_EQ(predicted.code, 0) << predicted.err;
+  const Json json = Json::parse(predicted.out);
+  for (const Json& e : json.at("arrangements")) {
+    if (e.at("zero") > 0 && e.at("copies") == 2) continue;
+    const std::string entries =
+        fmt::format("tp={},pp={},zero={}", e.at("tp").get<int>(), e.at("pp").get<int>(), e.at("zero").get<int>());
+    const Ended ended = train({"check", folder_ / "gpt.toml", "--workers", "2", "--copies", "1", "--device", "emulated",
+                               "--arrangement", entries});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    double most = 0, host = 0;
+    for (const std::string& line : test::lines_of(ended.out)) {
+      if (line.starts_with("memory ")) most = std::max(most, std::stod(line.substr(13)));
+      if (line.ends_with(" on its host")) host = std::max(host, std::stod(line.substr(13)));
+    }
+    EXPECT_NEAR(most, e.at("peak_bytes").get<double>() / (1 << 20), 0.05 * most) << entries << "\n" << ended.out;
+    EXPECT_NEAR(host, e.at("host_bytes").get<double>() / (1 << 20), 0.2 * host) << entries << "\n" << ended.out;
+  }
+}
+
 struct Arranged {
   const char* name;
   int tp, pp, zero, copies;
   bool group;  // of GPUs, which carries gradients or values
+  const char* config = "gpt.toml";
 };
 
 class GpuForecastOf : public GpuForecast, public testing::WithParamInterface<Arranged> {};
@@ -162,7 +195,7 @@ TEST_P(GpuForecastOf, TensorsOfAJobTakeNoMoreOfAGpuThanPredictedAndLittleLess) {
   const std::vector<std::string> workers = {"--workers", "2", "--device", "emulated"};
   std::vector<std::string> planned = workers;
   planned.insert(planned.end(), {"--memory", "1GB"});
-  const Ended predicted = dry(planned);
+  const Ended predicted = dry(planned, a.config);
   ASSERT_EQ(predicted.code, 0) << predicted.err;
   const Json json = Json::parse(predicted.out), &all = json.at("arrangements");
   const auto estimate = std::ranges::find_if(all, [&](const Json& e) {
@@ -171,7 +204,7 @@ TEST_P(GpuForecastOf, TensorsOfAJobTakeNoMoreOfAGpuThanPredictedAndLittleLess) {
   });
   ASSERT_NE(estimate, all.end());
 
-  std::vector<std::string> words = {"run", folder_ / "gpt.toml", "--run-dir", folder_ / "run", "--threads", "1"};
+  std::vector<std::string> words = {"run", folder_ / a.config, "--run-dir", folder_ / "run", "--threads", "1"};
   words.insert(words.end(), workers.begin(), workers.end());
   words.insert(words.end(),
                {"--min-workers", "2", "--arrangement", fmt::format("tp={},pp={},zero={}", a.tp, a.pp, a.zero),
@@ -207,7 +240,9 @@ TEST_P(GpuForecastOf, TensorsOfAJobTakeNoMoreOfAGpuThanPredictedAndLittleLess) {
 INSTANTIATE_TEST_SUITE_P(Arrangements, GpuForecastOf,
                          testing::Values(Arranged{"zero0", 1, 1, 0, 2, true}, Arranged{"zero1", 1, 1, 1, 1, true},
                                          Arranged{"zero2", 1, 1, 2, 1, true}, Arranged{"zero3", 1, 1, 3, 1, false},
-                                         Arranged{"tp2", 2, 1, 0, 2, true}),
+                                         Arranged{"tp2", 2, 1, 0, 2, true},
+                                         Arranged{"thin_pp2", 1, 2, 0, 2, true, "thin.toml"},
+                                         Arranged{"thin_zero1", 1, 1, 1, 1, true, "thin.toml"}),
                          [](const auto& info) { return info.param.name; });
 
 #endif

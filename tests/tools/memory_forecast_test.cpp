@@ -15,7 +15,7 @@ std::vector<WorkerLoad> loads(const std::vector<int>& virtual_ranks) {
   std::vector<WorkerLoad> workers;
   for (const int ranks : virtual_ranks)
     workers.push_back(
-        {.virtual_ranks = ranks, .place = {.replica = static_cast<int>(workers.size())}, .rank_gradient = 3 * kP});
+        {.virtual_ranks = ranks, .place = {.replica = static_cast<int>(workers.size())}, .passes = {3 * kP}});
   return workers;
 }
 
@@ -105,13 +105,43 @@ TEST(MemoryForecast, GpusOfAGroupHaveSumsUpToZeroOne) {
   EXPECT_EQ(second.peak, forecast(false, {.zero = 2, .copies = 1}).peak);
 }
 
+// In a pipeline the first stage has fewer rank gradients between their passes when it has sums of earlier ones.
+TEST(MemoryForecast, SumsOfEarlierRankGradientsGrowAsPassesEnd) {
+  std::vector<WorkerLoad> one = loads({4});
+  one[0].passes = {9 * kP, 9 * kP, 7 * kP, 3 * kP};
+  EXPECT_EQ(forecast_memory(needs(), {}, one).at(0).peak, 3 * kP + 1000 + 500 + 3 * kP + 1000 + kP + 9 * kP)
+      << "one sum beside the second rank gradient; two beside the last one are less";
+  std::vector<WorkerLoad> three = loads({3});
+  const int64_t from_0 = forecast_memory(needs(), {}, three).at(0).peak;
+  three[0].first = 3;
+  EXPECT_EQ(forecast_memory(needs(), {}, three).at(0).peak - from_0, kP)
+      << "3 and 4 have different parents, 0 and 1 one";
+}
+
+// Segments of a network share no bucket where model replicas have several members.
+TEST(MemoryForecast, AGroupOfStagesHasABucketOfOneSegmentInTransit) {
+  MemoryNeeds on_gpu = needs();
+  constexpr int64_t kPart = 4096;
+  on_gpu.parameters = {{kPart / 4}, {kPart / 4}};
+  on_gpu.parts = TensorParts{.gradients = {{0, -1}, {1, -1}}};
+  on_gpu.gpu = GpuNeeds{.group = true};
+  std::vector<WorkerLoad> pair = loads({1, 1});
+  for (WorkerLoad& load : pair) load.passes = {0};
+  const int64_t apart = forecast_memory(on_gpu, {}, pair).at(0).peak;
+  pair[0].place = {.stage = 0, .segments = {{0, 1}}};
+  pair[1].place = {.stage = 1, .segments = {{1, 2}}};
+  const int64_t stages = forecast_memory(on_gpu, {.pp = 2}, pair).at(0).peak;
+  EXPECT_EQ(apart - stages, kPart + (3 * kPart - kPart))
+      << "the other part of the sums, and a bucket of both parts with half of others'";
+}
+
 TEST(MemoryForecast, AnUpdateHasThreePartsOfOffloadedStateOnTheGpu) {
   MemoryNeeds on_gpu = needs(), offloaded = needs();
   on_gpu.gpu = offloaded.gpu = GpuNeeds{};
   offloaded.offload = {.to = Offload::To::host, .part = kP / 64};
   const auto peak = [](const MemoryNeeds& needs, int64_t rank_gradient) {
     std::vector<WorkerLoad> one = loads({1});
-    one[0].rank_gradient = rank_gradient;
+    one[0].passes = {rank_gradient};
     return forecast_memory(needs, {}, one).at(0);
   };
   EXPECT_EQ(peak(on_gpu, 3 * kP).peak - peak(offloaded, 3 * kP).peak, 2 * kP);
@@ -143,6 +173,29 @@ TEST(MemoryForecast, OneWorkerKeepsATableThatIsNotCut) {
               without[0].parameters + without[1].parameters + (zero < 3 ? 2 : 1) * kTable);
     EXPECT_GT(other.peak, without[1].peak + 4 * kTouched) << "rows, their copies for an update, and their sum";
   }
+}
+
+// The only stage that looks rows up has all rank gradients of the table, and sends the sum.
+TEST(MemoryForecast, AStageAddsUpItsTablesAlone) {
+  constexpr int64_t kRows = 1 << 16, kChannels = 64, kTouched = 1 << 20;
+  std::vector<WorkerLoad> pair = loads({8, 8});
+  for (int w : {0, 1}) {
+    WorkerLoad& load = pair[static_cast<size_t>(w)];
+    load.place = {.stage = w, .segments = {{w, w + 1}}};
+  }
+  const auto peaks = [&](int64_t touched) {
+    MemoryNeeds sparse = needs();
+    sparse.gradients = {sparse.parameters[0], {touched / kChannels / 4, kChannels}};
+    sparse.parameters.push_back({kRows, kChannels});
+    sparse.parts = TensorParts{.gradients = {{1, -1}, {0, -1}}};
+    sparse.tables[1] = {.cut = (int64_t{1} << 18) * kChannels, .state = kRows * 4, .rows = 0};
+    const auto workers = forecast_memory(sparse, {.zero = 3, .copies = 1, .pp = 2}, pair);
+    return std::pair(workers[0].peak, workers[1].peak);
+  };
+  const auto once = peaks(kTouched), twice = peaks(2 * kTouched);
+  EXPECT_EQ(twice.first - once.first, (3 + 1 + 2) * kTouched)
+      << "the sums of four, two and one rank gradients, their messages, and an update's copies";
+  EXPECT_EQ(twice.second - once.second, (1 + 1 + 2) * kTouched) << "the sum of all, its message, and the copies";
 }
 
 // The part of a checkpoint that has the table has nothing else, since it is more than half of the state.

@@ -12,15 +12,15 @@
 #include "tools/cli/standard_streams.h"
 #include "tools/launch/companions.h"
 #include "tools/launch/link_measurement.h"
+#include "tools/training/file_pages.h"
 #include "tools/training/gpu_assignment.h"
+#include "tools/training/gpu_needs.h"
 #include "tools/training/network_needs.h"
 
 namespace elinvar {
 namespace {
 
 constexpr size_t kShown = 10, kShownWithoutRoom = 5;
-// Bytes of a GPU that CUDA, its libraries and the kernels are taken to need.
-constexpr int64_t kContextBytes = 600'000'000;
 
 using OrderedJson = nlohmann::ordered_json;
 
@@ -79,15 +79,14 @@ WorkerDevice worker_device(const DryRunOptions& options, bool here) {
                                       {"memory", about.memory},
                                       {"gpus", gpus}};
                             }).front();
-  if (found.contains("absent")) return {.absent = found["absent"], .sharing = name == "cuda" ? 1 : options.workers};
+  if (found.contains("absent"))
+    return {.absent = found["absent"],
+            .sharing = workers_sharing(name, {DeviceKind::cuda}, options.workers, /*gpus=*/0)};
   WorkerDevice worker{.device = {found.at("kind").get<DeviceKind>(), found.at("index").get<int8_t>()},
                       .model = found.at("model"),
                       .memory = found.at("memory")};
-  if (worker.device.kind == DeviceKind::cuda && name != "cuda") {  // which gives each one of its own
-    const int gpus = name == "auto" ? found.at("gpus").get<int>() : 1;
-    worker.sharing = (options.workers + gpus - 1) / gpus;
-    worker.memory /= worker.sharing;
-  }
+  worker.sharing = workers_sharing(name, worker.device, options.workers, found.at("gpus"));
+  worker.memory /= worker.sharing;
   return worker;
 }
 
@@ -134,9 +133,7 @@ NeedsOptions needs_options(const PlannedJob& job, const Config& config) {
   check(worker.absent.empty() || !needs.offload.inputs,
         "--offload {}: what the inputs of blocks leave on a GPU is measured on one, and there is none here ({})",
         job.options.device.offload, worker.absent);
-  if (worker.gpu())
-    needs.gpu = {.group = worker.sharing == 1 && config.run.data_plane != "host",
-                 .context = computes.kind == DeviceKind::cuda ? kContextBytes : 0};
+  if (worker.gpu()) needs.gpu = gpu_needs(config, computes, worker.sharing);
   return needs;
 }
 
@@ -154,9 +151,11 @@ ArrangementForecasts forecasts_of(const NetworkNeeds& needs, int virtual_ranks, 
   return forecasts;
 }
 
-// The answer of a child process: predictions, and what they are made from.
+// The answer of a child process: predictions, and what they are made from. `process`: the bytes of the parent, with
+// those of `pages`.
 OrderedJson predict_in_child(const Config& config, const PlannedJob& job, const Cluster& cluster, bool forecasts,
-                             int64_t process, Companions& companions) {
+                             int64_t process, const FilePages& pages, Companions& companions) {
+  pages.touch();
   job.options.device.apply();
   NeedsOptions options = needs_options(job, config);
   options.process = process;
@@ -175,6 +174,7 @@ OrderedJson predict_in_child(const Config& config, const PlannedJob& job, const 
 
 OrderedJson predict(const Config& config, const PlannedJob& job, bool forecasts) {
   const auto process = static_cast<int64_t>(resident_memory());
+  const FilePages pages;
   const Cluster cluster = cluster_of(job);
   const int processes = job.workers_here();
   OrderedJson json = {{"workers", cluster.workers}, {"memory_bytes", cluster.memory}};
@@ -183,7 +183,7 @@ OrderedJson predict(const Config& config, const PlannedJob& job, bool forecasts)
   json.update({{"threads", job.options.device.threads}, {"processes", processes}});
   if (job.worker.gpu()) json["gpu"] = job.timed() ? job.worker.model : "absent: " + job.worker.absent;
   json.update(in_children(processes, [&](Companions& companions) {
-                return predict_in_child(config, job, cluster, forecasts, process, companions);
+                return predict_in_child(config, job, cluster, forecasts, process, pages, companions);
               }).front());
   return json;
 }

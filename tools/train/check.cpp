@@ -5,22 +5,28 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 
-#include "elastic/step/arrangement.h"
 #include "elastic/protocol/plan.h"
-#include "tensor/allocator.h"
+#include "elastic/step/arrangement.h"
 #include "nn/update_rule.h"
 #include "tensor/base/check.h"
+#include "tensor/device_description.h"
+#include "tensor/device_memory.h"
 #include "tensor/heap.h"
 #include "tools/cli/device_options.h"
 #include "tools/train/commands.h"
-#include "tools/training/arrangement_estimate.h"
+#include "tools/training/gpu_assignment.h"
+#include "tools/training/gpu_needs.h"
 #include "tools/training/memory_forecast.h"
 #include "tools/training/memory_growth.h"
+#include "tools/training/network_needs.h"
 #include "tools/training/parameter_shards.h"
+#include "tools/training/pass_memory.h"
 #include "tools/training/progress.h"
 #include "tools/training/table_needs.h"
 #include "tools/training/training.h"
+#include "tools/training/worker_memory.h"
 
 namespace elinvar {
 namespace {
@@ -38,9 +44,16 @@ std::string memory_text(double bytes) {
   return bytes >= 0x1p30 ? fmt::format("{:.1f} GiB", bytes * 0x1p-30) : fmt::format("{:.1f} MiB", bytes * 0x1p-20);
 }
 
+// Whether the segments are measured, and not a rank gradient as a whole: gradients are made or leave segment by
+// segment, or stay on a GPU, while here they would leave it.
+bool by_segments(const Training& training, const Arrangement& arrangement) {
+  const bool segmented = dynamic_cast<const SegmentedNetwork*>(training.setup.network.get()) != nullptr;
+  return arrangement.pp > 1 || (segmented && (arrangement.zero >= 2 || training.setup.device != Device{}));
+}
+
 // Returns the places of workers that are equally fast.
 std::vector<ReplicaPlace> places_in(Training& training, const Arrangement& arrangement, int workers) {
-  if (arrangement.pp > 1) training.measure_segments(arrangement);
+  if (by_segments(training, arrangement)) training.measure_segments(arrangement);
   return deal_replicas(
       limits_of(arrangement, static_cast<int>(training.config().virtual_shards()), training.segment_costs()),
       std::vector<double>(static_cast<size_t>(workers), 1.0));
@@ -81,85 +94,89 @@ std::vector<int> print_workers(const Training& training, const std::vector<Repli
 }
 
 // Prints what each worker needs; workers that need the same are one line.
-void print_memory(const std::vector<MemoryForecast>& workers) {
+void print_memory(const std::vector<MemoryForecast>& workers, const MemoryNeeds& needs) {
+  const auto text = [](int64_t bytes) { return memory_text(static_cast<double>(bytes)); };
+  const std::string elsewhere =
+      needs.offload.to == Offload::To::file ? " in a file, not counted" : " in the host's memory";
   for (size_t first = 0, next = 0; first < workers.size(); first = next) {
     const MemoryForecast& w = workers[first];
-    while (next < workers.size() &&
-           memory_text(static_cast<double>(workers[next].peak)) == memory_text(static_cast<double>(w.peak)))
-      ++next;
-    const auto text = [](int64_t bytes) { return memory_text(static_cast<double>(bytes)); };
+    while (next < workers.size() && text(workers[next].peak) == text(w.peak)) ++next;
+    const std::string who = next - first == 1 ? fmt::format("worker {}", first + 1)
+                                              : fmt::format("each of workers {} to {}", first + 1, next);
     fmt::print(
-        "memory       {} on {}: {} of parameters, {} of the optimizer's state{}{}, {} for checkpoints, and a step\n",
-        text(w.peak),
-        next - first == 1 ? fmt::format("worker {}", first + 1)
-                          : fmt::format("each of workers {} to {}", first + 1, next),
-        text(w.parameters), text(w.optimizer), w.offloaded > 0 ? " in a file, not counted" : "",
-        w.average > 0 ? fmt::format(", {} of averages", text(w.average)) : "", text(w.snapshot));
+        "memory       {} on {}{}: {} of parameters, {} of the optimizer's state{}{}, {} for checkpoints{}, and a "
+        "step\n",
+        text(w.peak), needs.gpu ? "the GPU of " : "", who, text(w.parameters), text(w.optimizer),
+        w.offloaded > 0 ? elsewhere : "", w.average > 0 ? fmt::format(", {} of averages", text(w.average)) : "",
+        text(w.snapshot), needs.gpu ? " in the host's memory" : "");
+    if (needs.gpu) fmt::print("             {} on its host\n", text(w.host));
   }
 }
 
 // The first gradient of virtual rank 0, as a worker computes it.
 struct Measured {
-  int64_t bytes = 0;  // at the peak, besides the `held` state
+  std::vector<int64_t> passes;  // WorkerLoad::passes
   double seconds = 0, loss = 0;
 };
 
-// The needs of a stage of a pipeline: for rank gradients between their passes, of which there are as many as there are
-// stages from it on, and for the gradients of one. Parameters that a segment fetches (ZeRO-3) were in memory
-// as it was measured.
-Measured of_stage(const Training& training, const ReplicaPlace& place, int stages, int virtual_ranks) {
+// Returns the needs of a network's segments as they were measured, with the virtual shards that a member computes.
+NetworkNeeds needs_of_segments(const Training& training, const Arrangement& arrangement) {
   NetworkNeeds needs;
+  if (training.setup.device != Device{}) needs.memory.gpu.emplace();
   needs.shards = static_cast<int>(training.config().virtual_shards());
   set_parameters(needs.memory, training.setup.network->parameters, training.config().optimizer);
-  needs.memory.parts = *training.member({.pp = stages}).parts;
-  Measured stage;
-  for (size_t i = 0; i < training.segments().size(); ++i) {
-    const MeasuredSegment& segment = training.segments()[i];
+  needs.memory.parts = *training.member(arrangement).parts;
+  needs.first_readers = first_readers_of(dynamic_cast<const SegmentedNetwork&>(*training.setup.network));
+  for (const MeasuredSegment& segment : training.segments()) {
     SegmentNeeds& needed = needs.segments.emplace_back();
     needed.held.common = static_cast<double>(segment.held);
     needed.more.common = static_cast<double>(segment.peak - segment.held);
-    if (contains(place.segments, static_cast<int>(i))) stage.seconds += segment.seconds;
   }
-  const int under_way = std::clamp(virtual_ranks, 1, stages - place.stage);
-  stage.bytes = rank_gradient_bytes(needs, place, under_way, /*zero=*/0);
-  return stage;
+  return needs;
 }
 
-// Workers that compute equally many virtual shards need the same.
-std::vector<Measured> measure(Training& training, const std::vector<ReplicaPlace>& places,
+double seconds_of(const Training& training, const ReplicaPlace& place) {
+  double seconds = 0;
+  for (size_t i = 0; i < training.segments().size(); ++i)
+    if (contains(place.segments, static_cast<int>(i))) seconds += training.segments()[i].seconds;
+  return seconds;
+}
+
+// Workers that compute equally many virtual shards need the same. `held`: the bytes of the device's state.
+std::vector<Measured> measure(Training& training, const Arrangement& arrangement,
+                              const std::vector<ReplicaPlace>& places, const Batch& batch,
                               const std::vector<int>& virtual_ranks, int64_t held) {
-  training.touch(training.loader.cursor(0));
-  const Batch batch = training.loader.batch(0, 0);
+  const Device device = training.setup.device;
+  std::optional<NetworkNeeds> segments;
+  if (by_segments(training, arrangement)) segments = needs_of_segments(training, arrangement);
   std::map<int, Measured> by_shards;
   std::vector<Measured> all;
   for (size_t w = 0; w < places.size(); ++w) {
     const ReplicaPlace& place = places[w];
+    std::vector<int64_t> passes;
+    if (segments) passes = pass_bytes(*segments, places, place, virtual_ranks[w], arrangement.zero);
     if (!place.segments.empty()) {
-      int stages = 1;
-      for (const ReplicaPlace& other : places)
-        if (other.replica == place.replica) stages = std::max(stages, other.stage + 1);
-      all.push_back(of_stage(training, place, stages, virtual_ranks[w]));
+      all.push_back({.passes = std::move(passes), .seconds = seconds_of(training, place)});
       continue;
     }
     const auto [found, fresh] = by_shards.try_emplace(place.shards.size());
     if (fresh) {
-      HostAllocator::instance().reset_peak();
+      reset_peak_of(device);
       const auto began = std::chrono::steady_clock::now();
       const bool whole = places.size() == static_cast<size_t>(places.back().replica) + 1;
       const RankGradient gradient =
           whole ? training.rank_gradient(batch, 0, 0)
                 : training.partial_gradient(batch, 0, 0, {place.shards.begin, place.shards.end});
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
-      found->second = {.bytes = static_cast<int64_t>(HostAllocator::instance().stats().peak_in_use) - held,
+      found->second = {.passes = {memory_of(device).peak_in_use - held},
                        .seconds = seconds.count(),
                        .loss = gradient.facts.loss_sum / static_cast<double>(gradient.facts.count)};
     }
     all.push_back(found->second);
+    if (segments) all.back().passes = std::move(passes);
   }
   return all;
 }
-
-int64_t tensors_in_use() { return static_cast<int64_t>(HostAllocator::instance().stats().in_use); }
 
 int64_t bytes_of(const StateDict& tensors) {
   int64_t bytes = 0;
@@ -187,10 +204,10 @@ MemoryNeeds needs_of(const Training& training, const Arrangement& arrangement, c
   return needs;
 }
 
-// The bytes of tensors that this process holds between steps, of which the forecast counts a worker's part.
+// The bytes of tensors that this process's device holds between steps, of which the forecast counts a worker's part.
 int64_t held_bytes(const TrainingSetup& setup, const MemoryNeeds& needs) {
   int64_t held = bytes_of(setup.state());
-  if (setup.optimizer && setup.offload.to == Offload::To::file) held -= bytes_of(setup.optimizer->state());
+  if (setup.optimizer && is_elsewhere(needs)) held -= bytes_of(setup.optimizer->state());
   for (const auto& [i, table] : needs.tables) held += gradient_bytes(needs, static_cast<size_t>(i));  // rows' values
   return held;
 }
@@ -208,7 +225,7 @@ int check_run(const CheckOptions& command) {
   const std::shared_ptr<const Dataset> data = open_split(config, Split::train, &config.data),
                                        validation = open_split(config, Split::validation);
   process += of_data.all();
-  const int64_t before = tensors_in_use();
+  const int64_t before = memory_of(device).in_use;
   const MemoryGrowth of_program;
   Training training(config, device, arrangement.zero, offload, data);
   TrainingSetup& setup = training.setup;
@@ -247,20 +264,23 @@ int check_run(const CheckOptions& command) {
   const int64_t state = state_bytes(needs) + needs.other_state;
   fmt::print("checkpoint   {}, {}, the newest {} are kept\n", memory_text(static_cast<double>(state)),
              run.checkpoint_every > 0 ? fmt::format("every {} steps", run.checkpoint_every) : "at the end", run.keep);
-  const bool in_file = offload.to == Offload::To::file;
-  const std::vector<Measured> measured = measure(training, places, virtual_ranks, before + held_bytes(setup, needs));
-  needs.process = process + of_program.without_tensors() + kWorkerBytes;
+  training.touch(training.loader.cursor(0));
+  const Batch batch = training.loader.batch(0, 0);
+  if (device != Device{}) {
+    const int sharing = workers_sharing(command.device.device, device, workers, gpus_here());
+    needs.gpu = gpu_needs(config, device, sharing);
+    add_batches(needs, config, batch);
+  }
+  const std::vector<Measured> measured =
+      measure(training, arrangement, places, batch, virtual_ranks, before + held_bytes(setup, needs));
+  needs.process += process + of_program.without_tensors() + worker_bytes(/*readers=*/0);
   std::vector<WorkerLoad> loads;
   for (size_t w = 0; w < places.size(); ++w)
-    loads.push_back({.virtual_ranks = virtual_ranks[w], .place = places[w], .rank_gradient = measured[w].bytes});
-  const std::vector<MemoryForecast> forecasts = forecast_memory(needs, arrangement, loads);
-  if (device.kind == DeviceKind::cpu) {
-    print_memory(forecasts);
-    fmt::print("             this machine has {}\n", memory_text(static_cast<double>(machine_memory())));
-  } else if (offload.to != Offload::To::none) {
-    fmt::print("offload      {} of the optimizer's state of worker 1 in {}\n",
-               memory_text(static_cast<double>(forecasts[0].optimizer)), in_file ? "a file" : "the host's memory");
-  }
+    loads.push_back({.virtual_ranks = virtual_ranks[w], .place = places[w], .passes = measured[w].passes});
+  print_memory(forecast_memory(needs, arrangement, loads), needs);
+  const auto room = static_cast<double>(describe(device).memory);
+  if (device != Device{} && room > 0) fmt::print("             this GPU has {}\n", memory_text(room));
+  fmt::print("             this machine has {}\n", memory_text(static_cast<double>(machine_memory())));
   const bool parts =
       (places[0].shards.size() < config.virtual_shards() && arrangement.tp > 1) || !places[0].segments.empty();
   fmt::print(

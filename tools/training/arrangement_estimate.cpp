@@ -11,6 +11,7 @@
 #include "elastic/protocol/member.h"
 #include "elastic/step/pipeline.h"
 #include "tensor/base/check.h"
+#include "tools/training/pass_memory.h"
 
 namespace elinvar {
 namespace {
@@ -31,10 +32,6 @@ double gradient_of(const NetworkNeeds& needs, size_t parameter) {
 
 bool is_table(const NetworkNeeds& needs, size_t parameter) {
   return needs.memory.tables.contains(static_cast<int>(parameter));
-}
-
-bool has(const ReplicaPlace& place, size_t segment) {
-  return place.segments.empty() || contains(place.segments, static_cast<int>(segment));
 }
 
 // The passes of a stage through each of its segments, in the order of forward passes: seconds, with waits for values of
@@ -169,13 +166,13 @@ class Replicas {
 
   std::vector<WorkerLoad> loads(int zero) const {
     std::vector<WorkerLoad> loads;
-    std::map<std::tuple<size_t, int, int, int>, int64_t> known;
-    for (size_t r = 0; r < members_.size(); ++r)
+    std::map<std::tuple<size_t, int, int, int>, std::vector<int64_t>> known;
+    int first = 0;
+    for (size_t r = 0; r < members_.size(); first += ranks_[r++])
       for (const ReplicaPlace& place : members_[r]) {
-        const int under_way = std::clamp(ranks_[r], 1, members_[r].back().stage + 1 - place.stage);
-        const auto [bytes, fresh] = known.try_emplace({members_[r].size(), place.stage, place.shards.begin, under_way});
-        if (fresh) bytes->second = rank_gradient_bytes(needs_, place, under_way, zero);
-        loads.push_back({.virtual_ranks = ranks_[r], .place = place, .rank_gradient = bytes->second});
+        const auto [bytes, fresh] = known.try_emplace({members_[r].size(), place.stage, place.shards.begin, ranks_[r]});
+        if (fresh) bytes->second = pass_bytes(needs_, members_[r], place, ranks_[r], zero);
+        loads.push_back({.virtual_ranks = ranks_[r], .first = first, .place = place, .passes = bytes->second});
       }
     return loads;
   }
@@ -351,33 +348,6 @@ std::string ArrangementEstimate::bound() const {
                                                   {time.exchange, "the exchange of gradients"},
                                                   {time.update, "the update"}};
   return std::ranges::max_element(parts, {}, &std::pair<double, const char*>::first)->second;
-}
-
-int64_t rank_gradient_bytes(const NetworkNeeds& needs, const ReplicaPlace& place, int under_way, int zero) {
-  const double portion = 1.0 * place.shards.size() / needs.shards;
-  const int segments = static_cast<int>(needs.segments.size());
-  // In the backward pass of each segment: bytes of gradients, and of parameters that are fetched. The pass goes down.
-  // Gradients stay until the end, or leave while the next segment's are made. The next one's parameters come meanwhile,
-  // in messages, which are on the host, and then in their place.
-  std::vector<double> besides(needs.segments.size(), 0);
-  for (size_t p = 0; p < needs.memory.parameters.size(); ++p) {
-    const NetworkPart part = needs.memory.parts->gradients[p];
-    if (!has(place, static_cast<size_t>(part.segment))) continue;
-    if (part.shard >= 0 && !contains({&place.shards, 1}, part.shard)) continue;
-    const double bytes = gradient_of(needs, p);
-    const int last = part.segment, first = zero >= 2 ? needs.first_readers[p] : last;
-    for (int i = zero >= 2 ? std::max(first - 1, 0) : 0; i <= last; ++i) besides[static_cast<size_t>(i)] += bytes;
-    for (int i = 0; zero == 3 && !is_table(needs, p) && i < segments; ++i)
-      if (const bool next = i == last + 1 || i == first + 1; next || i == last || i == first)
-        besides[static_cast<size_t>(i)] += next && !needs.memory.gpu ? 2 * bytes : bytes;
-  }
-  double held = 0, peak = 0;
-  for (size_t i = 0; i < needs.segments.size(); ++i) {
-    if (!has(place, i)) continue;
-    held += needs.segments[i].held.of(portion);
-    peak = std::max(peak, held + needs.segments[i].more.of(portion) + besides[i]);
-  }
-  return std::llround((under_way - 1) * held + peak);
 }
 
 std::vector<ArrangementEstimate> estimate_arrangements(const NetworkNeeds& needs, int virtual_ranks,

@@ -78,9 +78,4 @@ struct ArrangementEstimate {
 std::vector<ArrangementEstimate> estimate_arrangements(const NetworkNeeds& needs, int virtual_ranks,
                                                        const Cluster& cluster);
 
-// Returns the bytes at the peak of a rank gradient of a worker in this place, if so many are between their passes.
-// With ZeRO-2 gradients leave segment by segment, and with ZeRO-3 parameters come so; both need NetworkNeeds's
-// first_readers.
-int64_t rank_gradient_bytes(const NetworkNeeds& needs, const ReplicaPlace& place, int under_way, int zero);
-
 }  // namespace elinvar

@@ -129,6 +129,23 @@ int64_t largest_segment(const MemoryNeeds& needs, const ReplicaPlace& place) {
   return most;
 }
 
+// Returns the bytes of the sums of sparse tables, at most, that a worker adds up with ZeRO: the owner of a bucket is a
+// member that contributes to it.
+int64_t owned_of_tables(const MemoryNeeds& needs, const std::vector<WorkerLoad>& workers, size_t worker) {
+  int64_t owned = 0;
+  for (const auto& [i, table] : needs.tables) {
+    const auto p = static_cast<size_t>(i);
+    const int segment = needs.parts ? needs.parts->gradients[p].segment : 0;
+    const auto has = [&](const WorkerLoad& w) {
+      return w.place.segments.empty() || contains(w.place.segments, segment);
+    };
+    if (!has(workers[worker])) continue;
+    const int64_t bytes = gradient_bytes(needs, p), largest = MemberOptions().bucket_elements * kFloat;
+    owned += std::min(bytes, bytes / std::ranges::count_if(workers, has) + largest);
+  }
+  return owned;
+}
+
 // Returns the most sums of a bucket that its owner has at a time. Replicas compute alternating rank gradients; there
 // are the subtrees of those before, and another one comes before they are added up.
 int64_t waiting_sums(int ranks, int replicas) {
@@ -138,32 +155,57 @@ int64_t waiting_sums(int ranks, int replicas) {
   return most + 1;
 }
 
-// Returns the bytes of the largest bucket in which a group of GPUs adds up gradients without ZeRO: of whole tensors.
-int64_t largest_bucket(const MemoryNeeds& needs, int64_t contributed) {
-  int64_t most = std::min(contributed, MemberOptions().bucket_elements * kFloat);
-  for (size_t i = 0; i < needs.parameters.size(); ++i) most = std::max(most, gradient_bytes(needs, i));
+// Returns the bytes of the largest bucket in which a group of GPUs adds up gradients without ZeRO. They are of whole
+// tensors, and with model replicas of several members of one part of the network.
+int64_t largest_bucket(const MemoryNeeds& needs, bool replicas) {
+  std::optional<TensorParts> parts = needs.parts;
+  if (parts) parts->unsharded = replicas;
+  GradientLayout layout(MemberOptions().bucket_elements, {}, std::move(parts));
+  RankGradient outline;
+  for (const Shape& shape : needs.gradients.empty() ? needs.parameters : needs.gradients)
+    outline.gradients.push_back(Tensor::absent(shape));
+  layout.learn(outline);
+  int64_t most = 0;
+  for (int b = 0; b < layout.whole_buckets().count(); ++b) {
+    int64_t bytes = 0;
+    for (const Slice& slice : layout.whole_buckets().slices(b)) bytes += slice.numel() * kFloat;
+    most = std::max(most, bytes);
+  }
   return most;
 }
+
+// Returns the sums that a worker has of the rank gradients [first, first + count): the largest subtrees of the tree of
+// all (tensor/reduction_tree.h).
+int subtrees(int first, int count) {
+  int subtrees = 0;
+  for (const int end = first + count; first < end; ++subtrees) {
+    const auto left = static_cast<unsigned>(end - first);
+    const unsigned aligned = first == 0 ? left : static_cast<unsigned>(first) & -static_cast<unsigned>(first);
+    first += static_cast<int>(std::min(aligned, std::bit_floor(left)));
+  }
+  return subtrees;
+}
+
+// A time of a step in which a worker computes a rank gradient.
+struct StepMoment {
+  int64_t passes = 0;     // bytes that they take
+  int64_t earlier = 0;    // .. and sums of earlier rank gradients
+  int64_t exchanged = 0;  // .. and sums of others, and of all
+};
 
 // Bytes of a worker in a step.
 struct StepBytes {
   int64_t state = 0;      // of the network, and what is kept for it on the device
   int64_t process = 0;    // of the program, with its part of a checkpoint
-  int64_t computed = 0;   // at the peak of a rank gradient
-  int64_t gradients = 0;  // of a rank gradient that stays, or the part that is on its way to others
+  int64_t graphs = 0;     // of the tensors that graphs keep
   int64_t before = 0;     // of the result of the step before
-  int64_t earlier = 0;    // of sums of earlier rank gradients
-  int64_t beside = 0;     // of the last rank gradient beside these, while a group of GPUs adds them up
-  int64_t exchanged = 0;  // of sums of others, and of all
-  int64_t received = 0;   // .. of all, which the update reads
-  int64_t transit = 0;    // of a bucket in a group of GPUs: the worker's own, and the parts that it adds up
+  int64_t gradients = 0;  // of a rank gradient that stays, or the part that is on its way to others
+  int64_t own = 0;        // of the sums that the worker has made once its rank gradients have ended
+  int64_t received = 0;   // .. of those of all, which the update reads
+  int64_t transit = 0;    // .. of a bucket in a group of GPUs: the worker's own, and the parts that it adds up
   int64_t messages = 0;
+  std::vector<StepMoment> moments;  // one for each rank gradient, the last one with the exchange
 };
-
-// Returns whether the optimizer's state is not on the device that computes.
-bool is_elsewhere(const MemoryNeeds& needs) {
-  return needs.offload.to == Offload::To::file || (needs.gpu && needs.offload.to == Offload::To::host);
-}
 
 int64_t with_spare(const MemoryNeeds& needs, int64_t bytes) {
   return bytes + static_cast<int64_t>(needs.spare * static_cast<double>(bytes));
@@ -179,23 +221,30 @@ enum class AddedUp { alone, in_group, by_owners };
 void divide(const MemoryNeeds& needs, const StepBytes& step, AddedUp how, MemoryForecast& forecast) {
   const GpuNeeds& gpu = *needs.gpu;
   const bool alone = how == AddedUp::alone, stays = how != AddedUp::by_owners;
+  const int64_t kept = stays ? step.before + step.graphs : 0;
+  int64_t on_gpu = 0, on_host = 0;
+  for (const StepMoment& moment : step.moments) {
+    on_gpu = std::max(on_gpu, kept + moment.passes + (stays ? moment.earlier : 0));
+    if (!alone) on_host = std::max(on_host, step.before + moment.earlier + moment.exchanged + step.messages);
+  }
   // Three parts of state that is elsewhere (nn/update_parts.h).
-  const int64_t parts = std::min(forecast.offloaded, 3 * needs.slots * needs.offload.part * kFloat);
-  const int64_t kept = stays ? step.before + step.earlier + (gpu.graphs ? step.gradients : 0) : 0;
-  int64_t at_end = kept + parts;
-  if (stays) at_end += step.beside;
+  int64_t at_end = kept + std::min(forecast.offloaded, 3 * needs.slots * needs.offload.part * kFloat);
+  if (stays) at_end += step.own;
   if (!alone) at_end += step.received;
   if (how == AddedUp::in_group) at_end += step.transit;
-  forecast.peak = gpu.context + with_spare(needs, step.state + gpu.batches + std::max(kept + step.computed, at_end));
-  const int64_t sums = alone ? 0 : step.before + step.earlier + step.exchanged + step.messages;
+  forecast.peak = gpu.context + with_spare(needs, step.state + gpu.batches + std::max(on_gpu, at_end));
   const int64_t offloaded = needs.offload.to == Offload::To::host ? forecast.offloaded : 0;
-  forecast.host = with_spare(needs, step.process + step.gradients + sums + offloaded);
+  forecast.host = with_spare(needs, step.process + step.gradients + on_host + offloaded);
 }
 
 }  // namespace
 
 int64_t gradient_bytes(const MemoryNeeds& needs, size_t parameter) {
   return (needs.gradients.empty() ? needs.parameters : needs.gradients)[parameter].numel() * kFloat;
+}
+
+bool is_elsewhere(const MemoryNeeds& needs) {
+  return needs.offload.to == Offload::To::file || (needs.gpu && needs.offload.to == Offload::To::host);
 }
 
 int64_t state_bytes(const MemoryNeeds& needs) {
@@ -214,8 +263,6 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     rows += table.rows + 2 * bytes;  // an update also copies the rows, and their state
   }
   const auto count = static_cast<int64_t>(workers.size());
-  // The owner of a bucket of a table's gradient is a member that contributes to it.
-  const int64_t owned_of_tables = std::min(of_tables, of_tables / count + MemberOptions().bucket_elements * kFloat);
   const bool alone = count == 1, sharded = arrangement.zero > 0;
   BucketDeal deal{.ids = std::vector<int>(workers.size()), .copies = arrangement.copies};
   std::iota(deal.ids.begin(), deal.ids.end(), 1);
@@ -234,7 +281,8 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     const Bytes kept = sharded ? shares.kept[w] : whole_bytes;
     // Those whose sums a worker gets, and those that it adds up.
     const int64_t sums = sharded ? kept.gradients + of_tables : gradients;
-    const int64_t owned = sharded ? shares.owned[w].gradients + owned_of_tables : gradients / count;
+    const int64_t tables = sharded ? owned_of_tables(needs, workers, w) : 0;
+    const int64_t owned = sharded ? shares.owned[w].gradients + tables : gradients / count;
     const bool whole = arrangement.zero < 3;  // otherwise those of segments in use are part of a rank gradient's bytes
     MemoryForecast forecast{.parameters = whole ? whole_bytes.parameters : kept.parameters,
                             .optimizer = kept.optimizer,
@@ -242,64 +290,79 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     const Bytes saved = sharded ? shares.owned[w] : Bytes();
     forecast.snapshot = parts[w] + saved.optimizer + saved.average + (whole ? 0 : saved.parameters);
     if (is_elsewhere(needs)) forecast.offloaded = forecast.optimizer;
-    // Sums of earlier rank gradients, of which there are as many as levels of the tree below the last one; and, without
-    // ZeRO, the result of the step before, for members that may lack it. Members of a model replica have those that
-    // they contribute.
     const int members = size[static_cast<size_t>(worker.place.replica)];
     const auto of_stage = std::ranges::count_if(workers, [&](const WorkerLoad& other) {
       return other.place.replica == worker.place.replica && other.place.stage == worker.place.stage;
     });
+    // Members of a model replica have sums of what they contribute.
     const int64_t contributed =
         members == 1 ? gradients : contributed_bytes(needs, worker.place, static_cast<int>(of_stage));
-    const auto ranks = static_cast<unsigned>(std::max(worker.virtual_ranks, 1));
     // With its second stage a rank gradient leaves as it is made, and owners add up those of all.
     const bool leaves = arrangement.zero >= 2 && !alone;
-    const int64_t earlier = leaves ? 0 : (std::bit_width(ranks) - 1) * contributed;
+    const int ranks = worker.virtual_ranks;
+    const auto earlier = [&](int ended) { return leaves ? 0 : subtrees(worker.first, ended) * contributed; };
+    const int64_t of_last = earlier(std::max(ranks - 1, 0));
+    // Without ZeRO, the result of the step before is there for members that may lack it.
     const int64_t before = alone || sharded ? 0 : gradients;
-    // Buckets are exchanged while the backward pass runs: sums of others for this worker's buckets, and the results;
-    // or, if rank gradients leave as they are made, sums that wait for the next ones, and results of other owners.
-    // Without ZeRO an owner is itself the one that contributes in its replica.
+    // Buckets are exchanged while the last backward pass runs: sums of others for this worker's buckets, and the
+    // results; or, if rank gradients leave as they are made, sums that wait for the next ones, and at the end results
+    // of other owners. Without ZeRO an owner is itself the one that contributes in its replica.
     const int64_t from_others = sharded ? std::min<int64_t>(count - 1, replicas) : replicas - 1;
-    int64_t exchanged = alone    ? 0
-                        : leaves ? owned * waiting_sums(all_ranks, replicas) + sums - owned
-                                 : owned * from_others + sums;
+    // In a single replica, what comes to a table's sums is the owner's rank gradient itself.
+    const int64_t waiting = leaves ? owned * waiting_sums(all_ranks, replicas) - (replicas == 1 ? tables : 0) : 0;
+    int64_t exchanged = alone ? 0 : leaves ? waiting + sums - owned : owned * from_others + sums;
     // With ZeRO a member of a model replica frees what it has contributed. So with the sums of earlier rank gradients,
     // at the beginning of the last backward pass, there are only results of buckets to which other members contribute.
+    const int64_t of_others = sums * (gradients - contributed) / std::max<int64_t>(gradients, 1);
     const bool frees = members > 1 && !leaves && sharded;
-    if (frees)
-      exchanged = std::max(exchanged - earlier, sums * (gradients - contributed) / std::max<int64_t>(gradients, 1));
+    if (frees) exchanged = std::max(exchanged - of_last, of_others);
+    // Later stages of a pipeline can end theirs once this one has begun its last forward pass. Then results of their
+    // buckets come while as many rank gradients as there are stages from this one on have not ended.
+    int stages_on = 1;
+    for (const WorkerLoad& other : workers)
+      if (other.place.replica == worker.place.replica)
+        stages_on = std::max(stages_on, other.place.stage + 1 - worker.place.stage);
+    const int64_t early = leaves ? waiting : of_others;
     // Libraries have messages in memory of their own: a rank gradient's contributions of other stages, and with ZeRO-3
-    // parameters; and contributions and sums of sparse tables, which may be in few large buckets.
+    // parameters; and of sparse tables, which may be in few large buckets, sums and contributions of other replicas.
     const int64_t largest = largest_segment(needs, worker.place);
     const double missing =
         1 - static_cast<double>(kept.gradients) / static_cast<double>(std::max<int64_t>(whole_bytes.gradients, 1));
     const int64_t messages = (leaves && !worker.place.segments.empty() ? shares.owned[w].gradients : 0) +
-                             (leaves ? std::min<int64_t>(count, 3) * of_tables : 0) +
+                             (leaves ? std::min(replicas, 3) * of_tables : 0) +
                              (whole ? 0 : static_cast<int64_t>(missing * static_cast<double>(largest)));
-    const bool computes = worker.virtual_ranks > 0;
-    const StepBytes step{
+    StepBytes step{
         .state =
             forecast.parameters + forecast.optimizer - forecast.offloaded + forecast.average + rows + needs.other_state,
         .process = needs.process + (needs.checkpoints ? forecast.snapshot : 0),
-        .computed = computes ? worker.rank_gradient : 0,
-        .gradients = leaves ? 2 * largest : contributed,
+        .graphs = needs.gpu && needs.gpu->graphs && members == 1 ? contributed : 0,
         .before = before,
-        .earlier = computes ? earlier : 0,
-        // Members of a model replica begin with the exchange once they have added it to the earlier ones.
-        .beside = members == 1 ? contributed : std::max<int64_t>(0, contributed - earlier),
-        .exchanged = exchanged,
+        .gradients = leaves ? 2 * largest : contributed,
+        // Members of a model replica begin with the exchange once they have added the last one to the earlier ones.
+        .own = members == 1 ? of_last + contributed : std::max(of_last, contributed),
         .received = sums,
-        .transit = (sharded ? shares.largest : largest_bucket(needs, contributed)) * (count + replicas - 1) / count,
-        .messages = messages};
-    if (!needs.gpu)
-      forecast.peak = with_spare(needs, step.state + step.process + step.computed + step.before + step.earlier +
-                                            step.exchanged + step.messages);
-    else
+        .transit = (sharded ? shares.largest : largest_bucket(needs, members > 1)) * (count + replicas - 1) / count,
+        .messages = messages,
+        .moments = {}};
+    for (int rank = 0; rank < ranks; ++rank)
+      step.moments.push_back({.passes = worker.passes[std::min(static_cast<size_t>(rank), worker.passes.size() - 1)],
+                              .earlier = earlier(rank),
+                              .exchanged = rank + 1 == ranks           ? exchanged
+                                           : rank + stages_on >= ranks ? early
+                                                                       : waiting});
+    if (ranks == 0) step.moments.push_back({.exchanged = exchanged});
+    if (!needs.gpu) {
+      int64_t most = 0;
+      for (const StepMoment& moment : step.moments)
+        most = std::max(most, moment.passes + moment.earlier + moment.exchanged);
+      forecast.peak = with_spare(needs, step.state + step.process + step.before + most + step.messages);
+    } else {
       divide(needs, step,
              alone                         ? AddedUp::alone
              : needs.gpu->group && !leaves ? AddedUp::in_group
                                            : AddedUp::by_owners,
              forecast);
+    }
     forecasts.push_back(forecast);
   }
   return forecasts;

@@ -17,10 +17,6 @@ namespace elinvar {
 // Free blocks between those in use, and what libraries allocate: real peaks were up to 4.2 % above predictions without
 // it.
 inline constexpr double kHeapSpare = 0.045;
-// Bytes that a worker's process needs for its transport, its threads and code that only jobs run. A process that has
-// run the network alone does not have them.
-inline constexpr int64_t kWorkerBytes = 6'000'000;
-
 // A sparse table (nn/touched_rows.h).
 struct TableNeeds {
   int64_t cut = 0;    // it is cut at multiples of this many elements (ShardOptions::tables)
@@ -35,7 +31,7 @@ struct GpuNeeds {
   bool group = false;
   int64_t context = 0;  // bytes of a GPU that no tensor has: those of the program and its libraries
   int64_t batches = 0;  // bytes of the inputs there: those in use, and those sent ahead
-  bool graphs = false;  // rank gradients are graphs, which keep their tensors (run.cuda_graphs)
+  bool graphs = false;  // rank gradients that a worker computes alone are graphs, which keep their tensors
 };
 
 struct MemoryNeeds {
@@ -56,10 +52,11 @@ struct MemoryNeeds {
 
 struct WorkerLoad {
   int virtual_ranks = 0;
+  int first = 0;  // .. of them; the others follow it
   ReplicaPlace place = {};
-  // Bytes of the device at the peak of one rank gradient, besides the state: activations, with pipeline parallelism of
-  // several, and gradients as they are made; with ZeRO-3 also the parameters that are fetched.
-  int64_t rank_gradient = 0;
+  // For each of these rank gradients, the most bytes of the device that passes take until it ends
+  // (tools/training/pass_memory.h). The last entry counts for further ones, too.
+  std::vector<int64_t> passes = {};
 };
 
 // In bytes.
@@ -72,6 +69,8 @@ struct MemoryForecast {
 };
 
 int64_t gradient_bytes(const MemoryNeeds& needs, size_t parameter);
+// Returns whether the optimizer's state is not on the device that computes.
+bool is_elsewhere(const MemoryNeeds& needs);
 // Returns the bytes of the parameters, and of all that is kept for each of them between steps.
 int64_t state_bytes(const MemoryNeeds& needs);
 

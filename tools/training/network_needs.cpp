@@ -18,9 +18,11 @@
 #include "tensor/state.h"
 #include "tools/peak/timing.h"
 #include "tools/training/batch_tensors.h"
+#include "tools/training/gpu_needs.h"
 #include "tools/training/memory_growth.h"
 #include "tools/training/table_needs.h"
 #include "tools/training/training_setup.h"
+#include "tools/training/worker_memory.h"
 
 namespace elinvar {
 namespace {
@@ -110,13 +112,6 @@ TensorParts parts_of(const SegmentedNetwork& network) {
   return parts;
 }
 
-std::vector<int> first_readers_of(const SegmentedNetwork& network) {
-  std::vector<int> readers(network.parameters.list.size(), 0);
-  for (size_t i = network.segments().size(); i-- > 0;)
-    for (const size_t p : network.segments()[i].parameters) readers[p] = static_cast<int>(i);
-  return readers;
-}
-
 // Measures what is done to all gradients on a tensor of its own, whose size does not depend on the network.
 void measure_update(const Config& config, int64_t elements, const NeedsOptions& options, NetworkNeeds& needs) {
   const Shape shape{kElements / 1024, 1024};
@@ -177,13 +172,6 @@ double touch_seconds(const Loader& loader, Parameters& parameters, const std::fu
   });
 }
 
-// Returns the bytes of a batch's inputs that go to a GPU: indices stay on the host.
-int64_t sent_bytes(const Batch& batch) {
-  int64_t bytes = batch.is_text() ? 0 : batch.input.bytes();
-  for (const Tensor& further : batch.further_inputs) bytes += further.dtype() == DType::i32 ? 0 : further.bytes();
-  return bytes;
-}
-
 int most_zero(const Config& config) {
   if (!is_built_in_optimizer(config.optimizer.kind)) return 0;
   return config.tensorboard.text_every > 0 ? 2 : 3;
@@ -191,10 +179,17 @@ int most_zero(const Config& config) {
 
 }  // namespace
 
+std::vector<int> first_readers_of(const SegmentedNetwork& network) {
+  std::vector<int> readers(network.parameters.list.size(), 0);
+  for (size_t i = network.segments().size(); i-- > 0;)
+    for (const size_t p : network.segments()[i].parameters) readers[p] = static_cast<int>(i);
+  return readers;
+}
+
 MeasuredNetwork measure_network(const Config& config, const NeedsOptions& options) {
   MeasuredNetwork result;
   NetworkNeeds& needs = result.needs;
-  needs.memory.process = options.process + kWorkerBytes;
+  needs.memory.process = options.process + worker_bytes(config.reader.threads);
   needs.memory.spare = kHeapSpare;
   needs.memory.offload = options.offload;
   needs.memory.gpu = options.gpu;
@@ -243,12 +238,7 @@ MeasuredNetwork measure_network(const Config& config, const NeedsOptions& option
   const Batch batch = loader.batch(0, vrank);
   int64_t of_inputs = batch.input.bytes();
   for (const Tensor& further : batch.further_inputs) of_inputs += further.bytes();
-  const int64_t of_batch = of_inputs + (batch.target.defined() ? batch.target.bytes() : 0);
-  needs.memory.process += (config.reader.prefetch + 1) * of_batch;  // those that readers have made ahead
-  if (needs.memory.gpu) {
-    needs.memory.gpu->batches = (config.reader.prefetch + 1) * sent_bytes(batch);
-    needs.memory.gpu->graphs = config.run.cuda_graphs;
-  }
+  add_batches(needs.memory, config, batch);
   needs.batch = batch_seconds(loader, vrank, options.greatest);
   if (any_sparse(network->parameters)) {
     needs.memory.process += config.run.virtual_ranks * of_inputs;  // of the whole batch, whose rows are looked for

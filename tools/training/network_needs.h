@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "nn/offload.h"
+#include "nn/segments.h"
 #include "tools/config/config.h"
 #include "tools/training/arrangement_estimate.h"
 
@@ -32,5 +33,8 @@ struct NeedsOptions {
 // A CPU computes with this process's threads. A rank gradient that would take long is scaled up from fewer samples.
 // Throws UsageError unless the network is a list of segments (nn/segments.h).
 MeasuredNetwork measure_network(const Config& config, const NeedsOptions& options);
+
+// Returns NetworkNeeds::first_readers.
+std::vector<int> first_readers_of(const SegmentedNetwork& network);
 
 }  // namespace elinvar

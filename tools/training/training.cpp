@@ -269,11 +269,8 @@ void Training::measure_segments(const Arrangement& arrangement) {
   const auto shards = static_cast<int>(config().virtual_shards());
   PartialShards group({0, (shards - 1) / arrangement.tp + 1});
   ShardGroup& members = arrangement.tp > 1 ? static_cast<ShardGroup&>(group) : local_shards();
-  std::optional<Residence> residence;
-  if (setup.source != nullptr) residence.emplace(*network, *setup.source, members);
-  segments_ = elinvar::measure_segments(
-      *network, inputs_of(batch, setup.device), targets_of(batch), setup.task, rng,
-      {.recompute = recompute(), .group = &members, .residence = residence ? &*residence : nullptr});
+  segments_ = elinvar::measure_segments(*network, inputs_of(batch, setup.device), targets_of(batch), setup.task, rng,
+                                        {.recompute = recompute(), .group = &members});
   statistics_.clear();
   for (const MeasuredSegment& segment : segments_)
     statistics_.insert(statistics_.end(), segment.statistics.begin(), segment.statistics.end());
