@@ -6,10 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "tensor/base/check.h"
@@ -202,8 +202,11 @@ fs::path unfinished_name(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) fail_with(fs::exists(folder, error) ? ENOTDIR : ENOENT, kCreate, path);
   if (::access(folder.c_str(), W_OK | X_OK) != 0) fail_with(errno, kCreate, path);
-  std::random_device random;
-  return path.parent_path() / fmt::format("{}{:08x}{:08x}", kUnfinished, random(), random());
+  static std::atomic<int64_t> next{0};
+  while (true) {  // a process with the same number may have died and left files, or runs on another host
+    const fs::path name = path.parent_path() / fmt::format("{}{}-{}", kUnfinished, ::getpid(), next++);
+    if (!fs::exists(name, error)) return name;
+  }
 }
 
 void check_replaceable(const fs::path& path) {
