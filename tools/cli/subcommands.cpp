@@ -13,7 +13,7 @@ namespace {
 
 // Returns the first option that no command has, or "".
 std::string unknown_option(const CLI::App& program, const CLI::ParseError& error) {
-  if (error.get_name() != "ExtrasError") return "";
+  if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return "";
   for (const std::string& word : program.remaining(/*recurse=*/true))
     if (word.starts_with("--")) return word.substr(0, word.find('='));
   return "";
