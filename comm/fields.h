@@ -19,6 +19,7 @@
 #include <charconv>
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -30,6 +31,7 @@
 #include <vector>
 
 #include "comm/packet.h"
+#include "comm/received_text.h"
 #include "tensor/base/check.h"
 #include "tensor/base/json_value.h"
 #include "tensor/digest.h"
@@ -89,16 +91,34 @@ struct FieldForm<bool> {
   }
 };
 
+// Signed integers are counts, or -1 for none. The limits are far above any real count and far below overflow, so that
+// receivers can add to received numbers.
+template <std::integral T>
+inline constexpr T kLeastReceived = std::signed_integral<T> ? static_cast<T>(-1) : T{0};
+template <std::integral T>
+inline constexpr T kMostReceived = std::numeric_limits<T>::max();
+template <>
+inline constexpr int64_t kMostReceived<int64_t> = int64_t{1} << 50;
+template <>
+inline constexpr int kMostReceived<int> = 1 << 30;
+
+// Returns null if the value is not an integer within these limits.
+template <std::integral T>
+std::optional<T> integer_from(const nlohmann::json& json) {
+  if (!json.is_number_integer()) return std::nullopt;
+  const bool negative = !json.is_number_unsigned() && json.get<int64_t>() < 0;
+  const bool within = negative ? std::cmp_greater_equal(json.get<int64_t>(), kLeastReceived<T>)
+                               : std::cmp_less_equal(json.get<uint64_t>(), kMostReceived<T>);
+  if (within) return json.get<T>();
+  return std::nullopt;
+}
+
 template <std::integral T>
 struct FieldForm<T> {
   static nlohmann::json write(T value, std::vector<Blob>&) { return value; }
   static T read(const nlohmann::json& json, FieldReader& reader) {
-    if (json.is_number_unsigned()) {
-      if (const auto value = json.get<uint64_t>(); std::in_range<T>(value)) return static_cast<T>(value);
-    } else if (json.is_number_integer()) {
-      if (const auto value = json.get<int64_t>(); std::in_range<T>(value)) return static_cast<T>(value);
-    }
-    reader.refuse(fmt::format("an integer of {} bits", 8 * sizeof(T)), json);
+    if (const std::optional<T> value = integer_from<T>(json)) return *value;
+    reader.refuse(fmt::format("an integer from {} to {}", kLeastReceived<T>, kMostReceived<T>), json);
   }
 };
 
@@ -116,15 +136,15 @@ struct FieldForm<std::string> {
   static nlohmann::json write(const std::string& value, std::vector<Blob>&) { return value; }
   static std::string read(const nlohmann::json& json, FieldReader& reader) {
     if (!json.is_string()) reader.refuse("a text", json);
-    return json.get<std::string>();
+    return received_text(json.get<std::string>());
   }
 };
 
-// JSON is passed on unchanged.
+// JSON is passed on as it is, except for control characters in it.
 template <>
 struct FieldForm<JsonValue> {
   static nlohmann::json write(const JsonValue& value, std::vector<Blob>&) { return *value; }
-  static JsonValue read(const nlohmann::json& json, FieldReader&) { return json; }
+  static JsonValue read(const nlohmann::json& json, FieldReader&) { return received_text(json); }
 };
 
 template <>
@@ -199,9 +219,9 @@ struct FieldForm<std::map<Key, T>> {
       Key key{};
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), key);
       if (error != std::errc() || end != text.data() + text.size()) reader.refuse("an integer as the key", text);
-      return key;
+      return FieldForm<Key>::read(key, reader);
     } else {
-      return text;
+      return received_text(text);
     }
   }
 };

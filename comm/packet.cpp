@@ -1,5 +1,6 @@
 #include "comm/packet.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string_view>
@@ -56,8 +57,10 @@ std::string read_object(const Blob& blob, const PacketLimits& limits, Json& obje
 }
 
 std::string kind_error(const std::string& kind, const PacketLimits& limits) {
-  if (!kind.empty() && kind.size() <= limits.kind_bytes) return "";
-  return fmt::format("a kind of {} bytes, 1 to {} expected", kind.size(), limits.kind_bytes);
+  if (kind.empty() || kind.size() > limits.kind_bytes)
+    return fmt::format("a kind of {} bytes, 1 to {} expected", kind.size(), limits.kind_bytes);
+  const bool printable = std::ranges::all_of(kind, [](unsigned char c) { return c >= ' ' && c <= '~'; });
+  return printable ? "" : "a kind with other characters than those of ASCII that can be printed";
 }
 
 std::string blob_error(size_t index, size_t bytes, const PacketLimits& limits) {

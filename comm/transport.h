@@ -18,7 +18,7 @@ struct Arrival {
   Packet packet = {};       // message
   PeerId peer = 0;          // lost: the peer whose outgoing connection is closed
   std::string reason = {};  // lost; refused: why a message or a connection was rejected, for the log
-  bool opened = false;      // lost: whether the peer had accepted the connection
+  bool accepted = false;    // lost: whether the peer had accepted the connection, after it checked the key
 };
 
 class Transport {

@@ -44,6 +44,7 @@ std::optional<std::string> ZmqConnection::follow() {
         break;
       case ZmqEvent::What::ready:
         ready_by = Clock::time_point::max();
+        accepted = true;
         break;
       case ZmqEvent::What::closed:
       case ZmqEvent::What::failed:

@@ -39,6 +39,7 @@ struct ZmqConnection {
   int events = -1;          // descriptor of the monitor
   bool looked = false;      // the monitor was found empty, so its descriptor tells of the next event
   SocketShutdown shutdown;  // set once the connection is open
+  bool accepted = false;    // the handshake has succeeded
   Clock::time_point ready_by = Clock::time_point::max();
   Clock::time_point leave_by = Clock::time_point::max();
 };

@@ -308,14 +308,16 @@ std::optional<Arrival> ZmqTransport::lose(ZmqConnection& connection, std::string
   connection.ready_by = connection.leave_by = Clock::time_point::max();
   const std::lock_guard lock(mutex_);
   changed_ = true;
-  const auto opened = static_cast<bool>(connection.shutdown);
   connection.give_up();
   if (connection.leaving) {
     std::erase_if(leaving_, [&](const auto& other) { return other.get() == &connection; });
     return std::nullopt;
   }
   peers_.erase(connection.peer);
-  return Arrival{.what = Arrival::What::lost, .peer = connection.peer, .reason = std::move(reason), .opened = opened};
+  return Arrival{.what = Arrival::What::lost,
+                 .peer = connection.peer,
+                 .reason = std::move(reason),
+                 .accepted = connection.accepted};
 }
 
 }  // namespace

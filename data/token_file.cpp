@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "tensor/base/check.h"
 
@@ -55,10 +56,15 @@ void TokenFile::read(int64_t offset, int64_t count, int32_t* tokens) const {
 
 TokenWriter::TokenWriter(std::filesystem::path path, int64_t vocabulary)
     : path_(std::move(path)),
-      aside_(path_.string() + ".new"),
-      file_((remove_tree(aside_), File::create(aside_))),
+      aside_((check_replaceable(path_), unfinished_name(path_))),
+      file_(File::create(aside_)),
       bytes_(vocabulary <= 65536 ? 2 : 4) {
   waiting_.assign(static_cast<size_t>(kHeaderBytes), '\0');
+}
+
+TokenWriter::~TokenWriter() {
+  std::error_code ignored;
+  if (!aside_.empty()) std::filesystem::remove(aside_, ignored);
 }
 
 void TokenWriter::add(const std::vector<int32_t>& tokens) {
@@ -86,7 +92,7 @@ void TokenWriter::finish() {
   const std::array<int32_t, 3> header{form.magic, form.version, static_cast<int32_t>(size_)};
   file_.overwrite(0, header.data(), sizeof header);
   file_.sync();
-  rename_file(aside_, path_);
+  rename_file(std::exchange(aside_, {}), path_);
 }
 
 }  // namespace elinvar

@@ -34,8 +34,11 @@ class TokenFile {
 class TokenWriter {
  public:
   TokenWriter(std::filesystem::path path, int64_t vocabulary);  // 2 bytes per token if all below `vocabulary` fit
+  ~TokenWriter();                                               // without finish(), removes what was written
+  TokenWriter(const TokenWriter&) = delete;
+  TokenWriter& operator=(const TokenWriter&) = delete;
   void add(const std::vector<int32_t>& tokens);
-  void finish();
+  void finish();  // the file appears under its name
   int64_t size() const { return size_; }
 
  private:

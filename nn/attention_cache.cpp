@@ -34,6 +34,13 @@ std::pair<Var, Var> AttentionCache::extend(int64_t slot, const Var& keys, const 
         "[attention cache] no gradient goes through a cache; use it inside NoGrad");
   check(length_ + keys.dim(1) <= capacity_, "[attention cache] {} tokens and {} more are beyond the {} that it holds",
         length_, keys.dim(1), capacity_);
+  if (length_ == 0 && precision_ != product_precision()) {
+    slots_.clear();  // with bfloat16, keys and values have another type
+    precision_ = product_precision();
+  }
+  check(precision_ == product_precision(),
+        "[attention cache] it has tokens of {} products, which {} ones cannot follow; keep(0) begins anew",
+        name_of(precision_), name_of(product_precision()));
   const auto place = static_cast<size_t>(slot);
   if (place >= slots_.size()) slots_.resize(place + 1);
   Slot& held = slots_[place];

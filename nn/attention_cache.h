@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/precision.h"
 #include "autograd/var.h"
 
 namespace elinvar {
@@ -24,13 +25,14 @@ class AttentionCache {
   explicit AttentionCache(int64_t capacity) : capacity_(capacity) {}
 
   int64_t capacity() const { return capacity_; }
-  int64_t length() const { return length_; }  // tokens of which every slot has keys and values
-  void keep(int64_t length);                  // forgets all but the first `length`
+  int64_t length() const { return length_; }          // tokens of which every slot has keys and values
+  Precision precision() const { return precision_; }  // of the products that made them
+  void keep(int64_t length);                          // forgets all but the first `length`
 
   // For networks: each attention, that is each shard of each layer, has a slot, counted from 0, and calls it once in a
   // forward pass over T more tokens. Queries (B, T, H, D), keys and values (B, T, G, D) of these tokens -> (B, T, H,
-  // D), by causal attention to all tokens so far. Throws UsageError beyond the capacity, and while gradients are
-  // recorded.
+  // D), by causal attention to all tokens so far. Throws UsageError beyond the capacity, while gradients are recorded,
+  // and if the tokens so far are of products of another precision.
   Var attend(int64_t slot, const Var& queries, const Var& keys, const Var& values);
   // The same for qkv (B, T, 3 * C), that is queries, keys and values of `heads` heads each -> (B, T, C).
   Var attend(int64_t slot, const Var& qkv, int64_t heads);
@@ -48,6 +50,7 @@ class AttentionCache {
     Tensor keys, values;  // (B, capacity, G, D)
   };
   int64_t capacity_, length_ = 0;
+  Precision precision_ = Precision::portable;
   std::vector<Slot> slots_;
   std::vector<std::vector<Var>> once_;
 };

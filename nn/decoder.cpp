@@ -24,6 +24,7 @@ Tensor Decoder::logits(std::span<const int32_t> tokens) {
   const bool cached = cached_ && network_.continues();
   size_t known = 0;  // cached tokens, without the last token, whose logits are needed
   if (cached) {
+    if (cache_.precision() != product_precision()) held_.clear();
     const size_t most = std::min(held_.size(), seen.size() - 1);
     known = static_cast<size_t>(
         std::mismatch(seen.begin(), seen.begin() + static_cast<std::ptrdiff_t>(most), held_.begin()).first -

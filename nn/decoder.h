@@ -16,7 +16,7 @@ class Decoder {
   Decoder(const Network& network, int64_t context, bool cached = true);
 
   // Returns the logits (vocabulary), on the CPU, for the token after these, of which there must be at least one. Tokens
-  // that the previous call began with are not computed again.
+  // that the previous call began with are not computed again, unless the precision of products has changed.
   Tensor logits(std::span<const int32_t> tokens);
 
   // Returns the index of the first token that is seen. When there are more than `context` tokens, the older half of the

@@ -9,6 +9,7 @@
 #include "tensor/base/check.h"
 #include "tensor/base/reason.h"
 #include "tensor/digest_tree.h"
+#include "tensor/state_slice.h"
 
 namespace elinvar {
 
@@ -62,6 +63,7 @@ std::vector<TensorLayout> layout_from(const Json& json) {
   for (const Json& t : json) {
     layout.push_back({t.at(0).get<std::string>(), t.at(1).get<std::string>(), t.at(2).get<std::vector<int64_t>>()});
     (void)dtype_from(layout.back().dtype);
+    (void)whole_shape(layout.back().shape);
   }
   return layout;
 }

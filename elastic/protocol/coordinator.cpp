@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tensor/base/check.h"
+
 namespace elinvar {
 
 using Json = nlohmann::json;
@@ -43,6 +45,7 @@ std::vector<Action> Coordinator::take_actions() { return std::exchange(job_.acti
 
 void Coordinator::receive(const Message& m, Seconds now) {
   if (job_.phase == Phase::ended) return;
+  check_possible(m);
   if (const auto* introduction = m.as<messages::Hello>()) return hello(m, *introduction, now);
   const auto found = job_.workers.find(m.sender);
   if (found == job_.workers.end()) return handle_stranger(m);
@@ -60,6 +63,22 @@ void Coordinator::receive(const Message& m, Seconds now) {
   }
   progress(worker, m, now);
   if (job_.phase != Phase::ended && job_.workers.contains(m.sender)) handle(worker, m, now);
+}
+
+// Generations, fences and ids may be of an earlier coordinator, which this one did not hear of, but are counted one by
+// one. Numbers far above those known here would leave none for the job.
+void Coordinator::check_possible(const Message& m) const {
+  constexpr int kMostAhead = 1'000'000;
+  const auto near = [](const char* what, int64_t found, int64_t known) {
+    check(found <= known + kMostAhead, "expected {} up to {}, got {}", what, known + kMostAhead, found);
+  };
+  near("a generation", m.generation, job_.number);
+  if (const auto* hello = m.as<messages::Hello>()) {
+    near("a promised generation", hello->promised, job_.number);
+    near("a worker's id", hello->id, job_.next_id);
+  }
+  if (const auto* fenced = m.as<messages::Fenced>()) near("a promised generation", fenced->promised, job_.number);
+  if (!job_.adaptive()) check(m.step <= job_.steps + 1, "expected a step up to {}, got {}", job_.steps + 1, m.step);
 }
 
 void Coordinator::handle(Worker& worker, const Message& m, Seconds now) {
@@ -366,6 +385,10 @@ std::string Coordinator::drain(int id, Seconds now) {
     return "";
   }
   return fmt::format("there is no worker {}", id);
+}
+
+void Coordinator::ask_to_leave(PeerId worker, Seconds now) {
+  if (const auto found = job_.workers.find(worker); found != job_.workers.end()) drain(found->second, now);
 }
 
 // Whether the configuration allows the arrangement, the caller knows.

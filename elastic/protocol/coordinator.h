@@ -32,6 +32,7 @@ class Coordinator {
   Coordinator(const CoordinatorOptions& options, CoordinatorWorld& world, int64_t first_step, const Records& records,
               Seconds now);
 
+  // Throws UsageError if a number in the message is impossible in this job; nothing has changed then.
   void receive(const Message& message, Seconds now);
   void lost(PeerId peer, const std::string& reason, Seconds now);  // the peer's process or connection is gone
   // Call when the wait for the next event ends. Until the tick, time does not count as silence of a worker.
@@ -51,6 +52,7 @@ class Coordinator {
 
   // Requests by people. Those that return a text return an error, or "".
   std::string drain(int id, Seconds now);
+  void ask_to_leave(PeerId worker, Seconds now);  // also one that is no member yet; nothing happens if it is gone
   std::string arrange(const Arrangement& arrangement, Seconds now);  // also ends automatic choices
   std::string arrange_automatically(Seconds now);
   void ask_checkpoint(Seconds now);
@@ -61,6 +63,7 @@ class Coordinator {
 
  private:
   // Handlers of workers' messages.
+  void check_possible(const Message& message) const;
   void hello(const Message& message, const messages::Hello& hello, Seconds now);
   void handle(Worker& worker, const Message& message, Seconds now);
   void handle_stranger(const Message& message);

@@ -36,7 +36,7 @@ struct ImageForm {
 // A worker, and the job as the worker sees it.
 struct WorkerInfo {
   std::string endpoint = {};  // the worker's inbox
-  int64_t pid = 0;
+  int pid = 0;
   std::string name = {};    // for people and for programs that started it; may be empty
   std::string config = {};  // as TOML with all defaults filled in
   Digest data = {};
@@ -64,7 +64,7 @@ namespace messages {
 struct Ask {
   static constexpr Kind kKind{"ask", kToCoordinator, "what is the job?"};
   std::string endpoint = {};
-  int64_t pid = 0;
+  int pid = 0;
   std::optional<int> protocol = {};  // null: a version before 10
 
   ELINVAR_FIELDS(endpoint, pid, protocol)

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "comm/fields.h"
+#include "comm/received_text.h"
 #include "elastic/step/scaling_state.h"
+#include "tensor/base/check.h"
 #include "tensor/base/reason.h"
 
 namespace elinvar {
@@ -35,21 +37,23 @@ template <>
 struct FieldForm<Generation> {
   static Json write(const Generation& generation, std::vector<Blob>&) { return to_json(generation); }
   static Generation read(const Json& json, FieldReader& reader) {
-    return checked(reader, [&] { return generation_from(json); });
+    return checked(reader, [&] { return generation_from(received_text(json)); });
   }
 };
 template <>
 struct FieldForm<ScalingState> {
   static Json write(const ScalingState& scaling_state, std::vector<Blob>&) { return to_json(scaling_state); }
   static ScalingState read(const Json& json, FieldReader& reader) {
-    return checked(reader, [&] { return scaling_state_from(json); });
+    const ScalingState state = checked(reader, [&] { return scaling_state_from(json); });
+    for (const int64_t count : {state.samples, state.batch, state.since}) FieldForm<int64_t>::read(count, reader);
+    return state;
   }
 };
 template <>
 struct FieldForm<std::vector<TensorLayout>> {
   static Json write(const std::vector<TensorLayout>& layout, std::vector<Blob>&) { return to_json(layout); }
   static std::vector<TensorLayout> read(const Json& json, FieldReader& reader) {
-    return checked(reader, [&] { return layout_from(json); });
+    return checked(reader, [&] { return layout_from(received_text(json)); });
   }
 };
 template <>
@@ -142,6 +146,9 @@ Packet packet_of(Message message, uint64_t run) {
 Message message_of(const Packet& packet) {
   const auto codec = codecs().find(packet.kind);
   if (codec == codecs().end()) throw UsageError("an unknown kind of message");
+  for (const int64_t count : {packet.generation, packet.step})
+    check(count >= 0 && count <= kMostReceived<int64_t>, "expected a generation and a step from 0 to {}, got {}",
+          kMostReceived<int64_t>, count);
   return {packet.sender, packet.generation, packet.step, codec->second.read(packet.body, packet.blobs)};
 }
 

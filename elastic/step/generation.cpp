@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "comm/fields.h"
 #include "tensor/base/check.h"
 #include "tensor/base/reason.h"
 
@@ -17,10 +18,17 @@ Json to_json(const std::vector<Interval>& intervals) {
   return json;
 }
 
+// Reads an integer. Json::get() would drop the upper bits of a larger one, and would take a fraction.
+template <class T>
+T count_from(const Json& json) {
+  if (const std::optional<T> value = integer_from<T>(json)) return *value;
+  fail("[generation] expected an integer from {} to {}, got {}", kLeastReceived<T>, kMostReceived<T>, json.dump());
+}
+
 std::vector<Interval> intervals_from(const Json& json) {
   std::vector<Interval> intervals;
   for (const Json& i : json) {
-    intervals.push_back({i.at(0).get<int>(), i.at(1).get<int>()});
+    intervals.push_back({count_from<int>(i.at(0)), count_from<int>(i.at(1))});
     const Interval& now = intervals.back();
     const int low = intervals.size() > 1 ? intervals[intervals.size() - 2].end : 0;
     if (now.begin < low || now.end <= now.begin) fail("[generation] intervals out of order: {}", json.dump());
@@ -39,12 +47,12 @@ Json to_json(const GenerationScaling& scaling) {
 }
 
 GenerationScaling scaling_from(const Json& json) {
-  GenerationScaling scaling{.batch = json.at("batch").get<int64_t>(),
-                            .base_workers = json.at("base_workers").get<int>(),
-                            .history = json.at("history").get<int64_t>()};
+  GenerationScaling scaling{.batch = count_from<int64_t>(json.at("batch")),
+                            .base_workers = count_from<int>(json.at("base_workers")),
+                            .history = count_from<int64_t>(json.at("history"))};
   if (json.contains("pace")) scaling.scaling_state = scaling_state_from(json["pace"]);
   for (const Json& change : json.at("recorded"))
-    scaling.recorded.push_back({change.at(0).get<int64_t>(), change.at(1).get<int64_t>()});
+    scaling.recorded.push_back({count_from<int64_t>(change.at(0)), count_from<int64_t>(change.at(1))});
   return scaling;
 }
 
@@ -103,7 +111,9 @@ void check_places(const Generation& g) {
 Json to_json(const BucketDeal& deal) { return {{"ids", deal.ids}, {"copies", deal.copies}}; }
 
 BucketDeal deal_from(const Json& json) {
-  return {.ids = json.at("ids").get<std::vector<int>>(), .copies = json.at("copies").get<int>()};
+  BucketDeal deal{.ids = {}, .copies = count_from<int>(json.at("copies"))};
+  for (const Json& id : json.at("ids")) deal.ids.push_back(count_from<int>(id));
+  return deal;
 }
 
 }  // namespace
@@ -187,49 +197,50 @@ Json to_json(const Generation& g) {
 
 Generation generation_from(const Json& json) {
   try {
-    Generation g{.number = json.at("number").get<int64_t>(),
+    Generation g{.number = count_from<int64_t>(json.at("number")),
                  .run = json.at("run").get<uint64_t>(),
-                 .first_step = json.at("first_step").get<int64_t>(),
-                 .follows = json.at("follows").get<int64_t>(),
+                 .first_step = count_from<int64_t>(json.at("first_step")),
+                 .follows = count_from<int64_t>(json.at("follows")),
                  .members = {},
-                 .next_id = json.at("next_id").get<int>(),
+                 .next_id = count_from<int>(json.at("next_id")),
                  .checkpoint = json.at("checkpoint").get<bool>(),
                  .stop = json.at("stop").get<bool>(),
                  .reason = json.at("reason").get<std::string>()};
     if (json.contains("scaling")) g.scaling = scaling_from(json["scaling"]);
     if (json.contains("trial")) g.trial = Trial{};
-    if (g.trial && json["trial"].contains("replay")) g.trial->replay = json["trial"]["replay"].get<int64_t>();
+    if (g.trial && json["trial"].contains("replay")) g.trial->replay = count_from<int64_t>(json["trial"]["replay"]);
     g.group = json.value("group", false);
-    if (json.contains("group_from")) g.group_from = json["group_from"].get<int64_t>();
+    if (json.contains("group_from")) g.group_from = count_from<int64_t>(json["group_from"]);
     if (json.contains("sharding")) {
       const Json& sharding = json["sharding"];
-      g.sharding = Sharding{.zero = sharding.at("zero").get<int>(),
+      g.sharding = Sharding{.zero = count_from<int>(sharding.at("zero")),
                             .keepers = deal_from(sharding.at("keepers")),
                             .holders = deal_from(sharding.at("holders")),
                             .whole = sharding.at("whole").get<bool>()};
-      g.sharding->zero_before = sharding.value("zero_before", g.sharding->zero);
+      g.sharding->zero_before = count_from<int>(sharding.value("zero_before", Json(g.sharding->zero)));
     }
     if (json.contains("arrangement")) {
       const Json& arrangement = json["arrangement"];
-      g.arrangement = Arrangement{.zero = arrangement.at("zero").get<int>(),
-                                  .copies = arrangement.at("copies").get<int>(),
-                                  .tp = arrangement.at("tp").get<int>(),
-                                  .pp = arrangement.at("pp").get<int>()};
+      g.arrangement = Arrangement{.zero = count_from<int>(arrangement.at("zero")),
+                                  .copies = count_from<int>(arrangement.at("copies")),
+                                  .tp = count_from<int>(arrangement.at("tp")),
+                                  .pp = count_from<int>(arrangement.at("pp"))};
     }
     g.automatic = json.value("automatic", false);
-    g.shards = json.value("shards", 0);
+    g.shards = count_from<int>(json.value("shards", Json(0)));
     for (const Json& m : json.at("members")) {
-      g.members.push_back({.id = m.at("id").get<int>(),
+      g.members.push_back({.id = count_from<int>(m.at("id")),
                            .peer = m.at("peer").get<uint64_t>(),
                            .endpoint = m.at("endpoint").get<std::string>(),
                            .share = intervals_from(m.at("share")),
                            .first_share = intervals_from(m.at("first_share"))});
       if (g.shards > 0)
-        g.members.back().place = {.replica = m.at("replica").get<int>(),
-                                  .shards = {m.at("shards").at(0).get<int>(), m.at("shards").at(1).get<int>()},
-                                  .stage = m.value("stage", 0),
-                                  .segments = intervals_from(m.value("segments", Json::array())),
-                                  .work = m.value("work", 1.0)};
+        g.members.back().place = {
+            .replica = count_from<int>(m.at("replica")),
+            .shards = {count_from<int>(m.at("shards").at(0)), count_from<int>(m.at("shards").at(1))},
+            .stage = count_from<int>(m.value("stage", Json(0))),
+            .segments = intervals_from(m.value("segments", Json::array())),
+            .work = m.value("work", 1.0)};
     }
     check_places(g);
     return g;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kCreate = "create";
-constexpr const char *kNew = ".new", *kCreating = ".writing-";  // parts of names of unfinished files
+constexpr const char* kUnfinished = ".writing-";  // begins the names of unfinished files
 
 const char* hint_for(int error) {
   switch (error) {
@@ -50,13 +51,7 @@ void explain_create(int error, const fs::path& path) {
   fail("cannot {} {}: {}{}", what, path.string(), std::strerror(error), hint_for(error));
 }
 
-// Throws Failure if the folder is missing, so that the message names the file and not its temporary name.
-void check_folder_of(const fs::path& path) {
-  const fs::path folder = path.parent_path();
-  std::error_code error;
-  if (!folder.empty() && !fs::is_directory(folder, error))
-    explain_create(fs::exists(folder, error) ? ENOTDIR : ENOENT, path);
-}
+fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
 }  // namespace
 
@@ -202,10 +197,32 @@ std::string read_file(const fs::path& path) {
   return text;
 }
 
+fs::path unfinished_name(const fs::path& path) {
+  const fs::path folder = folder_of(path);
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) fail_with(fs::exists(folder, error) ? ENOTDIR : ENOENT, kCreate, path);
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) fail_with(errno, kCreate, path);
+  static std::atomic<int64_t> next{0};
+  while (true) {  // a process with the same number may have died and left files, or runs on another host
+    const fs::path name = path.parent_path() / fmt::format("{}{}-{}", kUnfinished, ::getpid(), next++);
+    if (!fs::exists(name, error)) return name;
+  }
+}
+
+void check_replaceable(const fs::path& path) {
+  (void)unfinished_name(path);
+  struct stat now;
+  if (::stat(path.c_str(), &now) != 0) {
+    if (errno != ENOENT) fail_with(errno, kCreate, path);
+  } else if (!S_ISREG(now.st_mode)) {
+    if (S_ISDIR(now.st_mode)) fail_with(EISDIR, kCreate, path);
+    fail("cannot replace {}: it is not a regular file", path.string());
+  }
+}
+
 void replace_file(const fs::path& path, std::string_view text) {
-  const fs::path aside = path.string() + kNew;
-  check_folder_of(path);
-  remove_tree(aside);
+  check_replaceable(path);
+  const fs::path aside = unfinished_name(path);
   try {
     File file = File::create(aside);
     file.write(text);
@@ -220,16 +237,13 @@ void replace_file(const fs::path& path, std::string_view text) {
 
 void remove_unfinished_files(const fs::path& directory) {
   for (const fs::path& path : paths_in(directory)) {
-    const std::string name = path.filename().string();
     std::error_code ignored;
-    if (name.ends_with(kNew) || name.starts_with(kCreating)) fs::remove(path, ignored);
+    if (path.filename().string().starts_with(kUnfinished)) fs::remove(path, ignored);
   }
 }
 
 bool create_file(const fs::path& path, std::string_view text) {
-  check_folder_of(path);
-  const fs::path aside = path.parent_path() / fmt::format("{}{}-{}", kCreating, path.filename().string(), ::getpid());
-  remove_tree(aside);
+  const fs::path aside = unfinished_name(path);
   int error = 0;
   try {
     File file = File::create(aside);
@@ -267,6 +281,13 @@ void make_directories(const fs::path& path) {
     fail("cannot create the directory {}: a file has this name; choose another one", path.string());
   if (error) fail_with(error.value(), "create the directory", path);
   sync_directory(path.parent_path());
+}
+
+void make_private_directory(const fs::path& path) {
+  const fs::path directory = path.has_filename() ? path : path.parent_path();
+  if (directory.has_parent_path()) make_directories(directory.parent_path());
+  if (::mkdir(directory.c_str(), 0700) == 0) return sync_directory(directory.parent_path());
+  make_directories(directory);  // it exists, or this fails
 }
 
 std::vector<fs::path> paths_in(const fs::path& directory) {

@@ -54,16 +54,22 @@ class File {
 
 std::string read_file(const std::filesystem::path& path);
 
+// Returns a name beside `path` for a file that is renamed to it once it is whole. No other file has this name. Throws
+// Failure if the folder is missing or cannot be written to.
+std::filesystem::path unfinished_name(const std::filesystem::path& path);
+
+// Throws Failure if replace_file() could not write this file. Call it before a long computation of the contents.
+void check_replaceable(const std::filesystem::path& path);
+
 // Replaces the contents atomically: after a crash the file has either its old contents or all of `text`. Durable on
-// return.
+// return. Replaces regular files only.
 void replace_file(const std::filesystem::path& path, std::string_view text);
 
 // Creates the file with all of `text`, durably, and returns true; returns false and changes nothing if the name exists.
 // If several processes try, one succeeds.
 bool create_file(const std::filesystem::path& path, std::string_view text);
 
-// Removes temporary files that processes left in a directory when they died in replace_file() or create_file(). Ignores
-// errors.
+// Removes files with names of unfinished_name(), which processes that died left in a directory. Ignores errors.
 void remove_unfinished_files(const std::filesystem::path& directory);
 
 // Makes created, renamed and removed names in a directory durable.
@@ -71,6 +77,8 @@ void sync_directory(const std::filesystem::path& path);
 
 // Makes a directory and those above it that are missing; their names are durable on return.
 void make_directories(const std::filesystem::path& path);
+// Makes one that only its owner may use, below those that are missing. An existing one keeps its mode.
+void make_private_directory(const std::filesystem::path& path);
 // The paths in a directory, in no order; none if there is no such directory.
 std::vector<std::filesystem::path> paths_in(const std::filesystem::path& directory);
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);  // also renames directories

@@ -85,6 +85,7 @@ TEST(Packet, WhatNobodyWouldTakeIsNotSent) {
   };
   EXPECT_NE(refused([](Packet& m) { m.kind = ""; }), "");
   EXPECT_NE(refused([](Packet& m) { m.kind = std::string(65, 'k'); }), "");
+  EXPECT_NE(refused([](Packet& m) { m.kind = "le\x1b[Aaf"; }), "") << "it is quoted in errors";
   EXPECT_NE(refused([](Packet& m) { m.body = {1, 2}; }), "");
   EXPECT_NE(refused([](Packet& m) { m.body["kind"] = "other"; }), "");
   EXPECT_NE(refused([](Packet& m) { m.body["text"] = std::string(1 << 20, 'x'); }), "");

@@ -90,6 +90,7 @@ TEST(Transport, OnlyWhoHoldsTheKeyIsHeard) {
       const auto start = Clock::now();
       const Arrival lost = next(*stranger);
       EXPECT_EQ(lost.what, What::lost);
+      EXPECT_FALSE(lost.accepted);
       EXPECT_LT(seconds_since(start), 4) << "told by the handshake, not by its timeout: " << lost.reason;
       const Arrival refused = next(*b);
       EXPECT_EQ(refused.what, What::refused) << refused.packet.kind;

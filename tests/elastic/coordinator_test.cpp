@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "tensor/base/check.h"
+
 namespace elinvar {
 namespace {
 
@@ -89,6 +91,36 @@ TEST(Coordinator, LetsALearnerThatIsToLeaveGoAtOnce) {
 }
 
 // The result of the previous step reaches a newcomer last, so it begins its first step late.
+// The job counts on from the numbers that workers report.
+TEST(Coordinator, RefusesNumbersThatAreImpossibleInTheJob) {
+  Job job(1);
+  const int64_t number = job.coordinator.job().number;
+  const auto refused = [&](const Message& message) -> std::string {
+    try {
+      job.coordinator.receive(message, 1);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  messages::Hello hello{.about = {.endpoint = "e"}};
+  EXPECT_EQ(refused({.sender = 7, .generation = 3'000'000, .payload = hello}),
+            "expected a generation up to 1000001, got 3000000");
+  EXPECT_EQ(refused({.sender = 7, .step = 1002, .payload = hello}), "expected a step up to 1001, got 1002");
+  hello.promised = 3'000'000;
+  EXPECT_EQ(refused({.sender = 7, .payload = hello}), "expected a promised generation up to 1000001, got 3000000");
+  hello.promised = 0;
+  hello.id = 1 << 30;
+  EXPECT_EQ(refused({.sender = 7, .payload = hello}), "expected a worker's id up to 1000002, got 1073741824");
+  EXPECT_EQ(refused({.sender = 1, .generation = 1, .payload = messages::Fenced{.promised = 3'000'000}}),
+            "expected a promised generation up to 1000001, got 3000000");
+  EXPECT_EQ(job.coordinator.job().number, number);
+  EXPECT_FALSE(job.coordinator.job().workers.contains(7));
+  hello = {.about = {.endpoint = "e"}, .promised = 5};
+  EXPECT_EQ(refused({.sender = 7, .payload = hello}), "");
+  EXPECT_EQ(job.coordinator.job().number, 5);
+}
+
 TEST(Coordinator, GivesANewcomerLessOfItsFirstStep) {
   Job job(1);
   job.hello(7, 1);

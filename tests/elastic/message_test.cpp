@@ -97,10 +97,12 @@ TEST(Message, WhatIsWrongIsNamedWithItsField) {
   EXPECT_EQ(spoiled([](Json&) {}), "");
   EXPECT_EQ(spoiled([](Json& body) { body.erase("attempt"); }), "field 'attempt': it is missing");
   EXPECT_EQ(spoiled([](Json& body) { body["copies"] = 1; }), "field 'copies': expected true or false, got 1");
-  EXPECT_EQ(spoiled([](Json& body) { body["part"] = "x"; }), "field 'part': expected an integer of 32 bits, got \"x\"");
+  EXPECT_EQ(spoiled([](Json& body) { body["part"] = "x"; }),
+            "field 'part': expected an integer from -1 to 1073741824, got \"x\"");
   EXPECT_EQ(spoiled([](Json& body) { body["part"] = 1LL << 40; }),
-            "field 'part': expected an integer of 32 bits, got 1099511627776");
-  EXPECT_EQ(spoiled([](Json& body) { body["peer"] = -1; }), "field 'peer': expected an integer of 64 bits, got -1");
+            "field 'part': expected an integer from -1 to 1073741824, got 1099511627776");
+  EXPECT_EQ(spoiled([](Json& body) { body["peer"] = -1; }),
+            "field 'peer': expected an integer from 0 to 18446744073709551615, got -1");
   EXPECT_EQ(spoiled([](Json& body) { body["endpoint"] = {1, 2}; }), "field 'endpoint': expected a text, got [1,2]");
   Packet unknown = request;
   unknown.kind = "fee";
@@ -115,6 +117,59 @@ TEST(Message, WhatIsWrongIsNamedWithItsField) {
   Packet audit = packet_of({.payload = messages::Audit{}}, 1);
   audit.body["evidence"]["stage"] = 7;
   EXPECT_EQ(error_of(audit), "field 'evidence.stage': expected the stage of an audit, got 7");
+}
+
+// Receivers add to numbers and compare them; none of them may overflow.
+TEST(Message, NumbersNearOverflowAreRefused) {
+  Packet hello = packet_of({.payload = messages::Hello{}}, 1);
+  hello.body["promised"] = INT64_MAX;
+  EXPECT_EQ(error_of(hello),
+            "field 'promised': expected an integer from -1 to 1125899906842624, got 9223372036854775807");
+  hello.body["promised"] = -2;
+  EXPECT_EQ(error_of(hello), "field 'promised': expected an integer from -1 to 1125899906842624, got -2");
+
+  Packet part = packet_of({.payload = messages::TrailerPart{.facts = {{3, {}}}}}, 1);
+  part.body["facts"]["2147483647"] = part.body["facts"]["3"];
+  EXPECT_NE(error_of(part).find("expected an integer from -1 to 1073741824, got 2147483647"), std::string::npos)
+      << error_of(part);
+  Packet state = packet_of({.payload = messages::Fenced{.scaling_state = ScalingState{}}}, 1);
+  state.body["scaling_state"][2] = INT64_MIN;
+  EXPECT_NE(error_of(state).find("field 'scaling_state': expected an integer"), std::string::npos) << error_of(state);
+
+  Generation record{.number = 1};
+  record.members.push_back({.id = 1, .peer = 2, .endpoint = "e", .share = {{0, 8}}, .first_share = {{0, 8}}});
+  const Packet propose = packet_of({.payload = messages::Propose{record}}, 1);
+  EXPECT_EQ(error_of(propose), "");
+  for (const Json& wrong : {Json((1LL << 32) + 8), Json(8.5), Json(true)}) {
+    Packet spoiled = propose;
+    spoiled.body["record"]["members"][0]["share"][0][1] = wrong;
+    EXPECT_NE(error_of(spoiled).find("expected an integer from -1 to 1073741824, got"), std::string::npos)
+        << error_of(spoiled);
+  }
+
+  Packet header = packet_of({.payload = messages::Warm{}}, 1);
+  header.generation = INT64_MAX;
+  EXPECT_EQ(error_of(header), "expected a generation and a step from 0 to 1125899906842624, got 9223372036854775807");
+  header.generation = 0;
+  header.step = -1;
+  EXPECT_EQ(error_of(header), "expected a generation and a step from 0 to 1125899906842624, got -1");
+}
+
+// They end in terminals and logs.
+TEST(Message, ControlCharactersInTextsArriveAsTheirCodes) {
+  messages::Hello sent;
+  sent.about.name = "a\x1b[31mb\x7f\xc2\x9b\r";
+  sent.about.config = "[run]\r\n\tsteps = 1\n";
+  sent.about.environment = Json{{"host\x07", {"\x1b]0;title", "größe"}}};
+  const Message back = message_of(packet_of({.payload = sent}, 1));
+  const WorkerInfo& about = back.as<messages::Hello>()->about;
+  EXPECT_EQ(about.name, "a\\x1b[31mb\\x7f\\x9b\\x0d");
+  EXPECT_EQ(about.config, sent.about.config);
+  EXPECT_EQ(*about.environment, (Json{{"host\\x07", {"\\x1b]0;title", "größe"}}}));
+
+  Generation record{.number = 1, .reason = "\x1b"};
+  const Message propose = message_of(packet_of({.payload = messages::Propose{record}}, 1));
+  EXPECT_EQ(propose.as<messages::Propose>()->record.reason, "\\x1b");
 }
 
 // PROTOCOL.md thus describes every message and each of its fields.

@@ -173,7 +173,7 @@ TEST_F(Examples, WrongCallsSayWhatThereIs) {
   EXPECT_EQ(walk.code, 2);
   EXPECT_EQ(
       walk.err,
-      "elastic_job: there is no command 'walk'; there are run, resume, join, ctl, eval. elastic_job --help tells what "
+      "elastic_job: there is no command 'walk'; valid are run, resume, join, ctl, eval. elastic_job --help tells what "
       "they do\n");
 }
 

@@ -131,9 +131,16 @@ TEST_F(Ctl, ScalesToTheNumberOfTheLastRequest) {
   EXPECT_EQ(ctl({"scale", "3"}).code, 0);
   ::kill(silent, SIGCONT);
   EXPECT_TRUE(comes_true([&] { return members() == std::vector<int>{1, 4, 5}; }));
+  // Also those go that have only just started.
+  EXPECT_EQ(ctl({"scale", "6"}).code, 0);
+  EXPECT_EQ(ctl({"scale", "2"}).code, 0);
+  EXPECT_TRUE(comes_true([&] { return members() == std::vector<int>{1, 4}; }));
+  EXPECT_TRUE(comes_true([&] { return status("run").at("workers").size() == 2; }));
   expect_refused({"scale", "1025"}, "at most 1024 workers, got 1025");
   expect_refused({"scale", "99999999999"}, "scale 99999999999: the number is too large");
   expect_refused({"drain", "99999999999"}, "drain 99999999999: the number is too large");
+  expect_refused({"drain", "2147483647"}, "drain 2147483647: the number is too large");
+  expect_refused({"drain", "--", "-3"}, "drain -3: expected a number from 0 on");
   EXPECT_EQ(ctl({"stop"}).code, 0);
   EXPECT_EQ(wait(job).code, 0);
 }

@@ -216,7 +216,13 @@ TEST_F(Refusals, WhatMakesNoSense) {
     for (int i = 0; i < 10; ++i) impostor.send(packet_of({.payload = messages::StateSent{.peer = 1}}, 0));
     Impostor again(endpoint("run"));
     Packet hello = packet_of({.payload = messages::Hello{.about = {.endpoint = "tcp://127.0.0.1:1"}}}, 0);
-    hello.body["promised"] = "many";
+    hello.body["about"]["environment"] = {{"isa", "scalar"}, {"device", "cpu"}, {"threads", 1}};
+    for (const Json& promised : {Json("many"), Json(INT64_MAX), Json(int64_t{1} << 49)}) {
+      hello.body["promised"] = promised;
+      again.send(hello);
+    }
+    hello.body["promised"] = 0;
+    hello.generation = INT64_MAX;
     again.send(hello);
     hello = packet_of({.payload = messages::Hello{.about = {.endpoint = "tcp://127.0.0.1:1"}}}, 0);
     hello.body["about"]["environment"] = {{"isa", "scalar"}, {"device", "cpu"}, {"threads", "two"}};
@@ -226,6 +232,9 @@ TEST_F(Refusals, WhatMakesNoSense) {
   EXPECT_TRUE(told("at least 2 expected"));
   EXPECT_TRUE(told("body of 2097152 bytes"));
   EXPECT_TRUE(told("malformed 'hello': field 'promised': expected an integer"));
+  EXPECT_TRUE(told("malformed 'hello': field 'promised': expected an integer from -1 to 1125899906842624, got 92233"));
+  EXPECT_TRUE(told("malformed 'hello': expected a promised generation up to 1000001, got 562949953421312"));
+  EXPECT_TRUE(told("malformed 'hello': expected a generation and a step from 0 to"));
   EXPECT_TRUE(told("malformed 'hello': environment.threads: expected a number"));
   EXPECT_TRUE(told("malformed 'ask'"));
   EXPECT_TRUE(told("malformed 'facts'"));

@@ -89,5 +89,38 @@ TEST_F(TrainCommand, WritesLogits) {
   EXPECT_EQ(read_safetensors(file).tensors.at("logits").shape()[1], 3);
 }
 
+// Before anything is read or computed, so that no work is lost.
+TEST_F(TrainCommand, FilesThatCannotBeWrittenAreFoundFirst) {
+  const std::string there = folder_ / "there", below = folder_ / "absent/file";
+  replace_file(there, "mine");
+  const std::vector<std::vector<std::string>> commands = {
+      {"eval", folder_ / "no run", "--confusion"},
+      {"eval", folder_ / "no run", "--logits"},
+      {"predict", folder_ / "no run", folder_ / "no image", "--csv"}};
+  for (std::vector<std::string> command : commands) {
+    for (const auto& [file, reason] : {std::pair(below, "there is no folder " + (folder_ / "absent").string()),
+                                       std::pair(folder_.path(), std::string("it is a folder; name a file in it"))}) {
+      std::vector<std::string> words = command;
+      words.push_back(file);
+      const Ended refused = train(words);
+      EXPECT_EQ(refused.code, 3);
+      EXPECT_EQ(refused.err, "train: cannot create " + file + ": " + reason + "\n");
+    }
+    command.push_back(there);
+    EXPECT_NE(train(command).code, 0) << "there is no run";
+    EXPECT_EQ(read_file(there), "mine");
+  }
+  EXPECT_EQ(names_in(folder_.path()).count("there"), 1u);
+}
+
+TEST_F(TrainCommand, AnExportTouchesNoOtherFile) {
+  ASSERT_EQ(run("images.toml", "first").code, 0);
+  const std::string out = folder_ / "weights.safetensors";
+  replace_file(out + ".new", "mine");
+  ASSERT_EQ(train({"export", folder_ / "first", out}).code, 0);
+  EXPECT_EQ(read_file(out + ".new"), "mine");
+  EXPECT_EQ(read_safetensors(out).metadata.at("format"), "pt");
+}
+
 }  // namespace
 }  // namespace elinvar

@@ -22,8 +22,12 @@ TEST_F(TrainCommand, WrongUsageHasExitCode2) {
   };
   expect_usage(train({}), "subcommand is required");
   expect_usage(train({"walk"}),
-               "there is no command 'walk'; there are run, check, configs, resume, join, ctl, plot, eval, predict, "
+               "there is no command 'walk'; valid are run, check, configs, resume, join, ctl, plot, eval, predict, "
                "profile, sample, import, export, devices, keygen. train --help tells what they do");
+  expect_usage(train({"rnu"}), "there is no command 'rnu'; did you mean 'run'? train --help tells what they do");
+  expect_usage(run("images.toml", "run", {"--stesp=3"}),
+               "train: run has no option --stesp; did you mean --steps? train run --help lists them");
+  expect_usage(run("images.toml", "run", {"--qwertz"}), "--qwertz");
   expect_usage(train({"run"}), "config");
   expect_usage(train({"run", folder_ / "absent.toml"}), "there is no configuration");
   expect_usage(run("images.toml", "run", {"--threads", "0"}), "--threads");

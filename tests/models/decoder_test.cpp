@@ -200,6 +200,32 @@ TEST(Decoder, SeesAtLeastHalfOfTheContextAndNeverMore) {
     }
 }
 
+// Keys of two precisions are never mixed: the bits remain those without a cache.
+TEST(Decoder, BeginsAnewWithAnotherPrecision) {
+  const auto network = gpt(16);
+  Decoder cached(*network, 16), plain(*network, 16, /*cached=*/false);
+  int64_t length = 3;
+  for (const Precision precision : {Precision::portable, Precision::exact, Precision::portable}) {
+    const PrecisionScope scope(precision);
+    for (int i = 0; i < 2; ++i, ++length)
+      EXPECT_EQ(digest(cached.logits(text(length))), digest(plain.logits(text(length))))
+          << name_of(precision) << ' ' << length;
+  }
+
+  AttentionCache cache(16);
+  Context forward{.cache = &cache};
+  const NoGrad constant;
+  (void)network->forward(Tensor::from(text(3), {1, 3}), forward);
+  const PrecisionScope exact(Precision::exact);
+  EXPECT_EQ(
+      test::message_of<UsageError>([&] {
+        network->forward(Tensor::from(text(3), {1, 3}), forward);
+      }),
+      "[attention cache] it has tokens of portable products, which exact ones cannot follow; keep(0) begins anew");
+  cache.keep(0);
+  EXPECT_NO_THROW(network->forward(Tensor::from(text(3), {1, 3}), forward));
+}
+
 TEST(AttentionCache, RefusesWhatItCannotHold) {
   const auto network = gpt(8);
   AttentionCache cache(4);

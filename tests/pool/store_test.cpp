@@ -80,6 +80,22 @@ TEST(PoolStore, KeepsWhatItIsGiven) {
   EXPECT_EQ(status.st_mode & 0777, 0700u);
 }
 
+TEST(PoolStore, LeavesTheModeOfAFolderThatWasThere) {
+  const TemporaryFolder folder;
+  const std::string place = folder / "there";
+  ASSERT_EQ(::mkdir(place.c_str(), 0755), 0);
+  const auto mode = [&] {
+    struct stat status {};
+    EXPECT_EQ(::stat(place.c_str(), &status), 0);
+    return status.st_mode & 0777;
+  };
+  { const Store store(place + "/"); }
+  EXPECT_EQ(mode(), 0755u);
+  ASSERT_EQ(::chmod(place.c_str(), 0777), 0);
+  EXPECT_NE(test::message_of<UsageError>([&] { Store store(place); }).find("any user can write to"), std::string::npos);
+  EXPECT_EQ(mode(), 0777u);
+}
+
 TEST(PoolStore, OneOfAnOlderVersionIsBroughtUpToDate) {
   const TemporaryFolder folder;
   Id id = 0;

@@ -71,11 +71,39 @@ TEST(File, IsCreatedWholeOrNotAtAll) {
   EXPECT_EQ(read_file(folder / "a"), "one");
   EXPECT_EQ(paths_in(folder.path()).size(), 1u);
   EXPECT_THROW(create_file(folder / "absent" / "a", "one"), Failure);
-  for (const char* name : {"a.new", ".writing-a-17", "b"}) folder.write(name, "torn");
+  for (const std::filesystem::path& name : {unfinished_name(folder / "a"), folder / "b"}) File::create(name);
   remove_unfinished_files(folder.path());
   EXPECT_EQ(paths_in(folder.path()).size(), 2u);
   EXPECT_TRUE(paths_in(folder / "absent").empty());
   EXPECT_NE(message_of<Failure>([&] { paths_in(folder / "a"); }).find("cannot read the directory"), std::string::npos);
+}
+
+TEST(File, IsReplacedWithoutTouchingOthers) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("a", "old"), other = folder.write("a.new", "kept");
+  replace_file(path, "new");
+  EXPECT_EQ(read_file(path), "new");
+  EXPECT_EQ(read_file(other), "kept");
+  EXPECT_EQ(paths_in(folder.path()).size(), 2u);
+  const std::string pipe = folder / "pipe";
+  make_pipe(pipe);
+  EXPECT_EQ(message_of<Failure>([&] { replace_file(pipe, ""); }),
+            "cannot replace " + pipe + ": it is not a regular file");
+}
+
+TEST(File, ThatCannotBeWrittenIsFoundWithoutWritingIt) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("a", "old"), absent = folder / "absent/b";
+  check_replaceable(path);
+  check_replaceable(folder / "b");
+  EXPECT_EQ(message_of<Failure>([&] { check_replaceable(absent); }),
+            "cannot create " + absent + ": there is no folder " + folder.path() + "/absent");
+  EXPECT_EQ(message_of<Failure>([&] { check_replaceable(folder.path()); }),
+            "cannot create " + folder.path() + ": it is a folder; name a file in it");
+  const std::string long_name = folder / std::string(256, 'x');
+  EXPECT_NE(message_of<Failure>([&] { check_replaceable(long_name); }).find("File name too long"), std::string::npos);
+  EXPECT_EQ(paths_in(folder.path()).size(), 1u);
+  EXPECT_EQ(read_file(path), "old");
 }
 
 }  // namespace

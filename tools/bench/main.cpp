@@ -25,6 +25,7 @@
 #include "tools/bench/report.h"
 #include "tools/bench/transport.h"
 #include "tools/cli/main_program.h"
+#include "tools/cli/subcommands.h"
 #include "tools/peak/peak.h"
 
 using namespace elinvar;
@@ -56,7 +57,8 @@ int finish(const Options& o, const bench::Report& report) {
 int run(int argc, char** argv) {
   Options o;
   CLI::App app{
-      "Measures the engine on this machine. Figures are medians; per cent are of the peak measured in the same run."};
+      "Measures the engine on this machine. Figures are medians; per cent are of the peak measured in the same run.",
+      "bench"};
   app.set_version_flag("--version", ELINVAR_VERSION);
   app.require_subcommand(1);
   app.fallthrough();
@@ -124,7 +126,7 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    return end_of_parsing(app, e, argc, argv);
   }
   if (answer->parsed()) return bench::answer_transport(listen, key);
   set_isa(parse_isa(o.isa));

@@ -7,7 +7,8 @@
 
 namespace CLI {
 class App;
-}
+class ParseError;
+}  // namespace CLI
 
 namespace elinvar {
 
@@ -20,5 +21,8 @@ using AddCommand = Command (*)(CLI::App& program);
 // Runs the requested subcommand and returns the exit code for main(). Errors are printed on stderr after the program's
 // name.
 int run_subcommand(CLI::App& program, std::span<const AddCommand> commands, int argc, char** argv);
+
+// Prints help, or what is wrong with the command line and the name that was probably meant. Returns the exit code.
+int end_of_parsing(const CLI::App& program, const CLI::ParseError& error, int argc, char** argv);
 
 }  // namespace elinvar

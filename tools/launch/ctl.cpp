@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "comm/fields.h"
 #include "comm/zmq_transport.h"
 #include "elastic/protocol/message.h"
 #include "elastic/step/arrangement.h"
@@ -134,8 +135,9 @@ class RunningJob {
     int number = 0;
     const char* const end = command.which.data() + command.which.size();
     const auto [stop, error] = std::from_chars(command.which.data(), end, number);
-    check(stop != end || error != std::errc::result_out_of_range, "{} {}: the number is too large", command.what,
-          command.which);
+    const bool too_large = error == std::errc::result_out_of_range || number > kMostReceived<int>;
+    check(stop != end || !too_large, "{} {}: the number is too large", command.what, command.which);
+    check(stop != end || number >= 0, "{} {}: expected a number from 0 on", command.what, command.which);
     if (stop == end) asked.number = number;
     else asked.name = command.which;
     transport_->send(kJob, packet_of({.sender = self_, .payload = std::move(asked)}, /*run=*/0));
@@ -147,7 +149,7 @@ class RunningJob {
       if (arrival.what == Arrival::What::timeout) fail("the job at {} does not answer", endpoint_);
       if (arrival.what == Arrival::What::lost) {
         reason = arrival.reason;
-        if (!arrival.opened) return std::nullopt;
+        if (!arrival.accepted) return std::nullopt;
         over = true;
         deadline = std::min(deadline, Transport::Clock::now() + kOnItsWay);
       }

@@ -61,6 +61,8 @@ class Outputs {
 };
 
 int eval(const EvalOptions& command) {
+  for (const std::string& written : {command.confusion, command.logits})
+    if (!written.empty()) check_replaceable(written);
   const std::filesystem::path directory = command.run_dir;
   TrainingSetup setup(read_run_config(directory), command.split == "test" ? Split::test : Split::validation,
                       parse_device(command.device.device));

@@ -38,6 +38,7 @@ nlohmann::ordered_json verdict_of(const RunRecord& record, const ReportOptions& 
 
 int report(const ReportOptions& options) {
   check(options.json || !options.html.empty(), "give --html FILE for the page, or --json for what it shows");
+  if (!options.html.empty()) check_replaceable(options.html);
   const RunRecord record(options.run);
   const nlohmann::ordered_json data = report_data(record, verdict_of(record, options));
   if (!options.html.empty()) replace_file(options.html, report_page(data));

@@ -11,12 +11,8 @@ int learn(const LearnCommand& command) {
   const std::filesystem::path out = command.out;
   check(!std::filesystem::is_directory(out), "--out: {} is a folder; name the file to write, {}", out.string(),
         (out / "tokenizer.json").string());
-  // Checks that the output can be written before the long computation.
   if (out.has_parent_path()) make_directories(out.parent_path());
-  if (!std::filesystem::exists(out)) {
-    static_cast<void>(File::create(out));
-    remove_tree(out);
-  }
+  check_replaceable(out);
   BpeTrainer trainer(command.training);
   Tally tally;
   for_each_batch(command.documents, [&](const std::vector<std::string>& texts) {

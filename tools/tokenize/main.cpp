@@ -5,6 +5,7 @@
 #include "tensor/base/threads.h"
 #include "tensor/stream.h"
 #include "tools/cli/main_program.h"
+#include "tools/cli/subcommands.h"
 #include "tools/cli/number_from.h"
 #include "tools/tokenize/commands.h"
 
@@ -65,7 +66,7 @@ int tokenize_program(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return elinvar::end_of_parsing(app, error, argc, argv);
   }
   elinvar::set_threads(threads);
   if (encode->parsed()) {

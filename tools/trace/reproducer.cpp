@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tensor/base/json.h"
 #include "tensor/base/reason.h"
 #include "tensor/base/spelling.h"
@@ -67,8 +68,9 @@ void write_reproducer(const std::filesystem::path& path, const Reproducer& r) {
         OrderedJson{{"about", r.sides[i].about}, {"results", described_json(r.sides[i].results)}}.dump();
     add_tensors(std::string(kSides[i]) + ".", r.sides[i].results, tensors);
   }
-  std::filesystem::remove(path);
-  (void)write_safetensors(path, tensors, metadata);
+  const std::filesystem::path aside = unfinished_name(path);
+  (void)write_safetensors(aside, tensors, metadata);
+  rename_file(aside, path);
 }
 
 Reproducer read_reproducer(const std::filesystem::path& path) {

@@ -141,6 +141,7 @@ class Listing {
 }  // namespace
 
 int predict_images(const PredictOptions& options) {
+  if (!options.csv.empty()) check_replaceable(options.csv);
   const std::filesystem::path directory = options.run_dir;
   const Config config = read_run_config(directory);
   check(has_images(config.data), "{} has no network for images that are files: its data.kind is '{}'{}",

@@ -1,6 +1,8 @@
 #include "tools/training/control.h"
 
 #include <algorithm>
+#include <tuple>
+#include <vector>
 
 #include "tensor/base/check.h"
 #include "tools/training/training_setup.h"
@@ -13,26 +15,32 @@ using messages::Answer;
 
 constexpr int kMostWorkers = 1024;  // as of train run --workers
 
-// Starts workers, or drains the newest members, until `wanted` remain. Those that leave do not count, those that come
-// do, so a request that is repeated starts nobody twice. Workers that are about to take part are not drained.
+// Starts workers, or asks the newest ones to leave, until `wanted` remain. Those that leave do not count, those that
+// come do, so a request that is repeated starts nobody twice.
 Answer scale(int wanted, Coordinator& coordinator, const WorkerStarter& workers, Seconds now) {
   if (wanted < 1) return {.error = "at least one worker"};
   if (wanted > kMostWorkers) return {.error = fmt::format("at most {} workers, got {}", kMostWorkers, wanted)};
   const JobState& job = coordinator.job();
-  int there = workers.coming;
-  for (const auto& [peer, worker] : job.workers) there += !worker.draining;
+  std::vector<const Worker*> staying;
+  for (const auto& [peer, worker] : job.workers)
+    if (!worker.draining) staying.push_back(&worker);
+  int there = workers.coming + static_cast<int>(staying.size());
   try {
     for (; there < wanted; ++there) workers.start();
   } catch (const Failure& failure) {  // the machine has no room for another process: the job goes on without it
     return {.error = failure.what()};
   }
-  std::vector<int> ids;
-  if (job.current)
-    for (const GenerationMember& m : job.current->members)
-      if (const auto worker = job.workers.find(m.peer); worker != job.workers.end() && !worker->second.draining)
-        ids.push_back(m.id);
-  std::sort(ids.begin(), ids.end());
-  for (size_t n = ids.size(); n > static_cast<size_t>(wanted); --n) coordinator.drain(ids[n - 1], now);
+  if (there > wanted && job.phase == JobState::Phase::starting) return {.error = "the job is still starting"};
+  const int surplus = there - wanted, ended = std::min(std::max(surplus, 0), workers.coming);
+  if (ended > 0) workers.end(ended);
+  // Newcomers, which have no number yet, are newer than members.
+  const auto is_newer = [](const Worker* a, const Worker* b) {
+    return std::tuple(a->state != Worker::State::member, a->id) > std::tuple(b->state != Worker::State::member, b->id);
+  };
+  std::ranges::stable_sort(staying, is_newer);
+  std::vector<PeerId> leaving;
+  for (int i = 0; i < surplus - ended; ++i) leaving.push_back(staying[static_cast<size_t>(i)]->peer);
+  for (const PeerId peer : leaving) coordinator.ask_to_leave(peer, now);
   return {};
 }
 

@@ -11,7 +11,8 @@ namespace elinvar {
 // The workers on the coordinator's machine.
 struct WorkerStarter {
   std::function<void()> start = {};
-  int coming = 0;  // started already, but not known to the coordinator yet
+  std::function<void(int count)> end = {};  // ends so many of those that are coming
+  int coming = 0;                           // started already, but not known to the coordinator yet
 };
 
 // Carries out a request. Returns the answer, or an error if the request cannot be carried out. Arrangements must suit

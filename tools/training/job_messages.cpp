@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr int64_t kRepeated = 2;      // updates that a worker of another build repeats
-constexpr int kMostTurnedAway = 100;  // the limit of such events in events.jsonl: strangers must not fill the disk
+constexpr size_t kMostNotices = 100;  // any process may send some
 
 namespace {
 
@@ -50,7 +50,10 @@ bool JobProcess::imported() const {
 void JobProcess::flush() {
   for (Action& action : coordinator_->take_actions()) {
     if (action.what == Action::What::connect) transport_->connect(action.peer, action.endpoint);
-    if (action.what == Action::What::disconnect) transport_->disconnect(action.peer);
+    if (action.what == Action::What::disconnect) {
+      transport_->disconnect(action.peer);
+      forget(action.peer);
+    }
     if (action.what == Action::What::send) send(action.peer, std::move(action.message));
   }
   if (fault_injector_ && !coordinator_->job().ending) fault_injector_->act();
@@ -61,7 +64,12 @@ void JobProcess::note(const Moment& moment) {
 }
 
 void JobProcess::turned_away(const std::string& reason) {
-  if (directory_ && ++turned_away_ <= kMostTurnedAway) event("turned_away", {{"reason", reason}});
+  if (directory_) event("turned_away", {{"reason", reason}});
+}
+
+// The last words of a child may come after its end, and there are only so many children.
+void JobProcess::forget(PeerId peer) {
+  if (const auto asked = pids_.find(peer); asked != pids_.end() && asked->second == 0) pids_.erase(asked);
 }
 
 // If the failed worker trained, or was started with the run, its failure would hit the others too; any other worker is
@@ -176,7 +184,7 @@ void JobProcess::receive(const Packet& packet) {
   }
   if (malformed.empty()) {  // a failure from here on is the run's own fault
     if (const auto* failed = message.as<messages::Failed>()) return worker_failed(message, *failed);
-    return receive_first(message, *message.as<messages::Hello>());
+    return receive_first(packet, *message.as<messages::Hello>());
   }
   turned_away(fmt::format("a malformed '{}': {}", packet.kind, malformed));
   if (!coordinator_) return;
@@ -187,20 +195,22 @@ void JobProcess::receive(const Packet& packet) {
 // All workers open the same data and report mostly the same notices.
 void JobProcess::print_notices(const std::vector<std::string>& notices) {
   for (const std::string& notice : notices)
-    if (notices_.insert(notice).second) say(stderr, "{}\n", notice);
+    if (notices_.size() < kMostNotices && notices_.insert(notice).second) say(stderr, "{}\n", notice);
 }
 
-void JobProcess::receive_first(const Message& message, const messages::Hello& hello) {
+void JobProcess::receive_first(const Packet& packet, const messages::Hello& hello) {
   std::string other = other_build(hello);
   if (other.empty()) other = other_kind(hello.about);
-  if (!other.empty()) return refuse_first(message.sender, other);
+  if (!other.empty()) return refuse_first(packet.sender, other);
   open(hello.about);
-  take(message);
+  receive(packet);  // as from any other worker
 }
 
 void JobProcess::asked(const Message& m, const messages::Ask& ask) {
   transport_->connect(m.sender, ask.endpoint);
-  pids_[m.sender] = static_cast<pid_t>(ask.pid);
+  const bool own = local_.started(ask.pid) && (peer_of(ask.pid) == 0 || peer_of(ask.pid) == m.sender);
+  pids_[m.sender] = own ? ask.pid : 0;
+  ++asked_;
   if (ask.protocol != kProtocolVersion) {
     const std::string reason =
         fmt::format("it speaks another version of the protocol{}; the job has version {}: take the program of the job",
@@ -223,7 +233,7 @@ void JobProcess::asked(const Message& m, const messages::Ask& ask) {
                       .hold = command_.hold,
                       .build = build_of(build()),
                       .repeat = command_.any_build ? 0 : static_cast<int64_t>(first_updates().size()),
-                      .arrival = static_cast<int64_t>(pids_.size()) - 1,
+                      .arrival = asked_ - 1,
                       .term = directory_ ? directory_->term().number() : 1,
                       .endpoint = transport_->endpoint()}});
 }
@@ -395,7 +405,9 @@ void JobProcess::shown(const Message& m, const messages::Shown& look) {
 }
 
 WorkerStarter JobProcess::starter() {
-  return {.start = [this] { start_worker(); }, .coming = local_.coming()};
+  return {.start = [this] { start_worker(); },
+          .end = [this](int count) { local_.end_coming(count); },
+          .coming = local_.coming()};
 }
 
 std::string JobProcess::arrange(const std::string& entries) {

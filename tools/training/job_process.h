@@ -85,6 +85,7 @@ class JobProcess final : public CoordinatorWorld {
   void flush();
   void note(const Moment& moment);
   bool imported() const;
+  void forget(PeerId peer);
   void turned_away(const std::string& reason);
   void worker_failed(const Message& message, const messages::Failed& failed);
   std::string other_kind(const WorkerInfo& about) const;
@@ -93,7 +94,7 @@ class JobProcess final : public CoordinatorWorld {
   std::vector<LedgerLine> first_updates() const;
   void refuse_first(PeerId worker, const std::string& reason);
   void receive(const Packet& packet);
-  void receive_first(const Message& message, const messages::Hello& hello);
+  void receive_first(const Packet& packet, const messages::Hello& hello);
   void print_notices(const std::vector<std::string>& notices);
   void asked(const Message& message, const messages::Ask& ask);
   void take(const Message& message);
@@ -124,7 +125,9 @@ class JobProcess final : public CoordinatorWorld {
   LocalWorkers local_;
   GpuAssignment gpus_;
   std::deque<Loss> losses_;
+  // The processes that have asked about the job and are connected, and all children of this process; 0: no child.
   std::map<PeerId, pid_t> pids_;
+  int64_t asked_ = 0;
   std::optional<WorkerInfo> about_;  // the first worker
   std::set<std::string> notices_;    // printed already
   int64_t newcomers_ = 0;

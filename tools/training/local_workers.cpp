@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <iterator>
 #include <utility>
 
 namespace elinvar {
@@ -33,6 +34,14 @@ std::vector<LocalWorkers::Ended> LocalWorkers::ended() {
     }
   }
   return all;
+}
+
+void LocalWorkers::end_coming(int count) {
+  for (; count > 0 && !coming_.empty(); --count) {
+    const auto last = std::prev(coming_.end());
+    ::kill(*last, SIGTERM);
+    coming_.erase(last);
+  }
 }
 
 void LocalWorkers::kill_all() const {

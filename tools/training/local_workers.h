@@ -24,6 +24,7 @@ class LocalWorkers {
   void introduced(pid_t worker) { coming_.erase(worker); }  // the coordinator knows it from now on
   // Returns the number of those alive that the coordinator does not know yet.
   int coming() const { return static_cast<int>(coming_.size()); }
+  void end_coming(int count);                                       // so many of these
   bool started(pid_t pid) const { return started_.contains(pid); }  // whether it is alive or not
   void kill_all() const;
 

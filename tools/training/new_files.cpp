@@ -4,17 +4,12 @@
 #include "tensor/safetensors.h"
 
 namespace elinvar {
-namespace {
 
 namespace fs = std::filesystem;
 
-fs::path aside(const fs::path& path) { return path.string() + ".new"; }
-
-}  // namespace
-
 NewFiles::~NewFiles() {
   std::error_code ignored;
-  for (const fs::path& path : paths_) fs::remove(aside(path), ignored);
+  for (const NewFile& file : files_) fs::remove(file.aside, ignored);
   if (!folder_.empty()) fs::remove(folder_, ignored);
 }
 
@@ -24,12 +19,9 @@ void NewFiles::make_folder(const fs::path& folder) {
   folder_ = folder;
 }
 
-// Removes what a process that died has left under the temporary name, but never a folder with files in it.
-fs::path NewFiles::begin(const fs::path& path) {
-  std::error_code ignored;
-  fs::remove(aside(path), ignored);
-  paths_.push_back(path);
-  return aside(path);
+const fs::path& NewFiles::begin(const fs::path& path) {
+  check_replaceable(path);
+  return files_.emplace_back(NewFile{path, unfinished_name(path)}).aside;
 }
 
 void NewFiles::add_tensors(const fs::path& path, const StateDict& tensors,
@@ -37,12 +29,16 @@ void NewFiles::add_tensors(const fs::path& path, const StateDict& tensors,
   write_safetensors(begin(path), tensors, metadata);
 }
 
-void NewFiles::add_text(const fs::path& path, std::string_view text) { replace_file(begin(path), text); }
+void NewFiles::add_text(const fs::path& path, std::string_view text) {
+  File file = File::create(begin(path));
+  file.write(text);
+  file.sync();
+}
 
 void NewFiles::commit() {
-  for (const fs::path& path : paths_) rename_file(aside(path), path);
-  for (const fs::path& path : paths_) sync_directory(path.parent_path());
-  paths_.clear();
+  for (const NewFile& file : files_) rename_file(file.aside, file.path);
+  for (const NewFile& file : files_) sync_directory(file.path.parent_path());
+  files_.clear();
   folder_.clear();
 }
 

@@ -10,8 +10,8 @@
 
 namespace elinvar {
 
-// Writes each file as <name>.new; commit() renames all. Without commit() the destructor removes them and the folder
-// that make_folder() made.
+// Writes each file under another name; commit() renames all. Without commit() the destructor removes them and the
+// folder that make_folder() made.
 class NewFiles {
  public:
   NewFiles() = default;
@@ -28,9 +28,12 @@ class NewFiles {
   void commit();
 
  private:
-  std::filesystem::path begin(const std::filesystem::path& path);
+  struct NewFile {
+    std::filesystem::path path, aside;  // its name, and the one under which it is written
+  };
+  const std::filesystem::path& begin(const std::filesystem::path& path);
 
-  std::vector<std::filesystem::path> paths_;
+  std::vector<NewFile> files_;
   std::filesystem::path folder_;  // empty if it existed before
 };
 

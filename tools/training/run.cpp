@@ -27,6 +27,7 @@ using Json = nlohmann::json;
 using Clock = Transport::Clock;
 
 constexpr int kMostStarts = 10;
+constexpr int kMostTurnedAway = 100;  // the limit of such events in events.jsonl: strangers must not fill the disk
 constexpr Seconds kFirstWords = 3;    // for workers that are said to be alive to introduce themselves
 constexpr Seconds kLastWords = 0.05;  // for messages that a process sent before its end and that are still in transit
 constexpr Seconds kFirstWorker = 30;  // for the first worker to introduce itself if others should be alive
@@ -184,6 +185,7 @@ std::optional<int64_t> JobProcess::facts(const std::vector<StepFacts>& steps) {
 }
 
 void JobProcess::event(const std::string& name, const Json& fields) {
+  if ((name == "refused" || name == "turned_away") && ++turned_away_ > kMostTurnedAway) return;
   report_->event(name, fields, now());
   if (name == "hello") note({Moment::What::newcomer, ++newcomers_});
   if (name == "fence" || name == "generation") note({Moment::What::generation, fields.at("number").get<int64_t>()});
@@ -267,6 +269,7 @@ PeerId JobProcess::peer_of(pid_t local) const {
 }
 
 void JobProcess::worker_lost(const Loss& loss) {
+  forget(loss.peer);
   if (coordinator_) coordinator_->lost(loss.peer, loss.reason, now());
   // A coordinator that has taken over has started none; the workers that it waits for are others' children.
   else if (starts_ > 0 && local_.alive().empty() && !others_join()) fail("no worker could start: {}", loss.reason);

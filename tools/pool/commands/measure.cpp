@@ -33,6 +33,7 @@ Command add_measure(CLI::App& pool) {
       ->take_all()
       ->allow_extra_args(false);
   return {app, [o] {
+            if (!o->to.empty()) check_replaceable(o->to);
             std::vector<Measured> measured;
             for (const std::string& config : o->configs) {
               fmt::print(stderr, "{} ...\n", config);

@@ -2,10 +2,10 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tools/pool/commands/commands.h"
 #include "tools/pool/sim/chart.h"
 #include "tools/pool/sim/check.h"
@@ -149,13 +149,6 @@ nlohmann::ordered_json json_of(const Results& results) {
           {"rows", std::move(rows)}};
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path);
-  out << text;
-  out.close();
-  if (!out) fail("cannot write {}", path);
-}
-
 std::string csv_of(const Results& results, uint64_t first) {
   std::string csv = "scenario,contestant,seed,metric,unit,value\n";
   for (size_t c = 0; c < results.outcomes.size(); ++c)
@@ -212,14 +205,16 @@ int run(const SimOptions& o) {
     write_trace(scenario.trace ? scenario.trace(o.first, table) : read_trace(o.jobs, o.hosts), folder / "jobs.csv",
                 folder / "hosts.csv");
   }
+  for (const std::string& written : {o.csv, o.html})
+    if (!written.empty()) check_replaceable(written);
   const Results results = simulate_all(scenario, o, table);
   if (o.json) {
     fmt::print("{}\n", json_of(results).dump(2));
   } else {
     print_table(results);
   }
-  if (!o.csv.empty()) write_file(o.csv, csv_of(results, o.first));
-  if (!o.html.empty()) write_file(o.html, chart_page(results));
+  if (!o.csv.empty()) replace_file(o.csv, csv_of(results, o.first));
+  if (!o.html.empty()) replace_file(o.html, chart_page(results));
   return 0;
 }
 

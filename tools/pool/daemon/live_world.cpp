@@ -1,7 +1,5 @@
 #include "tools/pool/daemon/live_world.h"
 
-#include <sys/stat.h>
-
 #include "comm/job_key.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
@@ -19,10 +17,7 @@ LiveWorld::LiveWorld(const Store& store, std::string train, bool keys)
 // counts.
 void LiveWorld::prepare(const JobRecord& job) {
   const fs::path directory = store_.job_directory(job.id);
-  for (const fs::path& path : {directory.parent_path(), directory}) {
-    fs::create_directories(path);
-    if (::chmod(path.c_str(), 0700) != 0) fail("cannot make {} a private directory", path.string());
-  }
+  for (const fs::path& path : {directory.parent_path(), directory}) make_private_directory(path);
   const fs::path config = directory / "config.toml";  // rewritten each time: the store holds what was submitted
   if (!fs::is_regular_file(config) || read_file(config) != job.config) replace_file(config, job.config);
   if (keys_ && !fs::exists(directory / "key" / "job.key")) JobKey::make().save(directory / "key");

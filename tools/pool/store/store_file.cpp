@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 #include <sqlite3.h>
-#include <sys/stat.h>
 
 #include <charconv>
 #include <chrono>
 #include <thread>
 
 #include "tensor/base/check.h"
+#include "tensor/base/file.h"
 
 namespace elinvar::pool {
 
@@ -61,11 +61,12 @@ ALTER TABLE jobs DROP COLUMN finish_took;
 CREATE INDEX processes_of_job ON processes (job);
 )";
 
-// Creates the directory and its parents; only its owner may use it.
-fs::path made_private(const fs::path& directory) {
+// Returns the directory, which is created if it is absent. Whoever can write to it can replace the database.
+fs::path made(const fs::path& directory) {
   if (directory == ":memory:") return directory;
-  fs::create_directories(directory);
-  if (::chmod(directory.c_str(), 0700) != 0) fail("cannot make {} a private directory", directory.string());
+  make_private_directory(directory);
+  const bool for_all = (fs::status(directory).permissions() & fs::perms::others_write) != fs::perms::none;
+  check(!for_all, "any user can write to {}: choose another folder, or chmod o-w it", directory.string());
   return fs::canonical(directory);
 }
 
@@ -133,7 +134,7 @@ bool tells_of_damage(const SQLite::Exception& error) {
 }  // namespace
 
 StoreFile::StoreFile(const fs::path& directory, Open how)
-    : StoreFile(how == Open::kExisting ? existing(directory) : not_removed(made_private(directory)),
+    : StoreFile(how == Open::kExisting ? existing(directory) : not_removed(made(directory)),
                 how == Open::kExisting ? SQLite::OPEN_READWRITE : SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE) {}
 
 StoreFile::StoreFile(const fs::path& directory, int flags) try
