@@ -27,7 +27,7 @@ std::string received_text(std::string text) {
     const size_t bytes = control_bytes(text, at);
     if (bytes == 0) continue;
     shown.append(text, copied, at - copied);
-    shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[at + bytes - 1]));
+    shown += fmt::format("\\u{:04x}", static_cast<unsigned char>(text[at + bytes - 1]));
     copied = at + bytes;
     at = copied - 1;
   }

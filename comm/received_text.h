@@ -7,7 +7,7 @@
 namespace elinvar {
 
 // Returns the text with every control character, except tabs and the ends of lines (LF or CRLF), written as its code:
-// "\x1b" for an escape.
+// "\u001b" for an escape, as in TOML and JSON.
 std::string received_text(std::string text);
 // The same for all strings and keys in a JSON value.
 nlohmann::json received_text(nlohmann::json json);

@@ -56,7 +56,7 @@ void TokenFile::read(int64_t offset, int64_t count, int32_t* tokens) const {
 
 TokenWriter::TokenWriter(std::filesystem::path path, int64_t vocabulary)
     : path_(std::move(path)),
-      aside_((check_replaceable(path_), unfinished_name(path_))),
+      aside_((check_replaceable(path_), remove_abandoned(path_), unfinished_name(path_))),
       file_(File::create(aside_)),
       bytes_(vocabulary <= 65536 ? 2 : 4) {
   waiting_.assign(static_cast<size_t>(kHeaderBytes), '\0');
@@ -92,7 +92,8 @@ void TokenWriter::finish() {
   const std::array<int32_t, 3> header{form.magic, form.version, static_cast<int32_t>(size_)};
   file_.overwrite(0, header.data(), sizeof header);
   file_.sync();
-  rename_file(std::exchange(aside_, {}), path_);
+  rename_file(aside_, path_);
+  aside_.clear();
 }
 
 }  // namespace elinvar

@@ -20,8 +20,7 @@
 namespace elinvar {
 namespace {
 
-// Two products of each of 16 pairs are below 2^31 - 2^16 (static_assert), so that many can be added to a carried sum.
-constexpr int64_t kPairsPerCarry = 16;
+// Two products of each of these pairs are below 2^31 - 2^16, so that many can be added to a carried sum.
 static_assert(2 * kPairsPerCarry * kMostQuantized * kMostQuantized + 0xffff <= INT32_MAX);
 
 // Registers: 32 hold 8 x 3 or 6 x 4 sums along with the vectors of B and one of A, 16 hold 6 x 2. High parts are in

@@ -123,7 +123,6 @@ class Product {
   static constexpr int64_t kBlockTiles = 16;            // a block's chunk of A stays in the second-level cache
   static constexpr int64_t kNearB = 16384 / sizeof(T);  // elements of B that stay in the first-level cache
   static constexpr int64_t kLine = 64 / sizeof(T);
-  static constexpr int64_t kPlannedTiles = 4;  // so many repay a plan of their carries
 
   struct Workspace {
     explicit Workspace(const Product& p)

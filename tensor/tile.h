@@ -110,11 +110,15 @@ void multiply_tile(const Tile<float>& tile);
 void multiply_tile(const Tile<double>& tile);
 void multiply_tile(const Tile<Pair>& tile);
 
-// Numbers of pairs after which the sums of a tile are carried (tensor/pair_tile.h), one after the other.
+// Sums of so many pairs of the largest numbers fit into their type (tensor/pair_tile.h).
+inline constexpr int64_t kPairsPerCarry = 16;
+
+// Numbers of pairs after which the sums of a tile are carried, one after the other.
 struct Carries {
   static constexpr int64_t kMostPairs = 2 * kChunk;
-  int16_t pairs[kMostPairs / 16 + 1];
+  int16_t pairs[kMostPairs / kPairsPerCarry + 1];
 };
+inline constexpr int64_t kPlannedTiles = 4;  // so many tiles take longer than the plan that they share
 
 // Plans the carries of tiles that have the runs and columns of this one, and sets its `carries`. A plan has fewer
 // carries than the largest numbers would need; it takes as long as about a third of a row of a tile. Where a plan is of

@@ -11,7 +11,7 @@
 namespace elinvar {
 
 std::vector<CheckpointCommitter::Settled> CheckpointCommitter::saved(int64_t step, const messages::Saved& part) {
-  check(part.part >= 0 && part.part < part.parts, "expected a part from 0 to {}, got {}", part.parts - 1, part.part);
+  invariant(part.part >= 0 && part.part < part.parts, "a part of the checkpoint");
   if (!part.error.empty()) {
     events_.write("checkpoint_failed", {{"step", step}, {"part", part.part}, {"reason", part.error}});
     saving_.erase({step, part.parts});

@@ -1,6 +1,7 @@
 #include "tensor/base/file.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -197,6 +199,20 @@ std::string read_file(const fs::path& path) {
   return text;
 }
 
+namespace {
+
+// Begins the names of unfinished files of processes on this host.
+std::string unfinished_prefix() {
+  char host[65] = {};
+  ::gethostname(host, sizeof(host) - 1);
+  return fmt::format("{}{}-", kUnfinished, host);
+}
+
+// The name of a file, cut so that there is room for more.
+std::string short_name(const fs::path& path) { return path.filename().string().substr(0, 100); }
+
+}  // namespace
+
 fs::path unfinished_name(const fs::path& path) {
   const fs::path folder = folder_of(path);
   std::error_code error;
@@ -204,8 +220,21 @@ fs::path unfinished_name(const fs::path& path) {
   if (::access(folder.c_str(), W_OK | X_OK) != 0) fail_with(errno, kCreate, path);
   static std::atomic<int64_t> next{0};
   while (true) {  // a process with the same number may have died and left files, or runs on another host
-    const fs::path name = path.parent_path() / fmt::format("{}{}-{}", kUnfinished, ::getpid(), next++);
+    const fs::path name =
+        path.parent_path() / fmt::format("{}{}-{}-{}", unfinished_prefix(), ::getpid(), next++, short_name(path));
     if (!fs::exists(name, error)) return name;
+  }
+}
+
+void remove_abandoned(const fs::path& path) {
+  const std::string prefix = unfinished_prefix(), ending = "-" + short_name(path);
+  for (const fs::path& other : paths_in(folder_of(path))) {
+    const std::string name = other.filename().string();
+    pid_t writer = 0;
+    if (!name.starts_with(prefix) || !name.ends_with(ending)) continue;
+    if (std::from_chars(name.data() + prefix.size(), name.data() + name.size(), writer).ec != std::errc()) continue;
+    std::error_code ignored;
+    if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) fs::remove(other, ignored);
   }
 }
 

@@ -58,6 +58,9 @@ std::string read_file(const std::filesystem::path& path);
 // Failure if the folder is missing or cannot be written to.
 std::filesystem::path unfinished_name(const std::filesystem::path& path);
 
+// Removes files with names of unfinished_name() for `path` whose processes, on this host, have ended. Ignores errors.
+void remove_abandoned(const std::filesystem::path& path);
+
 // Throws Failure if replace_file() could not write this file. Call it before a long computation of the contents.
 void check_replaceable(const std::filesystem::path& path);
 
@@ -77,7 +80,7 @@ void sync_directory(const std::filesystem::path& path);
 
 // Makes a directory and those above it that are missing; their names are durable on return.
 void make_directories(const std::filesystem::path& path);
-// Makes one that only its owner may use, below those that are missing. An existing one keeps its mode.
+// Makes a directory that only its owner may use, and those above it that are missing. An existing one keeps its mode.
 void make_private_directory(const std::filesystem::path& path);
 // The paths in a directory, in no order; none if there is no such directory.
 std::vector<std::filesystem::path> paths_in(const std::filesystem::path& directory);

@@ -269,7 +269,9 @@ void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args)
                        .b_step = g.o,
                        .c_offset = strips.begin(s),
                        .add = !chunk.opens_group};
-          if constexpr (kPairs) plan_carries(tile, carries);
+          if constexpr (kPairs) {
+            if (tiles >= kPlannedTiles) plan_carries(tile, carries);
+          }
           for (int64_t t = 0; t < tiles; ++t) {
             const int64_t count = std::min<int64_t>(extent.rows, row - t * extent.rows);
             const T* a_rows[kMostTileRows];

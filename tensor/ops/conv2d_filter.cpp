@@ -81,7 +81,6 @@ class FilterProduct {
   static constexpr int64_t kShortRun = 16;      // runs that are shorter on average are joined by packing both sides
   static constexpr int64_t kFewChannels = 64;   // with fewer channels, short rows do not repay their own sets of taps
   static constexpr int64_t kCopy = 16;          // cost of copying an element, in multiply-adds
-  static constexpr int64_t kPlannedTiles = 4;   // so many repay a plan of their carries
   static constexpr int64_t kWideRow = 8;        // pixels of a row, compared with which its padding is small
 
   // Whether rows of pixels are copied with their padding, so that the columns of all taps in a row are one block. This

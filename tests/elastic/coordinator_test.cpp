@@ -90,7 +90,6 @@ TEST(Coordinator, LetsALearnerThatIsToLeaveGoAtOnce) {
   }
 }
 
-// The result of the previous step reaches a newcomer last, so it begins its first step late.
 // The job counts on from the numbers that workers report.
 TEST(Coordinator, RefusesNumbersThatAreImpossibleInTheJob) {
   Job job(1);
@@ -121,6 +120,7 @@ TEST(Coordinator, RefusesNumbersThatAreImpossibleInTheJob) {
   EXPECT_EQ(job.coordinator.job().number, 5);
 }
 
+// The result of the previous step reaches a newcomer last, so it begins its first step late.
 TEST(Coordinator, GivesANewcomerLessOfItsFirstStep) {
   Job job(1);
   job.hello(7, 1);

@@ -163,13 +163,13 @@ TEST(Message, ControlCharactersInTextsArriveAsTheirCodes) {
   sent.about.environment = Json{{"host\x07", {"\x1b]0;title", "größe"}}};
   const Message back = message_of(packet_of({.payload = sent}, 1));
   const WorkerInfo& about = back.as<messages::Hello>()->about;
-  EXPECT_EQ(about.name, "a\\x1b[31mb\\x7f\\x9b\\x0d");
+  EXPECT_EQ(about.name, "a\\u001b[31mb\\u007f\\u009b\\u000d");
   EXPECT_EQ(about.config, sent.about.config);
-  EXPECT_EQ(*about.environment, (Json{{"host\\x07", {"\\x1b]0;title", "größe"}}}));
+  EXPECT_EQ(*about.environment, (Json{{"host\\u0007", {"\\u001b]0;title", "größe"}}}));
 
   Generation record{.number = 1, .reason = "\x1b"};
   const Message propose = message_of(packet_of({.payload = messages::Propose{record}}, 1));
-  EXPECT_EQ(propose.as<messages::Propose>()->record.reason, "\\x1b");
+  EXPECT_EQ(propose.as<messages::Propose>()->record.reason, "\\u001b");
 }
 
 // PROTOCOL.md thus describes every message and each of its fields.

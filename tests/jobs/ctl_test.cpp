@@ -131,7 +131,7 @@ TEST_F(Ctl, ScalesToTheNumberOfTheLastRequest) {
   EXPECT_EQ(ctl({"scale", "3"}).code, 0);
   ::kill(silent, SIGCONT);
   EXPECT_TRUE(comes_true([&] { return members() == std::vector<int>{1, 4, 5}; }));
-  // Also those go that have only just started.
+  // Workers that have only just started are ended as well.
   EXPECT_EQ(ctl({"scale", "6"}).code, 0);
   EXPECT_EQ(ctl({"scale", "2"}).code, 0);
   EXPECT_TRUE(comes_true([&] { return members() == std::vector<int>{1, 4}; }));

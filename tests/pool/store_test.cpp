@@ -92,7 +92,8 @@ TEST(PoolStore, LeavesTheModeOfAFolderThatWasThere) {
   { const Store store(place + "/"); }
   EXPECT_EQ(mode(), 0755u);
   ASSERT_EQ(::chmod(place.c_str(), 0777), 0);
-  EXPECT_NE(test::message_of<UsageError>([&] { Store store(place); }).find("any user can write to"), std::string::npos);
+  EXPECT_NE(elinvar::test::message_of<UsageError>([&] { Store store(place); }).find("any user can write to"),
+            std::string::npos);
   EXPECT_EQ(mode(), 0777u);
 }
 

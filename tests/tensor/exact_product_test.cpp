@@ -306,6 +306,9 @@ TEST_P(ExactProducts, OfConvolutionsAreExactSums) {
       {{3, 9, 8, 5}, {7, 3, 3, 5}, {.pad_h = 1, .pad_w = 1}},
       {{4, 12, 12, 16}, {24, 3, 3, 16}, {.pad_h = 1, .pad_w = 1}},
       {{2, 11, 10, 3}, {6, 7, 5, 3}, {.stride_h = 2, .stride_w = 2, .pad_h = 3, .pad_w = 2}},
+      {{3, 13, 12, 5}, {20, 3, 4, 5}, {.stride_h = 2, .pad_h = 1, .pad_w = 2, .dilation_w = 2}},
+      {{2, 17, 16, 4}, {70, 5, 5, 4}, {.stride_h = 2, .stride_w = 2, .pad_h = 2, .pad_w = 2}},
+      {{4, 100, 100, 2}, {8, 3, 3, 2}, {.stride_h = 2, .pad_h = 1, .pad_w = 1}},  // two groups of chunks
       {{5, 8, 8, 20}, {34, 1, 1, 20}, {}},
       {{1, 9, 9, 40}, {12, 1, 1, 40}, {.stride_h = 2, .stride_w = 2}},
       {{3, 10, 9, 8}, {12, 3, 3, 4}, {.pad_h = 2, .pad_w = 2, .dilation_h = 2, .dilation_w = 2, .groups = 2}},

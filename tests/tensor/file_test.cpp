@@ -1,6 +1,8 @@
 #include "tensor/base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <functional>
 
@@ -76,6 +78,24 @@ TEST(File, IsCreatedWholeOrNotAtAll) {
   EXPECT_EQ(paths_in(folder.path()).size(), 2u);
   EXPECT_TRUE(paths_in(folder / "absent").empty());
   EXPECT_NE(message_of<Failure>([&] { paths_in(folder / "a"); }).find("cannot read the directory"), std::string::npos);
+}
+
+// A process that is killed leaves its unfinished file, which the next one that makes the file removes.
+TEST(File, WhatAProcessLeftOfItIsRemoved) {
+  const TemporaryFolder folder;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    for (const char* name : {"a", "b"}) File::create(unfinished_name(folder / name));
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  const std::filesystem::path own = unfinished_name(folder / "a");
+  File::create(own);
+  ASSERT_EQ(paths_in(folder.path()).size(), 3u);
+  remove_abandoned(folder / "a");
+  EXPECT_EQ(paths_in(folder.path()).size(), 2u) << "that of b stays";
+  EXPECT_TRUE(std::filesystem::exists(own));
 }
 
 TEST(File, IsReplacedWithoutTouchingOthers) {

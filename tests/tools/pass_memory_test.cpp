@@ -51,7 +51,7 @@ TEST(PassMemory, AStageOfTwoRunsHasGradientsOfSeveralRankGradients) {
   ASSERT_EQ(several.size(), 4u);
   // The first segment is between its passes for three rank gradients, and the head's gradients of one stay.
   EXPECT_GT(several[0], one[0] + kHeld);
-  EXPECT_EQ(several[3], kHeld + kMore + 2 * kTensor) << "the first segment's last pass";
+  EXPECT_EQ(several[3], kHeld + kMore + 3 * kTensor) << "the first segment adds its own to the head's";
 }
 
 TEST(PassMemory, ATiedGradientStaysUntilItsFirstReader) {

@@ -68,9 +68,16 @@ void write_reproducer(const std::filesystem::path& path, const Reproducer& r) {
         OrderedJson{{"about", r.sides[i].about}, {"results", described_json(r.sides[i].results)}}.dump();
     add_tensors(std::string(kSides[i]) + ".", r.sides[i].results, tensors);
   }
+  remove_abandoned(path);
   const std::filesystem::path aside = unfinished_name(path);
-  (void)write_safetensors(aside, tensors, metadata);
-  rename_file(aside, path);
+  try {
+    (void)write_safetensors(aside, tensors, metadata);
+    rename_file(aside, path);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(aside, ignored);
+    throw;
+  }
 }
 
 Reproducer read_reproducer(const std::filesystem::path& path) {

@@ -44,8 +44,8 @@ std::string memory_text(double bytes) {
   return bytes >= 0x1p30 ? fmt::format("{:.1f} GiB", bytes * 0x1p-30) : fmt::format("{:.1f} MiB", bytes * 0x1p-20);
 }
 
-// Whether the segments are measured, and not a rank gradient as a whole: gradients are made or leave segment by
-// segment, or stay on a GPU, while here they would leave it.
+// Returns true if segments are measured one by one, and not a rank gradient as a whole: gradients are made or leave
+// segment by segment, or stay on a GPU, while here they would leave it.
 bool by_segments(const Training& training, const Arrangement& arrangement) {
   const bool segmented = dynamic_cast<const SegmentedNetwork*>(training.setup.network.get()) != nullptr;
   return arrangement.pp > 1 || (segmented && (arrangement.zero >= 2 || training.setup.device != Device{}));
@@ -60,18 +60,19 @@ std::vector<ReplicaPlace> places_in(Training& training, const Arrangement& arran
 }
 
 // Prints which virtual ranks and virtual shards each worker computes. Returns the numbers of virtual ranks.
-std::vector<int> print_workers(const Training& training, const std::vector<ReplicaPlace>& places) {
+std::vector<Interval> print_workers(const Training& training, const std::vector<ReplicaPlace>& places) {
   const int vranks = training.config().run.virtual_ranks, workers = static_cast<int>(places.size());
   const int replicas = places.back().replica + 1;
   const auto shards = static_cast<int>(training.config().virtual_shards());
-  std::vector<int> counts;
+  std::vector<Interval> of_workers;
   const auto shares =
       shares_of_members(places, assign(vranks, std::vector<double>(static_cast<size_t>(replicas), 1.0)));
   for (int w = 0; w < workers; ++w) {
     const std::string name = fmt::format("worker {}", w + 1);
     const std::vector<Interval>& share = shares[static_cast<size_t>(w)];
     int64_t samples = 0;
-    counts.push_back(total(share));
+    const int from = share.empty() ? 0 : share.front().begin;
+    of_workers.push_back({from, from + total(share)});
     for (const Interval& interval : share)
       for (int v = interval.begin; v < interval.end; ++v) samples += training.loader.samples(0, v);
     if (share.empty()) {
@@ -90,7 +91,7 @@ std::vector<int> print_workers(const Training& training, const std::vector<Repli
       part += fmt::format(", virtual shard{} of {}", range(place.shards), shards);
     fmt::print("{:<12} virtual rank{} of {}, {} samples a step{}\n", name, range(first), vranks, samples, part);
   }
-  return counts;
+  return of_workers;
 }
 
 // Prints what each worker needs; workers that need the same are one line.
@@ -145,7 +146,7 @@ double seconds_of(const Training& training, const ReplicaPlace& place) {
 // Workers that compute equally many virtual shards need the same. `held`: the bytes of the device's state.
 std::vector<Measured> measure(Training& training, const Arrangement& arrangement,
                               const std::vector<ReplicaPlace>& places, const Batch& batch,
-                              const std::vector<int>& virtual_ranks, int64_t held) {
+                              const std::vector<Interval>& virtual_ranks, int64_t held) {
   const Device device = training.setup.device;
   std::optional<NetworkNeeds> segments;
   if (by_segments(training, arrangement)) segments = needs_of_segments(training, arrangement);
@@ -154,7 +155,7 @@ std::vector<Measured> measure(Training& training, const Arrangement& arrangement
   for (size_t w = 0; w < places.size(); ++w) {
     const ReplicaPlace& place = places[w];
     std::vector<int64_t> passes;
-    if (segments) passes = pass_bytes(*segments, places, place, virtual_ranks[w], arrangement.zero);
+    if (segments) passes = pass_bytes(*segments, places, place, virtual_ranks[w].size(), arrangement.zero);
     if (!place.segments.empty()) {
       all.push_back({.passes = std::move(passes), .seconds = seconds_of(training, place)});
       continue;
@@ -258,7 +259,7 @@ int check_run(const CheckOptions& command) {
   if (run.batch_size > samples)
     fmt::print("             run.batch_size is more than the {} samples: each step takes all of them\n", samples);
   const std::vector<ReplicaPlace> places = places_in(training, arrangement, workers);
-  const std::vector<int> virtual_ranks = print_workers(training, places);
+  const std::vector<Interval> virtual_ranks = print_workers(training, places);
 
   MemoryNeeds needs = needs_of(training, arrangement, offload);
   const int64_t state = state_bytes(needs) + needs.other_state;
@@ -269,14 +270,18 @@ int check_run(const CheckOptions& command) {
   if (device != Device{}) {
     const int sharing = workers_sharing(command.device.device, device, workers, gpus_here());
     needs.gpu = gpu_needs(config, device, sharing);
-    add_batches(needs, config, batch);
   }
+  // A rank gradient as a whole is measured with the batches of its loader.
+  if (device != Device{} || by_segments(training, arrangement)) add_batches(needs, config, batch);
   const std::vector<Measured> measured =
       measure(training, arrangement, places, batch, virtual_ranks, before + held_bytes(setup, needs));
   needs.process += process + of_program.without_tensors() + worker_bytes(/*readers=*/0);
   std::vector<WorkerLoad> loads;
   for (size_t w = 0; w < places.size(); ++w)
-    loads.push_back({.virtual_ranks = virtual_ranks[w], .place = places[w], .passes = measured[w].passes});
+    loads.push_back({.virtual_ranks = virtual_ranks[w].size(),
+                     .first = virtual_ranks[w].begin,
+                     .place = places[w],
+                     .passes = measured[w].passes});
   print_memory(forecast_memory(needs, arrangement, loads), needs);
   const auto room = static_cast<double>(describe(device).memory);
   if (device != Device{} && room > 0) fmt::print("             this GPU has {}\n", memory_text(room));

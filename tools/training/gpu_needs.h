@@ -1,6 +1,5 @@
 #pragma once
-// What forecasts of memory take into account for workers that compute on GPUs, of which `train check` and dry runs tell
-// the same.
+// The needs of workers with GPUs, for the forecasts of memory of `train check` and of dry runs.
 #include "data/loader.h"
 #include "tools/config/config.h"
 #include "tools/training/memory_forecast.h"

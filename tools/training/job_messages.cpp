@@ -209,8 +209,7 @@ void JobProcess::receive_first(const Packet& packet, const messages::Hello& hell
 void JobProcess::asked(const Message& m, const messages::Ask& ask) {
   transport_->connect(m.sender, ask.endpoint);
   const bool own = local_.started(ask.pid) && (peer_of(ask.pid) == 0 || peer_of(ask.pid) == m.sender);
-  pids_[m.sender] = own ? ask.pid : 0;
-  ++asked_;
+  if (pids_.insert_or_assign(m.sender, own ? ask.pid : 0).second) ++asked_;
   if (ask.protocol != kProtocolVersion) {
     const std::string reason =
         fmt::format("it speaks another version of the protocol{}; the job has version {}: take the program of the job",
@@ -245,6 +244,9 @@ void JobProcess::take(const Message& m) {
   const auto* saved = m.as<messages::Saved>();
   const bool of_state = PartWriter::takes(m) || saved;
   if (of_state && !coordinator_->of_this_history(m)) return;
+  if (saved)
+    check(saved->part >= 0 && saved->part < saved->parts, "expected a part from 0 to {}, got {}", saved->parts - 1,
+          saved->part);
   if (PartWriter::takes(m)) part_writer().add(m);
   else if (saved) settle(directory_->checkpoints().saved(m.step, *saved));
   else if (const auto* told = m.as<messages::StateSent>()) state_sent(m, *told);

@@ -21,6 +21,7 @@ void NewFiles::make_folder(const fs::path& folder) {
 
 const fs::path& NewFiles::begin(const fs::path& path) {
   check_replaceable(path);
+  remove_abandoned(path);
   return files_.emplace_back(NewFile{path, unfinished_name(path)}).aside;
 }
 

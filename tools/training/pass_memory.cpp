@@ -24,12 +24,17 @@ class RunBytes {
     for (size_t p = 0; p < needs.memory.parameters.size(); ++p) {
       const NetworkPart part = needs.memory.parts->gradients[p];
       if (part.shard >= 0 && !contains({&place.shards, 1}, part.shard)) continue;
-      const int last = part.segment, first = zero >= 2 ? needs.first_readers[p] : last;
+      const int last = part.segment, first = needs.first_readers.empty() ? last : needs.first_readers[p];
       const auto bytes = static_cast<double>(gradient_bytes(needs.memory, p));
-      add_gradient(bytes, run, last, first, zero);
+      add_gradient(bytes, run, last, zero >= 2 ? first : last, zero);
+      // In a pipeline, the gradient of the run below is a tensor of its own until it is added to that of the last
+      // reader. Virtual shards make theirs one after another.
+      const bool below = !contains({&run, 1}, last) && contains({&run, 1}, first);
+      if (below) added_[first] = std::max(added_[first], bytes);
       if (zero == 3 && !needs.memory.tables.contains(static_cast<int>(p)))
         add_fetched(bytes, run, last, first, needs.memory.gpu.has_value());
     }
+    for (const auto& [segment, bytes] : added_) besides(run, segment) += bytes;
   }
 
   double held() const { return held_; }            // between the two passes
@@ -67,6 +72,7 @@ class RunBytes {
 
   double held_ = 0, left_ = 0;
   std::vector<double> peaks_;    // in a pass through each segment, without gradients of parameters
+  std::map<int, double> added_;  // by segment, what is added to a gradient of another run
   std::vector<double> besides_;  // .. and in the backward pass besides: gradients, and parameters that are fetched
 };
 
