@@ -9,7 +9,8 @@
 namespace elinvar {
 namespace {
 
-// A child's memory has the pages of its parent only once it has read them.
+// A child's memory has the pages of its parent only once it has read them. The bounds are wide because the system may
+// give a child neighbours of a page that it has read, before it counts them.
 TEST(FilePages, AChildThatTouchesThemHasTheMemoryOfItsParent) {
   const FilePages pages;
   if (pages.count() == 0) GTEST_SKIP() << "the system does not say which pages are of files";

@@ -152,7 +152,9 @@ TEST_F(GpuForecast, TheJobTakesTheFastestThatFitsItsGpus) {
   EXPECT_EQ(run("gpt.toml", "none", with({"--arrangement", "auto", "--memory", "1MB"})).code, 2);
 }
 
-// `train check` measures the same network in the same way. Stages of a pipeline depend on times, which differ.
+// `train check` measures the same network in the same way, on the GPU to within what its allocator keeps. Memory of the
+// host differs more: it is that of two programs, of which the smaller part is the network's. Stages of a pipeline are
+// cut by measured times, so theirs cannot be compared.
 TEST_F(GpuForecast, CheckTellsWhatADryRunDoes) {
   const Ended predicted = dry({"--workers", "2", "--device", "emulated", "--memory", "1GB"});
   ASSERT_EQ(predicted.code, 0) << predicted.err;
@@ -169,6 +171,8 @@ TEST_F(GpuForecast, CheckTellsWhatADryRunDoes) {
       if (line.starts_with("memory ")) most = std::max(most, std::stod(line.substr(13)));
       if (line.ends_with(" on its host")) host = std::max(host, std::stod(line.substr(13)));
     }
+    EXPECT_GT(most, 0) << entries;
+    if (e.at("pp") > 1) continue;
     EXPECT_NEAR(most, e.at("peak_bytes").get<double>() / (1 << 20), 0.05 * most) << entries << "\n" << ended.out;
     EXPECT_NEAR(host, e.at("host_bytes").get<double>() / (1 << 20), 0.2 * host) << entries << "\n" << ended.out;
   }
