@@ -247,7 +247,7 @@ INSTANTIATE_TEST_SUITE_P(Arrangements, GpuForecastOf,
                                          Arranged{"tp2", 2, 1, 0, 2, true},
                                          Arranged{"thin_pp2", 1, 2, 0, 2, true, "thin.toml"},
                                          Arranged{"thin_zero1", 1, 1, 1, 1, true, "thin.toml"}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& of_case) { return of_case.param.name; });
 
 #endif
 

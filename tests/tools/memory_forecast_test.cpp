@@ -167,7 +167,9 @@ TEST(MemoryForecast, OneWorkerKeepsATableThatIsNotCut) {
     const auto without = forecast_memory(needs(), {.zero = zero, .copies = 1}, loads({1, 1}));
     const bool first = workers[0].peak > workers[1].peak;
     const MemoryForecast &keeper = workers[first ? 0 : 1], &other = workers[first ? 1 : 0];
-    if (zero == 3) EXPECT_GT(keeper.parameters - other.parameters, kTable / 2) << "others keep more buckets without it";
+    if (zero == 3) {
+      EXPECT_GT(keeper.parameters - other.parameters, kTable / 2) << "others keep more buckets without it";
+    }
     EXPECT_EQ(keeper.optimizer + other.optimizer, without[0].optimizer + without[1].optimizer + kRows * 4);
     EXPECT_EQ(keeper.parameters + other.parameters,
               without[0].parameters + without[1].parameters + (zero < 3 ? 2 : 1) * kTable);

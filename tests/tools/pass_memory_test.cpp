@@ -12,7 +12,9 @@ NetworkNeeds network_of(int segments, bool tied) {
   NetworkNeeds needs;
   needs.memory.parts = TensorParts{.gradients = {}};
   for (int i = 0; i < segments; ++i) {
-    needs.segments.push_back({.held = {.common = kHeld}, .more = {.common = kMore}});
+    SegmentNeeds& segment = needs.segments.emplace_back();
+    segment.held.common = kHeld;
+    segment.more.common = kMore;
     needs.memory.parameters.push_back({kGradient});
     needs.memory.parts->gradients.push_back({.segment = tied && i == 0 ? segments - 1 : i});
     needs.first_readers.push_back(i);
