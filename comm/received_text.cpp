@@ -8,8 +8,8 @@
 namespace elinvar {
 namespace {
 
-// Returns the number of bytes of the control character at this place, or 0 if there is another character. In UTF-8,
-// U+0080 to U+009F are C2 80 to C2 9F.
+// Returns the number of bytes of the control character at this place, or 0 if there is another character. UTF-8 encodes
+// U+0080 to U+009F as C2 80 to C2 9F.
 size_t control_bytes(const std::string& text, size_t at) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
   const unsigned now = byte(at);

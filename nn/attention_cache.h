@@ -30,9 +30,9 @@ class AttentionCache {
   void keep(int64_t length);                          // forgets all but the first `length`
 
   // For networks: each attention, that is each shard of each layer, has a slot, counted from 0, and calls it once in a
-  // forward pass over T more tokens. Queries (B, T, H, D), keys and values (B, T, G, D) of these tokens -> (B, T, H,
-  // D), by causal attention to all tokens so far. Throws UsageError beyond the capacity, while gradients are recorded,
-  // and if the tokens so far are of products of another precision.
+  // forward pass over T more tokens. Queries (B, T, H, D), keys and values (B, T, G, D) of these tokens give
+  // (B, T, H, D), the causal attention to all tokens so far. Throws UsageError beyond the capacity, while gradients are
+  // recorded, and if products of another precision made the keys of earlier tokens.
   Var attend(int64_t slot, const Var& queries, const Var& keys, const Var& values);
   // The same for qkv (B, T, 3 * C), that is queries, keys and values of `heads` heads each -> (B, T, C).
   Var attend(int64_t slot, const Var& qkv, int64_t heads);

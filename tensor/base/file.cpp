@@ -228,13 +228,15 @@ fs::path unfinished_name(const fs::path& path) {
 
 void remove_abandoned(const fs::path& path) {
   const std::string prefix = unfinished_prefix(), ending = "-" + short_name(path);
-  for (const fs::path& other : paths_in(folder_of(path))) {
-    const std::string name = other.filename().string();
+  std::error_code unreadable;
+  for (fs::directory_iterator other(folder_of(path), unreadable), end; !unreadable && other != end;
+       other.increment(unreadable)) {
+    const std::string name = other->path().filename().string();
     pid_t writer = 0;
     if (!name.starts_with(prefix) || !name.ends_with(ending)) continue;
     if (std::from_chars(name.data() + prefix.size(), name.data() + name.size(), writer).ec != std::errc()) continue;
     std::error_code ignored;
-    if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) fs::remove(other, ignored);
+    if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) fs::remove(other->path(), ignored);
   }
 }
 

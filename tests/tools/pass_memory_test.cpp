@@ -58,7 +58,7 @@ TEST(PassMemory, AStageOfTwoRunsHasGradientsOfSeveralRankGradients) {
 
 TEST(PassMemory, ATiedGradientStaysUntilItsFirstReader) {
   const NetworkNeeds tied = network_of(4, true), untied = network_of(4, false);
-  // With ZeRO-2 others leave while the next segment's are made: in the pass of segment 2 there are those of it and 3.
+  // ZeRO-2 sends the others while the next segment makes its own, so the pass of segment 2 has those of 2 and 3.
   EXPECT_EQ(pass_bytes(untied, {}, {}, 1, 2), std::vector<int64_t>{4 * kHeld + kMore + kTensor});
   EXPECT_EQ(pass_bytes(tied, {}, {}, 1, 2), std::vector<int64_t>{4 * kHeld + kMore + 2 * kTensor});
 }

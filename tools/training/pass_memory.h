@@ -9,16 +9,16 @@
 
 namespace elinvar {
 
-// Returns, for each of `ranks` rank gradients of a model replica (one, if there are none), the most bytes of the device
-// at a time while so many of them as come before it have ended and it has not: activations, gradients as they are made,
-// and with ZeRO-3 parameters that are fetched, of a member in this place. The state and sums of gradients are not
-// counted. `replica` has the places of the replica's members; others are ignored.
+// Returns the peak bytes of the device that the passes of a member in this place need. Element i is the peak between
+// the end of rank gradient i - 1 and the end of rank gradient i, for `ranks` rank gradients of a model replica, at
+// least one. The bytes are of activations, of gradients while they are made, and of parameters that ZeRO-3 fetches. The
+// state and sums of gradients are not counted. `replica` has the places of the replica's members; others are ignored.
 //
-// With pipeline parallelism the passes are those of the stage in their order (elastic/step/pipeline.h), in which
-// several rank gradients are between their passes.
+// A stage of a pipeline runs its passes in the order of elastic/step/pipeline.h, so several rank gradients can be
+// between their two passes.
 //
-// With ZeRO-2 gradients leave segment by segment, and with ZeRO-3 parameters come so; both need NetworkNeeds's
-// first_readers.
+// ZeRO-2 sends gradients segment by segment, and ZeRO-3 also fetches parameters segment by segment. Both need
+// NetworkNeeds::first_readers.
 std::vector<int64_t> pass_bytes(const NetworkNeeds& needs, std::span<const ReplicaPlace> replica,
                                 const ReplicaPlace& place, int ranks, int zero);
 
