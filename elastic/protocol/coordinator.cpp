@@ -253,6 +253,7 @@ void Coordinator::conclude_fence(Seconds now) {
   Recovery recovery = fencing_.recovery();
   if (recovery.step < 0) return job_.end("failed", "no worker is left; resume the run");
   if (planner_.lost_state(recovery) || trials_.restores(recovery)) return restore_checkpoint(now);
+  fencing_.return_learners(recovery.members);
   const bool saves = !planner_.stop_reason().empty();  // that alone: any number of members can save
   if (static_cast<int>(recovery.members.size()) < job_.options.min_workers && !saves) {
     if (fencing_.any_came()) return fence("a worker has come", now);

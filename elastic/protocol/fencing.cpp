@@ -52,6 +52,15 @@ bool Fencing::complete() const {
                      [&](PeerId peer) { return job_.workers.at(peer).fenced.has_value(); });
 }
 
+void Fencing::return_learners(const std::vector<PeerId>& members) {
+  for (const PeerId peer : asked_) {
+    Worker& w = job_.workers.at(peer);
+    const bool learned = w.state == Worker::State::ready || w.state == Worker::State::member;
+    if (learned && !w.fenced->active && std::ranges::find(members, peer) == members.end())
+      w.state = Worker::State::joining;
+  }
+}
+
 bool Fencing::any_at_work() const {
   return std::any_of(asked_.begin(), asked_.end(), [&](PeerId peer) { return job_.workers.at(peer).fenced->active; });
 }

@@ -213,7 +213,7 @@ FenceReason GenerationPlanner::recover(Recovery recovery, const std::optional<Tr
   for (auto& [peer, w] : job_.workers) {
     w.work = {};
     if (g.index_of(peer) >= 0) w.state = State::member;
-    else if (w.state == State::ready) w.state = State::joining;  // it fell behind, and must catch up again
+    else if (w.state == State::ready) w.state = State::joining;  // it came too late, and must catch up again
   }
   messages::Start start{.record = g};
   for (const auto& [peer, steps] : recovery.completed)  // those that can send their last result

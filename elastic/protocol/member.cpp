@@ -220,6 +220,7 @@ void Member::fenced_by(int64_t fence) {
                           .active = position_.active(),
                           .loaded = position_.loaded,
                           .keeps = transfers_.keeps_result(),
+                          .lacks_values = !values_.missing().empty(),
                           .group = groups_.spare()};
   // If it learned of a commit only after the fence, it may not know the generation that followed the commit.
   const bool newest = agreed_ <= position_.number();

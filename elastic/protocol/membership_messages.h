@@ -56,6 +56,7 @@ struct Fenced {
   bool loaded = false;               // it has a state
   bool keeps = false;                // it has the last result, for members that lack it
   std::vector<Interval> share = {};  // its virtual ranks in the interrupted step
+  bool lacks_values = false;         // with ZeRO: values of its newest update have not come from other members
   int64_t group = 0;                 // the generation whose group of GPUs it is in, with nothing in transfer; 0: none
   // With adaptive scaling: the scaling state of the interrupted step, or, if not `certain`, of the state; and the last
   // step, once it is known.
@@ -64,7 +65,7 @@ struct Fenced {
   std::optional<int64_t> end = {};
   std::optional<HeldShards> shards = {};  // with ZeRO
 
-  ELINVAR_FIELDS(promised, active, loaded, keeps, share, group, scaling_state, certain, end, shards)
+  ELINVAR_FIELDS(promised, active, loaded, keeps, share, lacks_values, group, scaling_state, certain, end, shards)
 };
 
 struct Release {

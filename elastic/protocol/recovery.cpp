@@ -21,6 +21,8 @@ Recovery recovery_after(const Roster& roster, const std::set<PeerId>& peers) {
     const bool left = w.state == Worker::State::leaving && !answer.active;
     if (answer.end) r.end = answer.end;
     if (left || completed < r.step - (kept ? 1 : 0)) continue;
+    // Members with the newest step have replaced the values of the update before it.
+    if (completed < r.step && answer.lacks_values) continue;
     r.members.push_back(peer);
     if (completed < r.step) continue;
     if (answer.scaling_state && (!r.scaling_state || answer.certain)) r.scaling_state = answer.scaling_state;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/elastic/coordinated_job.h"
 
 namespace elinvar {
@@ -57,6 +59,21 @@ TEST(Fencing, IsCompleteWhenAllHaveAnsweredOrAreGone) {
   const Recovery recovery = fencing.recovery();
   EXPECT_EQ(recovery.step, 5);
   EXPECT_EQ(recovery.members, (std::vector<PeerId>{1, 2}));
+}
+
+TEST(Fencing, LearnersThatCannotGoOnLearnTheStateAnew) {
+  CoordinatedJob job;
+  job.run({1, 2, 3});
+  job.add(4, State::ready);
+  job.add(5, State::leaving);
+  Fencing fencing(job.state);
+  fencing.begin("a death", 0);
+  for (const PeerId peer : {1, 2, 3, 4, 5})
+    (void)fencing.answered(job.state.workers.at(peer), from(peer, 0, 5), answer_to(2, /*active=*/peer == 2));
+  fencing.return_learners({1});
+  const std::map<PeerId, State> after = {
+      {1, State::member}, {2, State::member}, {3, State::joining}, {4, State::joining}, {5, State::leaving}};
+  for (const auto& [peer, state] : after) EXPECT_EQ(job.state.workers.at(peer).state, state) << peer;
 }
 
 TEST(Fencing, AGreaterPromiseNeedsAGreaterFence) {

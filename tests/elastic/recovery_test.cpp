@@ -60,5 +60,16 @@ TEST(Recovery, WhatAWorkerBehindHoldsDoesNotCount) {
   EXPECT_TRUE(recovery.restored.empty());
 }
 
+// Members that have made the next update do not have the values of the one before.
+TEST(Recovery, WhoLacksValuesOfTheUpdateBeforeTheNewestStepCannotGoOn) {
+  for (const int64_t newest : {6, 7}) {
+    Answers answers;
+    answers.add(1, newest, of_generation(4, {1}));
+    answers.add(2, 6, std::nullopt);
+    answers.roster.at(2).fenced->lacks_values = true;
+    EXPECT_EQ(answers.recovery().members, newest == 6 ? (std::vector<PeerId>{1, 2}) : std::vector<PeerId>{1});
+  }
+}
+
 }  // namespace
 }  // namespace elinvar

@@ -175,7 +175,9 @@ void Simulation::deliver_part(PeerId peer, PeerId to, double delay, const Messag
     Process& from = *workers_.at(peer);
     if (!from.alive && !from.left) return;  // a leaving worker finishes what it writes
     if (now_ < from.stalled_until) return deliver_part(peer, to, from.stalled_until - now_ + 1e-4, m);
-    if (to == 0 && (!from.saved || from.saved->step <= m.step)) from.saved = m;
+    // Steps are counted anew from a checkpoint if a part of the state is lost.
+    const auto age = [](const Message& saved) { return std::pair(saved.generation, saved.step); };
+    if (to == 0 && (!from.saved || age(*from.saved) <= age(m))) from.saved = m;
     send(peer, to == 0 ? from.member->position().coordinator : to, m);
   });
 }
