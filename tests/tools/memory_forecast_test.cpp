@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
+
+#include "elastic/step/sharding.h"
+
 namespace elinvar {
 namespace {
 
@@ -223,6 +228,25 @@ TEST(MemoryForecast, MembersOfAModelReplicaKeepTheGradientsThatTheyContribute) {
   pair[1].place = {.replica = 0, .shards = {1, 2}};
   EXPECT_EQ(apart - forecast_memory(cut, {.tp = 2}, pair)[1].peak, 2 * kP / 2 + kP / 2)
       << "two levels of the tree, and no other replica's sums for the buckets that it owns";
+}
+
+// Buckets have owners at random, so a stage may get more results of the other one than half.
+TEST(MemoryForecast, ResultsOfAnotherStageComeBeforeAStageEnds) {
+  MemoryNeeds two = needs();
+  two.parameters = {{kP / 8}, {kP / 8}};
+  two.parts = TensorParts{.gradients = {{0, -1}, {1, -1}}};
+  std::vector<WorkerLoad> pair = loads({4, 4});
+  for (const int w : {0, 1}) pair[static_cast<size_t>(w)].place = {.stage = w, .segments = {{w, w + 1}}};
+  const auto workers = forecast_memory(two, {.zero = 1, .copies = 1, .pp = 2}, pair);
+  const auto keepers = keepers_of({.ids = {1, 2}, .copies = 1}, 64);
+  for (const int w : {0, 1}) {
+    const auto mine = [&](const std::vector<int>& ids) { return ids[0] == w + 1; };
+    const auto from_other = std::ranges::count_if(std::span(keepers).subspan(w == 0 ? 32 : 0, 32), mine);
+    const MemoryForecast& worker = workers[static_cast<size_t>(w)];
+    EXPECT_EQ(worker.peak, worker.parameters + worker.optimizer + 1000 + worker.snapshot + 500 + 2 * kP / 2 + 3 * kP +
+                               from_other * kP / 64)
+        << "beside the sums of two and of one rank gradient of its part";
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -51,25 +52,76 @@ Bytes bytes_of_all(const MemoryNeeds& needs) {
   return all;
 }
 
-// The bytes of the buckets that each worker keeps, and of those that it owns; and of the gradients in the largest one.
+// A member of a model replica.
+struct ReplicaMember {
+  ReplicaPlace place;
+  int members = 1;  // of the replica
+  int of_stage = 1;
+
+  // Returns which part of a parameter's gradient it contributes, from 0 to 1.
+  double contributes(const MemoryNeeds& needs, size_t parameter) const {
+    if (members == 1) return 1;
+    const NetworkPart part = needs.parts ? needs.parts->gradients[parameter] : NetworkPart{};
+    if (!place.segments.empty() && !contains(place.segments, part.segment)) return 0;
+    if (part.shard < 0) return 1.0 / of_stage;
+    return contains({&place.shards, 1}, part.shard) ? 1 : 0;
+  }
+};
+
+ReplicaMember member_of(const std::vector<WorkerLoad>& workers, const ReplicaPlace& place) {
+  const auto count = [&](bool same_stage) {
+    return static_cast<int>(std::ranges::count_if(workers, [&](const WorkerLoad& other) {
+      return other.place.replica == place.replica && (!same_stage || other.place.stage == place.stage);
+    }));
+  };
+  return {.place = place, .members = count(false), .of_stage = count(true)};
+}
+
+// Returns the bytes of the gradients that a member contributes.
+int64_t contributed_bytes(const MemoryNeeds& needs, const ReplicaMember& member) {
+  double bytes = 0;
+  for (size_t i = 0; i < needs.parameters.size(); ++i)
+    bytes += member.contributes(needs, i) * static_cast<double>(gradient_bytes(needs, i));
+  return std::llround(bytes);
+}
+
+// The bytes of the buckets that each worker keeps, and of those that it owns; of the sums that it gets
+// without a contribution of its own; and of the gradients in the largest bucket.
 struct Shares {
   std::vector<Bytes> kept, owned;
+  std::vector<int64_t> of_others;
   int64_t largest = 0;
 };
-Shares shares_of(const MemoryNeeds& needs, const BucketDeal& deal) {
+Shares shares_of(const MemoryNeeds& needs, const BucketDeal& deal, const std::vector<ReplicaMember>& members) {
   ShardOptions sharding{.multiple = kChunkElements, .parameters = needs.parameters};
   for (const auto& [i, table] : needs.tables) sharding.tables[i] = table.cut;
   const GradientLayout layout(MemberOptions().bucket_elements, sharding, needs.parts);
-  Shares shares{.kept = std::vector<Bytes>(deal.ids.size()), .owned = std::vector<Bytes>(deal.ids.size())};
+  Shares shares{.kept = std::vector<Bytes>(deal.ids.size()),
+                .owned = std::vector<Bytes>(deal.ids.size()),
+                .of_others = std::vector<int64_t>(deal.ids.size())};
   const std::vector<std::vector<int>> keepers = keepers_of(deal, layout.shards());
   for (int b = 0; b < layout.shards(); ++b) {
-    Bytes bytes;
-    for (const Slice& slice : layout.shard_buckets().slices(b)) bytes += bytes_of(needs, slice);
-    shares.largest = std::max(shares.largest, bytes.gradients);
     const std::vector<int>& ids = keepers[static_cast<size_t>(b)];
+    Bytes bytes;
+    for (const Slice& slice : layout.shard_buckets().slices(b)) {
+      const Bytes of_slice = bytes_of(needs, slice);
+      bytes += of_slice;
+      for (const int id : ids) {
+        const auto worker = static_cast<size_t>(id - 1);
+        const double of_others = 1 - members[worker].contributes(needs, static_cast<size_t>(slice.tensor));
+        shares.of_others[worker] += std::llround(of_others * static_cast<double>(of_slice.gradients));
+      }
+    }
+    shares.largest = std::max(shares.largest, bytes.gradients);
     for (const int id : ids) shares.kept[static_cast<size_t>(id - 1)] += bytes;
     shares.owned[static_cast<size_t>(ids[0] - 1)] += bytes;
   }
+  for (size_t worker = 0; worker < members.size(); ++worker)  // all members get the sums of sparse tables
+    for (const auto& [i, table] : needs.tables) {
+      const auto p = static_cast<size_t>(i);
+      const double of_others = 1 - members[worker].contributes(needs, p);
+      shares.of_others[worker] += std::llround(of_others * static_cast<double>(gradient_bytes(needs, p)));
+    }
   return shares;
 }
 
@@ -100,19 +152,6 @@ std::vector<int64_t> whole_parts(const MemoryNeeds& needs, int zero, size_t work
     each[static_cast<size_t>(std::min(parts - 1, middle * parts / std::max<int64_t>(1, total)))] += bytes;
   }
   return each;
-}
-
-// Returns the bytes of the gradients that a member of a model replica contributes, if its stage has so many members.
-int64_t contributed_bytes(const MemoryNeeds& needs, const ReplicaPlace& place, int members) {
-  int64_t own = 0, uncut = 0;
-  for (size_t i = 0; i < needs.parameters.size(); ++i) {
-    const int64_t bytes = gradient_bytes(needs, i);
-    const NetworkPart part = needs.parts ? needs.parts->gradients[i] : NetworkPart{};
-    if (!place.segments.empty() && !contains(place.segments, part.segment)) continue;
-    if (part.shard < 0) uncut += bytes;
-    else if (contains({&place.shards, 1}, part.shard)) own += bytes;
-  }
-  return own + uncut / members;
 }
 
 // Returns the bytes of the parameters of a segment, at most, that the member computes. Sparse tables are not fetched.
@@ -266,12 +305,13 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
   const bool alone = count == 1, sharded = arrangement.zero > 0;
   BucketDeal deal{.ids = std::vector<int>(workers.size()), .copies = arrangement.copies};
   std::iota(deal.ids.begin(), deal.ids.end(), 1);
-  const Shares shares = sharded ? shares_of(needs, deal) : Shares{};
+  std::vector<ReplicaMember> members;
+  for (const WorkerLoad& worker : workers) members.push_back(member_of(workers, worker.place));
+  const Shares shares = sharded ? shares_of(needs, deal, members) : Shares{};
   int all_ranks = 0;
   std::vector<int> size(workers.size(), 0);  // of each replica
   for (const WorkerLoad& worker : workers) {
-    int& members = size[static_cast<size_t>(worker.place.replica)];
-    if (members++ == 0) all_ranks += worker.virtual_ranks;
+    if (size[static_cast<size_t>(worker.place.replica)]++ == 0) all_ranks += worker.virtual_ranks;
   }
   const int replicas = static_cast<int>(size.size() - std::ranges::count(size, 0));
   const std::vector<int64_t> parts = whole_parts(needs, arrangement.zero, workers.size());
@@ -290,13 +330,9 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     const Bytes saved = sharded ? shares.owned[w] : Bytes();
     forecast.snapshot = parts[w] + saved.optimizer + saved.average + (whole ? 0 : saved.parameters);
     if (is_elsewhere(needs)) forecast.offloaded = forecast.optimizer;
-    const int members = size[static_cast<size_t>(worker.place.replica)];
-    const auto of_stage = std::ranges::count_if(workers, [&](const WorkerLoad& other) {
-      return other.place.replica == worker.place.replica && other.place.stage == worker.place.stage;
-    });
+    const bool single = members[w].members == 1;
     // Members of a model replica have sums of what they contribute.
-    const int64_t contributed =
-        members == 1 ? gradients : contributed_bytes(needs, worker.place, static_cast<int>(of_stage));
+    const int64_t contributed = contributed_bytes(needs, members[w]);
     // With its second stage a rank gradient leaves as it is made, and owners add up those of all.
     const bool leaves = arrangement.zero >= 2 && !alone;
     const int ranks = worker.virtual_ranks;
@@ -313,8 +349,8 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     int64_t exchanged = alone ? 0 : leaves ? waiting + sums - owned : owned * from_others + sums;
     // With ZeRO a member of a model replica frees what it has contributed. So with the sums of earlier rank gradients,
     // at the beginning of the last backward pass, there are only results of buckets to which other members contribute.
-    const int64_t of_others = sums * (gradients - contributed) / std::max<int64_t>(gradients, 1);
-    const bool frees = members > 1 && !leaves && sharded;
+    const int64_t of_others = sharded ? shares.of_others[w] : gradients - contributed;
+    const bool frees = !single && !leaves && sharded;
     if (frees) exchanged = std::max(exchanged - of_last, of_others);
     // Later stages of a pipeline can end theirs once this one has begun its last forward pass. Then results of their
     // buckets come while as many rank gradients as there are stages from this one on have not ended.
@@ -335,13 +371,13 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
         .state =
             forecast.parameters + forecast.optimizer - forecast.offloaded + forecast.average + rows + needs.other_state,
         .process = needs.process + (needs.checkpoints ? forecast.snapshot : 0),
-        .graphs = needs.gpu && needs.gpu->graphs && members == 1 ? contributed : 0,
+        .graphs = needs.gpu && needs.gpu->graphs && single ? contributed : 0,
         .before = before,
         .gradients = leaves ? 2 * largest : contributed,
         // Members of a model replica begin with the exchange once they have added the last one to the earlier ones.
-        .own = members == 1 ? of_last + contributed : std::max(of_last, contributed),
+        .own = single ? of_last + contributed : std::max(of_last, contributed),
         .received = sums,
-        .transit = (sharded ? shares.largest : largest_bucket(needs, members > 1)) * (count + replicas - 1) / count,
+        .transit = (sharded ? shares.largest : largest_bucket(needs, !single)) * (count + replicas - 1) / count,
         .messages = messages,
         .moments = {}};
     for (int rank = 0; rank < ranks; ++rank)
