@@ -88,6 +88,14 @@ class Simulated {
     return made < kept.size() && kept[made].run == static_cast<int>(r) && kept[made].backward == backward;
   }
 
+  // Returns how many rank gradients may be between their passes through a run: as many as there are runs from it on. If
+  // a stage has several runs, one more before the last run. Otherwise the stages between would wait while that stage
+  // computes passes of its other run.
+  size_t most_between(size_t r) const {
+    const bool ahead = runs_.size() > free_.size() && r + 1 < runs_.size();
+    return runs_.size() - r + (ahead ? 1 : 0);
+  }
+
   // Returns when the inputs of the next pass through a run are there; null if that is not known yet.
   std::optional<double> ready_at(size_t r, bool backward) const {
     const size_t next = (backward ? backward_ : forward_)[r].size();
@@ -96,8 +104,7 @@ class Simulated {
       return next < ended.size() ? std::optional(ended[next] + sent) : std::nullopt;
     };
     if (backward) return r + 1 == runs_.size() ? end_of(forward_[r], 0) : end_of(backward_[r + 1], seconds_[r].sent);
-    // As many as there are runs from here on may be between their passes.
-    const size_t most = runs_.size() - r;
+    const size_t most = most_between(r);
     double ended = 0;
     if (next >= most) {
       if (backward_[r].size() <= next - most) return std::nullopt;

@@ -1,8 +1,9 @@
 #pragma once
 // Pipeline parallelism: the order in which the stages of a model replica compute the passes of their rank gradients. It
 // is that of 1F1B (D. Narayanan et al., PipeDream, arXiv:1806.03377): a stage has no more rank gradients between their
-// passes than there are stages from it on, and as many as that if it can. Pure functions: all members of a stage
-// compute the same passes in the same order, and no two stages wait for each other.
+// passes than there are stages from it on, and as many as that if it can. If a stage has several runs of segments, runs
+// count instead of stages, and all but the last run may have one more. Pure functions: all members of a stage compute
+// the same passes in the same order, and no two stages wait for each other.
 #include <span>
 #include <vector>
 

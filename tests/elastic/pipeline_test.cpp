@@ -194,8 +194,10 @@ TEST(Pipeline, NoOrderHasADeadlock) {
         ASSERT_EQ(executed(runs, order), 2 * runs.size() * static_cast<size_t>(vranks))
             << stages << " stages, " << vranks << " virtual ranks" << (tied ? ", tied" : "");
         const std::vector<int> most = under_way(runs, order);
-        for (size_t r = 0; r < runs.size(); ++r)
-          EXPECT_LE(most[r], std::min(vranks, static_cast<int>(runs.size() - r))) << "memory of run " << r;
+        for (size_t r = 0; r < runs.size(); ++r) {
+          const size_t ahead = tied && r + 1 < runs.size() ? 1 : 0;
+          EXPECT_LE(most[r], std::min(vranks, static_cast<int>(runs.size() - r + ahead))) << "memory of run " << r;
+        }
       }
 }
 
@@ -269,6 +271,17 @@ TEST(Pipeline, StagesThatTakeEquallyLongAreAllAtWorkWhateverTheirNumberOfSegment
           EXPECT_LT(pipeline_seconds(runs, seconds, stages, vranks), 1.05 * least)
               << stages << " stages of " << length << ", " << vranks << " virtual ranks, tied " << tied;
         }
+}
+
+// Seconds of GPT-2's passes through nine blocks, on the slower stage, and through the embeddings, three blocks and the
+// head. Without an activation more than stages, the slower stage waited for 1.6 s at the beginning of the step.
+TEST(Pipeline, TheSlowerStageHasWorkWhileTheOtherOneComputesTheHead) {
+  const std::vector<PipelineRun> runs = runs_of(Stages{{{1, 10}}, {{0, 1}, {10, 14}}});
+  const std::vector<PassSeconds> seconds = {{.forward = 0.005, .backward = 0.27, .sent = 0.01},
+                                            {.forward = 0.755, .backward = 1.415, .sent = 0.01},
+                                            {.forward = 0.69, .backward = 1.05, .sent = 0.01}};
+  const double busy = 8 * (0.755 + 1.415);
+  EXPECT_LT(pipeline_seconds(runs, seconds, 2, 8), busy + 0.7);
 }
 
 TEST(Pipeline, WithoutVirtualRanksThereIsNothingToCompute) {
