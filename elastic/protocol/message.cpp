@@ -44,9 +44,7 @@ template <>
 struct FieldForm<ScalingState> {
   static Json write(const ScalingState& scaling_state, std::vector<Blob>&) { return to_json(scaling_state); }
   static ScalingState read(const Json& json, FieldReader& reader) {
-    const ScalingState state = checked(reader, [&] { return scaling_state_from(json); });
-    for (const int64_t count : {state.samples, state.batch, state.since}) FieldForm<int64_t>::read(count, reader);
-    return state;
+    return checked(reader, [&] { return scaling_state_from(json); });
   }
 };
 template <>

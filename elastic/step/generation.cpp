@@ -50,10 +50,7 @@ GenerationScaling scaling_from(const Json& json) {
   GenerationScaling scaling{.batch = count_from<int64_t>(json.at("batch")),
                             .base_workers = count_from<int>(json.at("base_workers")),
                             .history = count_from<int64_t>(json.at("history"))};
-  if (json.contains("pace")) {
-    scaling.scaling_state = scaling_state_from(json["pace"]);
-    for (int i = 0; i < 3; ++i) (void)count_from<int64_t>(json["pace"].at(i));
-  }
+  if (json.contains("pace")) scaling.scaling_state = scaling_state_from(json["pace"]);
   for (const Json& change : json.at("recorded"))
     scaling.recorded.push_back({count_from<int64_t>(change.at(0)), count_from<int64_t>(change.at(1))});
   return scaling;

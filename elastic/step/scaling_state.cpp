@@ -2,7 +2,9 @@
 
 #include <bit>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "comm/fields.h"
 #include "tensor/base/check.h"
 
 namespace elinvar {
@@ -26,9 +28,14 @@ nlohmann::json to_json(const ScalingState& scaling_state) {
 }
 
 ScalingState scaling_state_from(const nlohmann::json& json) {
-  return {.samples = json.at(0).get<int64_t>(),
-          .batch = json.at(1).get<int64_t>(),
-          .since = json.at(2).get<int64_t>(),
+  const auto count = [&](size_t i) {
+    if (const std::optional<int64_t> value = integer_from<int64_t>(json.at(i))) return *value;
+    fail("[pace] expected an integer from {} to {}, got {}", kLeastReceived<int64_t>, kMostReceived<int64_t>,
+         json.at(i).dump());
+  };
+  return {.samples = count(0),
+          .batch = count(1),
+          .since = count(2),
           .from = std::bit_cast<double>(json.at(3).get<int64_t>())};
 }
 

@@ -35,7 +35,7 @@ double lr_factor(const ScalingState& scaling_state, int64_t step, const ScalingO
 ScalingState rescaled(const ScalingState& scaling_state, int64_t step, int64_t batch, const ScalingOptions& options);
 
 nlohmann::json to_json(const ScalingState& scaling_state);    // [samples, batch, since, bits of from]
-ScalingState scaling_state_from(const nlohmann::json& json);  // throws nlohmann::json::exception
+ScalingState scaling_state_from(const nlohmann::json& json);  // throws Failure and nlohmann::json::exception
 Tensor to_tensor(const ScalingState& scaling_state);          // the same numbers
 // Returns the stored scaling state, or that of exact scaling if `state` has none. Throws Failure.
 ScalingState scaling_state_of(const StateDict& state);

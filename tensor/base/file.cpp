@@ -251,8 +251,9 @@ void check_replaceable(const fs::path& path) {
   }
 }
 
-void replace_file(const fs::path& path, std::string_view text) {
-  check_replaceable(path);
+void replace_file(const fs::path& named, std::string_view text) {
+  check_replaceable(named);
+  const fs::path path = fs::is_symlink(named) ? fs::weakly_canonical(named) : named;
   const fs::path aside = unfinished_name(path);
   try {
     File file = File::create(aside);

@@ -65,7 +65,7 @@ void remove_abandoned(const std::filesystem::path& path);
 void check_replaceable(const std::filesystem::path& path);
 
 // Replaces the contents atomically: after a crash the file has either its old contents or all of `text`. Durable on
-// return. Replaces regular files only.
+// return. Replaces regular files only; a symbolic link stays, and the file that it names is replaced.
 void replace_file(const std::filesystem::path& path, std::string_view text);
 
 // Creates the file with all of `text`, durably, and returns true; returns false and changes nothing if the name exists.

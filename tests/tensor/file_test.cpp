@@ -105,6 +105,11 @@ TEST(File, IsReplacedWithoutTouchingOthers) {
   EXPECT_EQ(read_file(path), "new");
   EXPECT_EQ(read_file(other), "kept");
   EXPECT_EQ(paths_in(folder.path()).size(), 2u);
+  const std::string link = folder / "link";
+  std::filesystem::create_symlink(path, link);
+  replace_file(link, "through a link");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(read_file(path), "through a link");
   const std::string pipe = folder / "pipe";
   make_pipe(pipe);
   EXPECT_EQ(message_of<Failure>([&] { replace_file(pipe, ""); }),

@@ -12,6 +12,7 @@
 #include "tensor/base/file.h"
 #include "tensor/ops/copy.h"
 #include "tools/cli/device_options.h"
+#include "tools/cli/output_file.h"
 #include "tools/launch/commands.h"
 #include "tools/training/new_files.h"
 #include "tools/training/ranking.h"
@@ -61,8 +62,8 @@ class Outputs {
 };
 
 int eval(const EvalOptions& command) {
-  for (const std::string& written : {command.confusion, command.logits})
-    if (!written.empty()) check_replaceable(written);
+  if (!command.confusion.empty()) check_output(command.confusion);
+  if (!command.logits.empty()) check_replaceable(command.logits);
   const std::filesystem::path directory = command.run_dir;
   TrainingSetup setup(read_run_config(directory), command.split == "test" ? Split::test : Split::validation,
                       parse_device(command.device.device));
@@ -92,7 +93,7 @@ int eval(const EvalOptions& command) {
                                            }),
                                      setup.task);
   print_notices(*setup.data);
-  if (!command.confusion.empty()) replace_file(command.confusion, ranking->csv(setup.data->class_names()));
+  if (!command.confusion.empty()) write_output(command.confusion, ranking->csv(setup.data->class_names()));
   if (!command.logits.empty()) outputs.write(command.logits);
   std::vector<std::pair<std::string, double>> more;
   if (ranking) more.emplace_back("top5", ranking->top(5));

@@ -5,6 +5,7 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tensor/base/json.h"
+#include "tools/cli/output_file.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/comparison.h"
 #include "tools/repro/output.h"
@@ -38,10 +39,10 @@ nlohmann::ordered_json verdict_of(const RunRecord& record, const ReportOptions& 
 
 int report(const ReportOptions& options) {
   check(options.json || !options.html.empty(), "give --html FILE for the page, or --json for what it shows");
-  if (!options.html.empty()) check_replaceable(options.html);
+  if (!options.html.empty()) check_output(options.html);
   const RunRecord record(options.run);
   const nlohmann::ordered_json data = report_data(record, verdict_of(record, options));
-  if (!options.html.empty()) replace_file(options.html, report_page(data));
+  if (!options.html.empty()) write_output(options.html, report_page(data));
   if (options.json) {
     print_json(data);
     return 0;

@@ -1,3 +1,4 @@
+#include "tools/cli/output_file.h"
 #include "tools/trace/trace_file.h"
 
 #include <algorithm>
@@ -119,7 +120,7 @@ void write_trace(const std::filesystem::path& path, const Trace& trace) {
                 .dump() +
             "\n";
   }
-  replace_file(path, text);
+  write_output(path, text);
 }
 
 Trace read_trace(const std::filesystem::path& path) {

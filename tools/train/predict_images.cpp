@@ -15,6 +15,7 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/cli/csv.h"
+#include "tools/cli/output_file.h"
 #include "tools/cli/standard_streams.h"
 #include "tools/train/likeliest.h"
 #include "tools/train/predict.h"
@@ -123,7 +124,7 @@ class Listing {
   }
 
   void write() const {
-    if (!options_.csv.empty()) replace_file(options_.csv, csv_);
+    if (!options_.csv.empty()) write_output(options_.csv, csv_);
   }
 
  private:
@@ -141,7 +142,7 @@ class Listing {
 }  // namespace
 
 int predict_images(const PredictOptions& options) {
-  if (!options.csv.empty()) check_replaceable(options.csv);
+  if (!options.csv.empty()) check_output(options.csv);
   const std::filesystem::path directory = options.run_dir;
   const Config config = read_run_config(directory);
   check(has_images(config.data), "{} has no network for images that are files: its data.kind is '{}'{}",

@@ -353,11 +353,14 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     const bool frees = !single && !leaves && sharded;
     if (frees) exchanged = std::max(exchanged - of_last, of_others);
     // Later stages of a pipeline can end theirs once this one has begun its last forward pass. Then results of their
-    // buckets come while as many rank gradients as there are stages from this one on have not ended.
+    // buckets come while as many rank gradients as there are stages from this one on have not ended, and one more if
+    // the last stage has two runs of segments (elastic/step/pipeline.h).
     int stages_on = 1;
-    for (const WorkerLoad& other : workers)
-      if (other.place.replica == worker.place.replica)
-        stages_on = std::max(stages_on, other.place.stage + 1 - worker.place.stage);
+    for (const WorkerLoad& other : workers) {
+      if (other.place.replica != worker.place.replica || other.place.stage <= worker.place.stage) continue;
+      const int two_runs = other.place.segments.size() > 1 ? 1 : 0;
+      stages_on = std::max(stages_on, other.place.stage + 1 - worker.place.stage + two_runs);
+    }
     const int64_t early = leaves ? waiting : of_others;
     // Libraries have messages in memory of their own: a rank gradient's contributions of other stages, and with ZeRO-3
     // parameters; and of sparse tables, which may be in few large buckets, sums and contributions of other replicas.
@@ -381,7 +384,7 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
         .messages = messages,
         .moments = {}};
     for (int rank = 0; rank < ranks; ++rank)
-      step.moments.push_back({.passes = worker.passes[std::min(static_cast<size_t>(rank), worker.passes.size() - 1)],
+      step.moments.push_back({.passes = worker.passes.at(std::min(static_cast<size_t>(rank), worker.passes.size() - 1)),
                               .earlier = earlier(rank),
                               .exchanged = rank + 1 == ranks           ? exchanged
                                            : rank + stages_on >= ranks ? early

@@ -3,7 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "tensor/base/file.h"
+#include "tools/cli/output_file.h"
 #include "tools/pool/commands/commands.h"
 #include "tools/repro/output.h"
 
@@ -33,7 +33,7 @@ Command add_measure(CLI::App& pool) {
       ->take_all()
       ->allow_extra_args(false);
   return {app, [o] {
-            if (!o->to.empty()) check_replaceable(o->to);
+            if (!o->to.empty()) check_output(o->to);
             std::vector<Measured> measured;
             for (const std::string& config : o->configs) {
               fmt::print(stderr, "{} ...\n", config);
@@ -41,7 +41,7 @@ Command add_measure(CLI::App& pool) {
             }
             const nlohmann::ordered_json table = table_of(measured);
             if (o->to.empty()) print_json(table);
-            else replace_file(o->to, table.dump(2) + "\n");
+            else write_output(o->to, table.dump(2) + "\n");
             return 0;
           }};
 }

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tensor/base/check.h"
-#include "tensor/base/file.h"
+#include "tools/cli/output_file.h"
 #include "tools/pool/commands/commands.h"
 #include "tools/pool/sim/chart.h"
 #include "tools/pool/sim/check.h"
@@ -206,15 +206,15 @@ int run(const SimOptions& o) {
                 folder / "hosts.csv");
   }
   for (const std::string& written : {o.csv, o.html})
-    if (!written.empty()) check_replaceable(written);
+    if (!written.empty()) check_output(written);
   const Results results = simulate_all(scenario, o, table);
   if (o.json) {
     fmt::print("{}\n", json_of(results).dump(2));
   } else {
     print_table(results);
   }
-  if (!o.csv.empty()) replace_file(o.csv, csv_of(results, o.first));
-  if (!o.html.empty()) replace_file(o.html, chart_page(results));
+  if (!o.csv.empty()) write_output(o.csv, csv_of(results, o.first));
+  if (!o.html.empty()) write_output(o.html, chart_page(results));
   return 0;
 }
 
