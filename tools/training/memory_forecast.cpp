@@ -391,10 +391,15 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
                                                                        : waiting});
     if (ranks == 0) step.moments.push_back({.exchanged = exchanged});
     if (!needs.gpu) {
-      int64_t most = 0;
-      for (const StepMoment& moment : step.moments)
-        most = std::max(most, moment.passes + moment.earlier + moment.exchanged);
-      forecast.peak = with_spare(needs, step.state + step.process + step.before + most + step.messages);
+      // Free memory of tensors stays with the process. With ZeRO-1 what others send stays in memory of messages, so the
+      // largest of both add up, also if they are needed at different times.
+      const bool apart = sharded && !leaves;
+      int64_t tensors = 0, results = 0;
+      for (const StepMoment& moment : step.moments) {
+        tensors = std::max(tensors, moment.passes + moment.earlier + (apart ? 0 : moment.exchanged));
+        results = std::max(results, apart ? moment.exchanged : 0);
+      }
+      forecast.peak = with_spare(needs, step.state + step.process + step.before + tensors + results + step.messages);
     } else {
       divide(needs, step,
              alone                         ? AddedUp::alone
