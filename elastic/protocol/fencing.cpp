@@ -53,12 +53,13 @@ bool Fencing::complete() const {
 }
 
 void Fencing::return_learners(const std::vector<PeerId>& members) {
-  for (const PeerId peer : asked_) {
+  std::erase_if(asked_, [&](PeerId peer) {
     Worker& w = job_.workers.at(peer);
     const bool learned = w.state == Worker::State::ready || w.state == Worker::State::member;
-    if (learned && !w.fenced->active && std::ranges::find(members, peer) == members.end())
-      w.state = Worker::State::joining;
-  }
+    if (!learned || w.fenced->active || std::ranges::find(members, peer) != members.end()) return false;
+    w.state = Worker::State::joining;
+    return true;  // its answer does not hold once it learns another state
+  });
 }
 
 bool Fencing::any_at_work() const {

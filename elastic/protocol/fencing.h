@@ -33,7 +33,7 @@ class Fencing {
 
   // Returns what the workers that have answered go on with. Requires complete().
   Recovery recovery() const { return recovery_after(job_.workers, asked_); }
-  // Lets those that have never computed, and with which the job cannot go on, learn the state anew.
+  // Lets workers that are in no generation, and with which the job cannot go on, learn the state anew.
   void return_learners(const std::vector<PeerId>& members);
   // Returns whether any of them was at work. If none was, the others may have gone on together, out of reach.
   bool any_at_work() const;

@@ -21,7 +21,7 @@ Recovery recovery_after(const Roster& roster, const std::set<PeerId>& peers) {
     const bool left = w.state == Worker::State::leaving && !answer.active;
     if (answer.end) r.end = answer.end;
     if (left || completed < r.step - (kept ? 1 : 0)) continue;
-    // Members with the newest step have replaced the values of the update before it.
+    // Those with the newest step may have replaced the values of the update before it.
     if (completed < r.step && answer.lacks_values) continue;
     r.members.push_back(peer);
     if (completed < r.step) continue;

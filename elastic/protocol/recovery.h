@@ -11,8 +11,8 @@ namespace elinvar {
 
 struct Recovery {
   int64_t step = -1;  // the newest step that any worker has completed; -1 if none has a state
-  // Workers with this step, and those that lack only its result while another worker still has it. With ZeRO, the
-  // latter must have all values of the update before.
+  // Workers with this step, and those that lack only its result while another worker still has it and, with ZeRO, have
+  // all values of the update before that step.
   std::vector<PeerId> members = {};
   std::map<PeerId, int64_t> completed = {};  // of all workers that have a state
   // Virtual ranks of the interrupted step that members with the newest step keep: their assignment, computed or not.

@@ -89,8 +89,8 @@ class Simulated {
   }
 
   // Returns how many rank gradients may be between their passes through a run: as many as there are runs from it on. If
-  // a stage has several runs, one more before the last run. Otherwise the stages between would wait while that stage
-  // computes passes of its other run.
+  // a stage has several runs, every run but the last one may have one more, because other stages would wait while that
+  // stage computes passes of its other run.
   size_t most_between(size_t r) const {
     const bool ahead = runs_.size() > free_.size() && r + 1 < runs_.size();
     return runs_.size() - r + (ahead ? 1 : 0);

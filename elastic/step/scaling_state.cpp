@@ -30,7 +30,7 @@ nlohmann::json to_json(const ScalingState& scaling_state) {
 ScalingState scaling_state_from(const nlohmann::json& json) {
   const auto count = [&](size_t i) {
     if (const std::optional<int64_t> value = integer_from<int64_t>(json.at(i))) return *value;
-    fail("[pace] expected an integer from {} to {}, got {}", kLeastReceived<int64_t>, kMostReceived<int64_t>,
+    fail("expected an integer from {} to {}, got {}", kLeastReceived<int64_t>, kMostReceived<int64_t>,
          json.at(i).dump());
   };
   return {.samples = count(0),

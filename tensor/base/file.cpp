@@ -240,7 +240,16 @@ void remove_abandoned(const fs::path& path) {
   }
 }
 
-void check_replaceable(const fs::path& path) {
+// Returns the file that a symbolic link names, whether it exists or not.
+fs::path followed(fs::path path) {
+  std::error_code unreadable;
+  for (int links = 0; links < 40 && fs::is_symlink(path, unreadable); ++links)
+    path = path.parent_path() / fs::read_symlink(path, unreadable);
+  return path;
+}
+
+void check_replaceable(const fs::path& named) {
+  const fs::path path = followed(named);
   (void)unfinished_name(path);
   struct stat now;
   if (::stat(path.c_str(), &now) != 0) {
@@ -253,7 +262,7 @@ void check_replaceable(const fs::path& path) {
 
 void replace_file(const fs::path& named, std::string_view text) {
   check_replaceable(named);
-  const fs::path path = fs::is_symlink(named) ? fs::weakly_canonical(named) : named;
+  const fs::path path = followed(named);
   const fs::path aside = unfinished_name(path);
   try {
     File file = File::create(aside);

@@ -73,7 +73,10 @@ TEST(Fencing, LearnersThatCannotGoOnLearnTheStateAnew) {
   fencing.return_learners({1});
   const std::map<PeerId, State> after = {
       {1, State::member}, {2, State::member}, {3, State::joining}, {4, State::joining}, {5, State::leaving}};
-  for (const auto& [peer, state] : after) EXPECT_EQ(job.state.workers.at(peer).state, state) << peer;
+  for (const auto& [peer, state] : after) {
+    EXPECT_EQ(job.state.workers.at(peer).state, state) << peer;
+    EXPECT_EQ(fencing.asked(peer), state != State::joining) << "the answer of " << peer << " counts no longer";
+  }
 }
 
 TEST(Fencing, AGreaterPromiseNeedsAGreaterFence) {

@@ -274,7 +274,7 @@ TEST(Pipeline, StagesThatTakeEquallyLongAreAllAtWorkWhateverTheirNumberOfSegment
 }
 
 // Seconds of GPT-2's passes through nine blocks, on the slower stage, and through the embeddings, three blocks and the
-// head. Without an activation more than stages, the slower stage waited for 1.6 s at the beginning of the step.
+// head. The slower stage would wait for a second more if it could begin only two rank gradients.
 TEST(Pipeline, TheSlowerStageHasWorkWhileTheOtherOneComputesTheHead) {
   const std::vector<PipelineRun> runs = runs_of(Stages{{{1, 10}}, {{0, 1}, {10, 14}}});
   const std::vector<PassSeconds> seconds = {{.forward = 0.005, .backward = 0.27, .sent = 0.01},

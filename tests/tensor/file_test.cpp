@@ -110,6 +110,11 @@ TEST(File, IsReplacedWithoutTouchingOthers) {
   replace_file(link, "through a link");
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(read_file(path), "through a link");
+  std::filesystem::create_symlink("later", folder / "dangling");
+  replace_file(folder / "dangling", "made");
+  EXPECT_EQ(read_file(folder / "later"), "made");
+  std::filesystem::remove(folder / "later");
+  std::filesystem::remove(folder / "dangling");
   const std::string pipe = folder / "pipe";
   make_pipe(pipe);
   EXPECT_EQ(message_of<Failure>([&] { replace_file(pipe, ""); }),

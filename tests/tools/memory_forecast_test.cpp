@@ -123,6 +123,23 @@ TEST(MemoryForecast, SumsOfEarlierRankGradientsGrowAsPassesEnd) {
       << "3 and 4 have different parents, 0 and 1 one";
 }
 
+// Results of the stage with the head come while the other one has three rank gradients between their passes.
+TEST(MemoryForecast, AStageBesideOneWithTwoRunsGetsResultsEarlier) {
+  MemoryNeeds three = needs();
+  three.parameters = {{kP / 12}, {kP / 12}, {kP / 12}};
+  three.parts = TensorParts{.gradients = {{0, -1}, {1, -1}, {2, -1}}};
+  std::vector<WorkerLoad> pair = loads({4, 4});
+  pair[0].passes = {kP, 9 * kP, kP, kP};
+  pair[1].passes = {0};
+  const auto first_stage = [&](std::vector<Interval> of_last) {
+    pair[0].place = {.stage = 0, .segments = {{1, 2}}};
+    pair[1].place = {.stage = 1, .segments = std::move(of_last)};
+    return forecast_memory(three, {.pp = 2}, pair)[0].peak;
+  };
+  EXPECT_EQ(first_stage({{0, 1}, {2, 3}}) - first_stage({{2, 3}}), 2 * (kP / 12 * 4))
+      << "the results of two segments beside the second rank gradient's passes";
+}
+
 // Segments of a network share no bucket where model replicas have several members.
 TEST(MemoryForecast, AGroupOfStagesHasABucketOfOneSegmentInTransit) {
   MemoryNeeds on_gpu = needs();

@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <system_error>
 
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
@@ -15,14 +18,25 @@
 namespace elinvar {
 namespace {
 
-// Returns the standard stream that is the same file as `now`, or null. A redirected stream has a place in its file,
-// which a descriptor that is opened for the same file does not know.
-std::FILE* standard_stream(const struct stat& now) {
-  for (std::FILE* stream : {stdout, stderr}) {
-    struct stat own;
-    if (::fstat(::fileno(stream), &own) == 0 && own.st_dev == now.st_dev && own.st_ino == now.st_ino) return stream;
+// Returns the descriptor of this process that a path names, or null: a file that is opened again by this name would
+// have another place to write at.
+std::optional<int> named_descriptor(const std::filesystem::path& path) {
+  const std::string& text = path.native();
+  if (text == "/dev/stdout") return STDOUT_FILENO;
+  if (text == "/dev/stderr") return STDERR_FILENO;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    int number = 0;
+    const char* const end = text.data() + text.size();
+    if (!text.starts_with(folder)) continue;
+    const auto [read, error] = std::from_chars(text.data() + folder.size(), end, number);
+    if (error == std::errc() && read == end && ::fcntl(number, F_GETFD) >= 0) return number;
   }
-  return nullptr;
+  return std::nullopt;
+}
+
+bool is_device_or_pipe(const std::filesystem::path& path) {
+  struct stat now;
+  return ::stat(path.c_str(), &now) == 0 && (S_ISCHR(now.st_mode) || S_ISFIFO(now.st_mode));
 }
 
 void write_all(int descriptor, std::string_view text, const std::filesystem::path& path) {
@@ -34,27 +48,20 @@ void write_all(int descriptor, std::string_view text, const std::filesystem::pat
   }
 }
 
-// Returns whether `path` is a file that exists and cannot be replaced, because it is a device or a standard stream.
-bool is_stream(const std::filesystem::path& path, struct stat& now) {
-  if (::stat(path.c_str(), &now) != 0) return false;
-  return S_ISCHR(now.st_mode) || S_ISFIFO(now.st_mode) || standard_stream(now) != nullptr;
-}
-
 }  // namespace
 
 void check_output(const std::filesystem::path& path) {
-  struct stat now;
-  if (!is_stream(path, now)) return check_replaceable(path);
+  if (named_descriptor(path)) return;
+  if (!is_device_or_pipe(path)) return check_replaceable(path);
   if (::access(path.c_str(), W_OK) != 0) fail("cannot write to {}: {}", path.string(), std::strerror(errno));
 }
 
 void write_output(const std::filesystem::path& path, std::string_view text) {
-  struct stat now;
-  if (!is_stream(path, now)) return replace_file(path, text);
-  if (std::FILE* stream = standard_stream(now)) {
-    std::fflush(stream);
-    return write_all(::fileno(stream), text, path);
+  if (const std::optional<int> named = named_descriptor(path)) {
+    std::fflush(nullptr);
+    return write_all(*named, text, path);
   }
+  if (!is_device_or_pipe(path)) return replace_file(path, text);
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (descriptor < 0) fail("cannot open {}: {}", path.string(), std::strerror(errno));
   try {

@@ -1,4 +1,3 @@
-#include "tools/cli/output_file.h"
 #include "tools/trace/trace_file.h"
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "tensor/base/json.h"
 #include "tensor/base/reason.h"
 #include "tensor/state.h"
+#include "tools/cli/output_file.h"
 
 namespace elinvar {
 

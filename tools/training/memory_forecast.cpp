@@ -85,8 +85,8 @@ int64_t contributed_bytes(const MemoryNeeds& needs, const ReplicaMember& member)
   return std::llround(bytes);
 }
 
-// The bytes of the buckets that each worker keeps, and of those that it owns; of the sums that it gets
-// without a contribution of its own; and of the gradients in the largest bucket.
+// The bytes of the buckets that each worker keeps, and of those that it owns; of the sums that it gets without a
+// contribution of its own; and of the gradients in the largest bucket.
 struct Shares {
   std::vector<Bytes> kept, owned;
   std::vector<int64_t> of_others;
@@ -391,7 +391,7 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
                                                                        : waiting});
     if (ranks == 0) step.moments.push_back({.exchanged = exchanged});
     if (!needs.gpu) {
-      // Free memory of tensors stays with the process. With ZeRO-1 what others send stays in memory of messages, so the
+      // Free memory of tensors stays with the process, and ZeRO-1 has what others send in memory of messages. So the
       // largest of both add up, also if they are needed at different times.
       const bool apart = sharded && !leaves;
       int64_t tensors = 0, results = 0;
