@@ -6,7 +6,6 @@
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/cli/device_options.h"
-#include "tools/cli/output_file.h"
 #include "tools/repro/commands.h"
 #include "tools/repro/output.h"
 #include "tools/repro/rerun.h"
@@ -54,8 +53,8 @@ void save_op(const TraceOptions& o, const Trace& trace, const Tracer& tracer) {
 
 int trace_command(const TraceOptions& o) {
   check(o.tensors.has_value() == !o.save.empty(), "--tensors and --save go together");
-  check_output(o.out);
-  if (!o.save.empty()) check_replaceable(o.save);
+  for (const std::string& written : {o.out, o.save})
+    if (!written.empty()) check_replaceable(written);
   o.device.apply();
   const Device device = parse_device(o.device.device);
   const RunRecord run(o.run);

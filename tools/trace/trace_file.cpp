@@ -9,7 +9,6 @@
 #include "tensor/base/json.h"
 #include "tensor/base/reason.h"
 #include "tensor/state.h"
-#include "tools/cli/output_file.h"
 
 namespace elinvar {
 
@@ -120,7 +119,7 @@ void write_trace(const std::filesystem::path& path, const Trace& trace) {
                 .dump() +
             "\n";
   }
-  write_output(path, text);
+  replace_file(path, text);
 }
 
 Trace read_trace(const std::filesystem::path& path) {
