@@ -367,9 +367,18 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     const int64_t largest = largest_segment(needs, worker.place);
     const double missing =
         1 - static_cast<double>(kept.gradients) / static_cast<double>(std::max<int64_t>(whole_bytes.gradients, 1));
+    // A worker also copies the parameters that others fetch from it.
+    double fetched = missing * static_cast<double>(largest);
+    for (size_t other = 0; other < workers.size(); ++other) {
+      if (other == w || whole) continue;
+      const double given = static_cast<double>(shares.owned[w].gradients) /
+                           static_cast<double>(std::max<int64_t>(whole_bytes.gradients, 1));
+      const double lacked =
+          static_cast<double>(count - std::min<int64_t>(arrangement.copies, count)) / static_cast<double>(count - 1);
+      fetched += given * lacked * static_cast<double>(largest_segment(needs, workers[other].place));
+    }
     const int64_t messages = (leaves && !worker.place.segments.empty() ? shares.owned[w].gradients : 0) +
-                             (leaves ? std::min(replicas, 3) * of_tables : 0) +
-                             (whole ? 0 : static_cast<int64_t>(missing * static_cast<double>(largest)));
+                             (leaves ? std::min(replicas, 3) * of_tables : 0) + (whole ? 0 : std::llround(fetched));
     StepBytes step{
         .state =
             forecast.parameters + forecast.optimizer - forecast.offloaded + forecast.average + rows + needs.other_state,
