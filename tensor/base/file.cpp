@@ -55,6 +55,14 @@ void explain_create(int error, const fs::path& path) {
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
+// Returns the file that a symbolic link names, whether it exists or not.
+fs::path followed(fs::path path) {
+  std::error_code unreadable;
+  for (int links = 0; links < 40 && fs::is_symlink(path, unreadable); ++links)
+    path = path.parent_path() / fs::read_symlink(path, unreadable);
+  return path;
+}
+
 }  // namespace
 
 File::File(fs::path path, int flags, unsigned mode) : path_(std::move(path)) {
@@ -238,14 +246,6 @@ void remove_abandoned(const fs::path& path) {
     std::error_code ignored;
     if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) fs::remove(other->path(), ignored);
   }
-}
-
-// Returns the file that a symbolic link names, whether it exists or not.
-fs::path followed(fs::path path) {
-  std::error_code unreadable;
-  for (int links = 0; links < 40 && fs::is_symlink(path, unreadable); ++links)
-    path = path.parent_path() / fs::read_symlink(path, unreadable);
-  return path;
 }
 
 void check_replaceable(const fs::path& named) {

@@ -1,4 +1,4 @@
-// Where commands write what a person asks for.
+// Files, pipes and standard streams as the output of a command.
 #include "tools/cli/output_file.h"
 
 #include <fcntl.h>

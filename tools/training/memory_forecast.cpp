@@ -168,6 +168,18 @@ int64_t largest_segment(const MemoryNeeds& needs, const ReplicaPlace& place) {
   return most;
 }
 
+// Returns the bytes of the copies that a worker, which owns this part of the parameters, makes for others that fetch a
+// segment. A bucket has so many copies among the workers.
+double given_bytes(const MemoryNeeds& needs, const std::vector<WorkerLoad>& workers, size_t worker, double owns,
+                   int copies) {
+  const auto count = static_cast<double>(workers.size());
+  const double lack = std::max(0.0, count - copies) / std::max(1.0, count - 1);  // part of the others
+  double bytes = 0;
+  for (size_t other = 0; other < workers.size(); ++other)
+    if (other != worker) bytes += owns * lack * static_cast<double>(largest_segment(needs, workers[other].place));
+  return bytes;
+}
+
 // Returns the bytes of the sums of sparse tables, at most, that a worker adds up with ZeRO: the owner of a bucket is a
 // member that contributes to it.
 int64_t owned_of_tables(const MemoryNeeds& needs, const std::vector<WorkerLoad>& workers, size_t worker) {
@@ -367,18 +379,14 @@ std::vector<MemoryForecast> forecast_memory(const MemoryNeeds& needs, const Arra
     const int64_t largest = largest_segment(needs, worker.place);
     const double missing =
         1 - static_cast<double>(kept.gradients) / static_cast<double>(std::max<int64_t>(whole_bytes.gradients, 1));
-    // A worker also copies the parameters that others fetch from it.
-    double fetched = missing * static_cast<double>(largest);
-    for (size_t other = 0; other < workers.size(); ++other) {
-      if (other == w || whole) continue;
-      const double given = static_cast<double>(shares.owned[w].gradients) /
-                           static_cast<double>(std::max<int64_t>(whole_bytes.gradients, 1));
-      const double lacked =
-          static_cast<double>(count - std::min<int64_t>(arrangement.copies, count)) / static_cast<double>(count - 1);
-      fetched += given * lacked * static_cast<double>(largest_segment(needs, workers[other].place));
+    double fetched = 0;
+    if (!whole) {
+      const double owns = static_cast<double>(shares.owned[w].gradients) /
+                          static_cast<double>(std::max<int64_t>(whole_bytes.gradients, 1));
+      fetched = missing * static_cast<double>(largest) + given_bytes(needs, workers, w, owns, arrangement.copies);
     }
     const int64_t messages = (leaves && !worker.place.segments.empty() ? shares.owned[w].gradients : 0) +
-                             (leaves ? std::min(replicas, 3) * of_tables : 0) + (whole ? 0 : std::llround(fetched));
+                             (leaves ? std::min(replicas, 3) * of_tables : 0) + std::llround(fetched);
     StepBytes step{
         .state =
             forecast.parameters + forecast.optimizer - forecast.offloaded + forecast.average + rows + needs.other_state,
