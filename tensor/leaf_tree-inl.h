@@ -92,7 +92,9 @@ void reduce_leaves(int64_t rows, T* p_at, T* q_at, int64_t stride) {
 }
 
 // Runs tasks [begin, end) of blocks times chunks of channels; block k leaves its (p, q) in partial[k]. Wide rows are
-// processed a few at a time, over all channels of the chunk, so that memory is read in long pieces.
+// processed one at a time, or a few where the chunk has not all channels: the processor fetches memory ahead if it is
+// read in order, and half as fast if it is read in pieces of several rows of a page. A second sweep finds a leaf in the
+// cache.
 template <class T, class Leaf>
 void reduce_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, int64_t begin, int64_t end) {
   constexpr int64_t kLanes = Vec<T>::kLanes;
@@ -102,14 +104,15 @@ void reduce_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial,
     const int64_t block = task / chunks, row = block * kTreeBlock, n = std::min(kTreeBlock, rows - row);
     const int64_t c_begin = task % chunks * kChannelChunk, c_end = std::min(channels, c_begin + kChannelChunk);
     const int64_t width = (c_end - c_begin + kLanes - 1) / kLanes * kLanes, stride = 2 * width;
-    const bool wide = width > 8 * kLanes;
-    const int64_t together = (wide ? 1 : kSideBySide) * kColumnLeaf, piece = wide ? kPiece : together;
+    const bool wide = width > 8 * kLanes, whole = c_end - c_begin == channels;
+    const int64_t together = (wide ? 1 : kSideBySide) * kColumnLeaf, again = wide ? kPiece : together,
+                  piece = wide && whole ? 1 : again;
     std::fill_n(found, (n + kColumnLeaf - 1) / kColumnLeaf * stride, T{0});
     for (int64_t r = 0; r < n; r += together) {
       T* p = found + r / kColumnLeaf * stride;
       const int64_t some = std::min(together, n - r);
       sweep<0>(leaf, row + r, some, piece, c_begin, c_end, p, p + width, stride);
-      if constexpr (Leaf::kSweeps == 2) sweep<1>(leaf, row + r, some, piece, c_begin, c_end, p, p + width, stride);
+      if constexpr (Leaf::kSweeps == 2) sweep<1>(leaf, row + r, some, again, c_begin, c_end, p, p + width, stride);
     }
     T* out = partial + block * 2 * channels;
     for (int64_t c = c_begin; c < c_end; c += kLanes) {

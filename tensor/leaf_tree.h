@@ -9,9 +9,9 @@ namespace elinvar {
 
 inline constexpr int64_t kBlockLeaves = 8;                         // leaves whose tree one task reduces
 inline constexpr int64_t kTreeBlock = kBlockLeaves * kColumnLeaf;  // their rows
-inline constexpr int64_t kChannelChunk = 512;  // channels of a task: a leaf of them stays in the cache
-inline constexpr int64_t kPiece = 8;           // rows of a wide chunk swept at once
-inline constexpr int64_t kSideBySide = 4;      // chains that run side by side
+inline constexpr int64_t kChannelChunk = 1024;  // channels of a task: a leaf of them stays in the cache
+inline constexpr int64_t kPiece = 4;            // rows of a wide chunk that are swept at once
+inline constexpr int64_t kSideBySide = 4;       // chains that run side by side
 
 inline int64_t tree_blocks(int64_t rows) { return (rows + kTreeBlock - 1) / kTreeBlock; }
 inline int64_t tree_tasks(int64_t rows, int64_t channels) {
