@@ -63,7 +63,7 @@ void pack_panels(const T* src, int64_t k_step, int64_t k_count, int64_t rows, in
 }
 
 // The step from one panel of a chunk to the next.
-inline int64_t panel_step(TileExtent extent) { return kChunk * extent.rows + 16; }
+inline int64_t panel_step(TileExtent extent, int64_t chunk = kChunk) { return chunk * extent.rows + 16; }
 
 // Packs a panel of A: `rows` <= tile_rows rows by k_count, element (i, k) at src[i + k * k_step].
 template <class T>

@@ -121,15 +121,15 @@ class Product {
 
  private:
   static constexpr int64_t kBlockTiles = 16;            // a block's chunk of A stays in the second-level cache
-  static constexpr int64_t kNearB = 16384 / sizeof(T);  // elements of B that stay in the first-level cache
+  static constexpr int64_t kNearB = 65536 / sizeof(T);  // elements of B that stay in the first-level cache
   static constexpr int64_t kLine = 64 / sizeof(T);
 
   struct Workspace {
     explicit Workspace(const Product& p)
-        : panels(kBlockTiles * panel_step(p.extent_)),
+        : panels(kBlockTiles * p.panel_step()),
           groups(needs_buffer<T>(p.k_count_) ? kBlockTiles * p.extent_.rows * p.strips_.padded_columns() : 0),
-          runs(kChunk),
-          plans(p.strips_.count * ((p.k_end_ - p.k_begin_ + kChunk - 1) / kChunk)) {}
+          runs(chunk_length<T>()),
+          plans(p.strips_.count * ((p.k_end_ - p.k_begin_ + chunk_length<T>() - 1) / chunk_length<T>())) {}
     Scratch<T> panels;
     Scratch<PartialOf<T>> groups;
     std::vector<Run> runs;
@@ -156,6 +156,7 @@ class Product {
     auto place = source.place(t0 * extent_.rows);
     for (int64_t t = 0; t < tiles; ++t) w.tiles[t] = source.tile(place, extent_.rows);
     const bool packed = source.a_step() != 1;
+    int64_t chunks = 0;
     for_each_chunk<T>(k_begin_, k_end_, k_count_, [&](const Chunk& chunk) {
       const int64_t run_count = make_runs(source.spans(), chunk, packed, w.runs.data());
       if (packed) pack(source, w.tiles, tiles, chunk, w.panels.data());
@@ -166,17 +167,20 @@ class Product {
                    .cols = 0,
                    .b = nullptr,
                    .b_step = b_step_};
-      const int64_t length = chunk.end - chunk.begin;
+      const int64_t length = chunk.end - chunk.begin, first_plan = chunks++ * strips_.count;
       const auto take_strip = [&](int64_t s) {
         tile.cols = static_cast<int>(strips_.exist(s));
         tile.c_offset = strips_.begin(s);
         tile.b = b_step_ > 0 ? b_ + tile.c_offset : packed_row(s, k_begin_);
         if (b_step_ == 0) tile.b_step = strips_.width(s);
+        if constexpr (std::is_same_v<T, Pair>) {
+          if (tiles >= kPlannedTiles) w.plans.apply(&source, first_plan + s, tile);
+        }
       };
       const auto multiply = [&](int64_t t) {
         const TileRows<T>& at = w.tiles[t];
         tile.rows = at.count;
-        if (packed) tile.panel = w.panels.data() + t * panel_step(extent_);
+        if (packed) tile.panel = w.panels.data() + t * panel_step();
         else tile.a_rows = at.a;
         PartialOf<T>* group_rows[kMostTileRows];
         if (!chunk.in_place)
@@ -210,10 +214,6 @@ class Product {
       }
       for (int64_t s = s0; s < s1; ++s) {
         take_strip(s);
-        if constexpr (std::is_same_v<T, Pair>) {
-          if (tiles >= kPlannedTiles)
-            w.plans.apply(&source, s + (chunk.begin - k_begin_) / kChunk * strips_.count, tile);
-        }
         const bool last = s + 1 == s1;
         const int64_t width = last || b_step_ > 0 ? 0 : strips_.width(s + 1), share = (width + tiles - 1) / tiles;
         for (int64_t t = 0; t < tiles; ++t) {
@@ -225,6 +225,8 @@ class Product {
       }
     });
   }
+
+  int64_t panel_step() const { return elinvar::panel_step(extent_, chunk_length<T>()); }
 
   // Row k of a packed strip.
   const T* packed_row(int64_t s, int64_t k) const {
@@ -256,7 +258,7 @@ class Product {
 
   template <class Source>
   void pack(const Source& source, const TileRows<T>* tiles, int64_t tile_count, const Chunk& chunk, T* out) const {
-    const int64_t step = panel_step(extent_);
+    const int64_t step = panel_step();
     for_each_span(source.spans(), chunk, [&](int64_t offset, int64_t, int64_t length) {
       pack_panels(tiles[0].a[0] + offset * source.a_step(), source.a_step(), length,
                   (tile_count - 1) * extent_.rows + tiles[tile_count - 1].count, extent_.rows, out, step);

@@ -110,12 +110,18 @@ void multiply_tile(const Tile<float>& tile);
 void multiply_tile(const Tile<double>& tile);
 void multiply_tile(const Tile<Pair>& tile);
 
+// The most terms of a chunk. Parts of exact sums are kept in float64, so longer chunks save time.
+template <class T>
+constexpr int64_t chunk_length() {
+  return std::is_same_v<T, Pair> ? 2 * kChunk : kChunk;
+}
+
 // Sums of so many pairs of the largest numbers fit into their type (tensor/pair_tile.h).
 inline constexpr int64_t kPairsPerCarry = 16;
 
 // Numbers of pairs after which the sums of a tile are carried, one after the other.
 struct Carries {
-  static constexpr int64_t kMostPairs = 2 * kChunk;
+  static constexpr int64_t kMostPairs = 2 * chunk_length<Pair>();
   int16_t pairs[kMostPairs / kPairsPerCarry + 1];
 };
 inline constexpr int64_t kPlannedTiles = 4;  // so many tiles take longer than the plan that they share
@@ -141,22 +147,23 @@ constexpr int64_t group_length() {
 }
 template <class T>
 constexpr bool needs_buffer(int64_t k_count) {
-  return k_count > (std::is_same_v<T, Pair> ? kChunk : group_length<T>());
+  return k_count > (std::is_same_v<T, Pair> ? chunk_length<T>() : group_length<T>());
 }
 
 // Calls f for the chunks of [begin, end), a part of nominal k in [0, k_count) that starts at a group and ends at one or
-// at k_count. An empty range is one empty chunk.
-template <class T, class F>
+// at k_count. An empty range is one empty chunk. Exact sums are cut evenly.
+template <class T, int64_t kMost = chunk_length<T>(), class F>
 void for_each_chunk(int64_t begin, int64_t end, int64_t k_count, F&& f) {
   constexpr int64_t kSpan = group_length<T>();
   int64_t k = begin;
   do {
-    const int64_t next = std::min(k + kChunk, end);
+    const int64_t rest = (end - k + kMost - 1) / kMost,
+                  next = std::is_same_v<T, Pair> && rest > 0 ? k + (end - k) / rest : std::min(k + kMost, end);
     f(Chunk{.begin = k,
             .end = next,
             .opens_group = k % kSpan == 0,
             .closes_group = next % kSpan == 0 || next == k_count,
-            .in_place = std::is_same_v<T, Pair> ? !needs_buffer<T>(k_count) : k < kSpan,
+            .in_place = std::is_same_v<T, Pair> ? k_count <= kMost : k < kSpan,
             .last = next == k_count});
     k = next;
   } while (k < end);

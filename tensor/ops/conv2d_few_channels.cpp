@@ -250,7 +250,7 @@ void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args)
     for (int64_t item = first; item < last; ++item) {
       const int64_t group = item / parts, part = item % parts, k0 = group * span, s0 = strips.count * part / parts,
                     s1 = strips.count * (part + 1) / parts;
-      for_each_chunk<T>(0, std::min(span, positions - k0), span, [&](const Chunk& chunk) {
+      for_each_chunk<T, kChunk>(0, std::min(span, positions - k0), span, [&](const Chunk& chunk) {
         const int64_t at = k0 + chunk.begin, end = k0 + chunk.end;
         runs.clear();
         for (int64_t k = at; k < end;) {  // one row of outputs at a time

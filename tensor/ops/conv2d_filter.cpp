@@ -43,8 +43,13 @@ class FilterProduct {
         padded_(pads(g)),
         blocks_(column_blocks(g, padded_)),
         extent_(tile_extent(T{}, blocks_.front().width)),
-        positions_(g.n * g.oh * g.ow) {
-    if (kPairs) exponents_ = {exponents.rows + group * filters(), exponents.columns + group * channels()};
+        positions_(g.n * g.oh * g.ow),
+        groups_(std::max<int64_t>(1, (positions_ + kSpan - 1) / kSpan)) {
+    if constexpr (kPairs) {
+      exponents_ = {exponents.rows + group * filters(), exponents.columns + group * channels()};
+      for (int64_t j = 0; j < blocks_.front().width; ++j)
+        column_exponents_.push_back(exponents_.columns[j % channels()]);
+    }
     for (size_t b = 0; b < blocks_.size(); ++b) {
       const Strips strips(blocks_[b].width, extent_);
       for (int64_t s = 0; s < strips.count; ++s)
@@ -53,16 +58,15 @@ class FilterProduct {
   }
 
   void run(CpuStream& stream) const {
-    const int64_t groups = std::max<int64_t>(1, (positions_ + kSpan - 1) / kSpan);  // at least one, maybe empty
-    const bool direct = groups == 1 && !kPairs;  // sums of pairs are finished at the end
-    Scratch<PartialOf<T>> sums(direct ? 1 : groups * filters() * row());
+    const bool direct = groups_ == 1 && (!kPairs || positions_ <= kChunk);
+    Scratch<PartialOf<T>> sums(direct ? 1 : groups_ * filters() * row());
     const auto sum_of = [&](int64_t group) -> PartialOf<T>* {
       if constexpr (!kPairs) {
         if (direct) return dw_;
       }
-      return sums.data() + group * filters() * row();
+      return direct ? nullptr : sums.data() + group * filters() * row();
     };
-    const std::vector<Item> items = distribute(groups, stream.threads());
+    const std::vector<Item> items = distribute(groups_, stream.threads());
     stream.parallel_for(items.back().work_end, 1, [&](int64_t begin, int64_t end) {
       Workspace work(*this);
       for (const Item& item : items) {
@@ -70,8 +74,9 @@ class FilterProduct {
         if (middle >= begin && middle < end) compute(item, work, sum_of(item.group));
       }
     });
-    if constexpr (kPairs) finish(stream, sums.data(), groups);
-    else if (!direct) add_groups(stream, sums.data(), groups, filters() * row(), dw_);
+    if (groups_ == 1) return;  // the last chunk finished the sums
+    if constexpr (kPairs) finish(stream, sums.data());
+    else add_groups(stream, sums.data(), groups_, filters() * row(), dw_);
   }
 
  private:
@@ -183,9 +188,11 @@ class FilterProduct {
     Carries carries;  // of exact sums
   };
 
+  // `sum` is null if exact sums are those of one chunk.
   void compute(const Item& item, Workspace& work, PartialOf<T>* sum) const {
-    const int64_t tile_rows = extent_.rows, filters_here = item.f1 - item.f0;
-    for_each_chunk<T>(0, std::min(kSpan, positions_ - item.group * kSpan), kSpan, [&](const Chunk& chunk) {
+    const int64_t tile_rows = extent_.rows, filters_here = item.f1 - item.f0,
+                  here = std::min(kSpan, positions_ - item.group * kSpan);
+    for_each_chunk<T, kChunk>(0, here, here, [&](const Chunk& chunk) {
       const int64_t k0 = item.group * kSpan + chunk.begin, length = chunk.end - chunk.begin;
       const Run whole{.length = length};
       if (!padded_) pack_runs(item, k0, std::span<const Run>(&whole, 1), work.panels.data());
@@ -217,11 +224,20 @@ class FilterProduct {
           if (filters_here >= kPlannedTiles * tile_rows) plan_carries(tile, work.carries);
         }
         for (int64_t f = item.f0; f < item.f1; f += tile_rows) {
-          PartialOf<T>* c_rows[kMostTileRows];
+          PartialOf<T>* sum_rows[kMostTileRows];
+          ResultOf<T>* c_rows[kMostTileRows];
           tile.rows = static_cast<int>(std::min(tile_rows, item.f1 - f));
-          for (int r = 0; r < tile.rows; ++r) c_rows[r] = sum + (f + r) * row();
-          if constexpr (kPairs) tile.sum_rows = c_rows, tile.finish = false;
-          else tile.c_rows = c_rows;
+          for (int r = 0; r < tile.rows; ++r)
+            sum_rows[r] = sum ? sum + (f + r) * row() : nullptr, c_rows[r] = dw_ + (f + r) * row();
+          if constexpr (kPairs) {
+            tile.sum_rows = sum ? sum_rows : nullptr;
+            tile.c_rows = c_rows;
+            tile.finish = chunk.last && groups_ == 1;
+            tile.row_exponents = exponents_.rows + f;
+            tile.column_exponents = column_exponents_.data() + strip.begin;
+          } else {
+            tile.c_rows = sum_rows;
+          }
           tile.panel = (join ? work.joined_panels : work.panels).data() + (f - item.f0) / tile_rows * step();
           if (!padded_ && !join && run_count == 1) fetch_next(tile, item, s, chunk, (f - item.f0) / tile_rows);
           multiply_tile(tile);
@@ -344,12 +360,12 @@ class FilterProduct {
     return count;
   }
 
-  // dw from its sums over groups of positions.
-  void finish(CpuStream& stream, double* sums, int64_t groups) const {
+  // dw from its exact sums over groups of positions.
+  void finish(CpuStream& stream, double* sums) const {
     stream.parallel_for(filters(), std::max<int64_t>(1, 4096 / row()), [&](int64_t begin, int64_t end) {
       for (int64_t f = begin; f < end; ++f) {
         double* sum = sums + f * row();
-        for (int64_t group = 1; group < groups; ++group)
+        for (int64_t group = 1; group < groups_; ++group)
           for (int64_t j = 0; j < row(); ++j) sum[j] += sums[(group * filters() + f) * row() + j];
         for (int64_t j = 0; j < row(); j += channels())
           finish_sums(sum + j, channels(), exponents_.rows[f], exponents_.columns, nullptr, dw_ + f * row() + j);
@@ -361,11 +377,13 @@ class FilterProduct {
   const T *dy_, *x_;
   ResultOf<T>* dw_;
   Exponents exponents_ = {};
+  std::vector<int32_t> column_exponents_;  // of a block's columns
   bool padded_;
   std::vector<ColumnBlock> blocks_;
   std::vector<ColumnStrip> strips_;
   TileExtent extent_;
   int64_t positions_;
+  int64_t groups_;  // at least one, maybe empty
 };
 
 // Filters of one pixel without padding: the pixels under the outputs are, or are gathered as, the rows of a matrix.

@@ -24,7 +24,7 @@ void multiply_few(CpuStream& stream, const MatrixRows<T>& rows, const T* b, int6
   const Strips strips(n, extent);
   const int64_t tiles = (rows.m + extent.rows - 1) / extent.rows, cols = extent.cols();
   stream.parallel_for(strips.count, 1, [&](int64_t begin, int64_t end) {
-    Scratch<T> packed(std::min(k, kChunk) * cols);
+    Scratch<T> packed(std::min(k, chunk_length<T>()) * cols);
     Scratch<PartialOf<T>> groups(needs_buffer<T>(k) ? tiles * extent.rows * cols : 0);
     for (int64_t s = begin; s < end; ++s) {
       const int64_t j = strips.begin(s);
@@ -87,8 +87,9 @@ void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
   // cache.
   int64_t k_piece = std::min(args.k, group_length<T>());
   const int64_t element = sizeof(T);
+  constexpr int64_t kLength = chunk_length<T>();
   if (!needs_buffer<T>(args.k) && args.m * args.n * element <= kNearBytes)
-    k_piece = std::min(k_piece, kChunk * std::max<int64_t>(1, kNearBytes / (kChunk * args.n * element)));
+    k_piece = std::min(k_piece, kLength * std::max<int64_t>(1, kNearBytes / (kLength * args.n * element)));
   const int64_t fit = kPackedBytes / (element * std::max<int64_t>(k_piece, 1));
   const int64_t n_piece = std::max<int64_t>(extent.cols(), fit / extent.cols() * extent.cols());
   Scratch<T> packed(k_piece * (std::min(n_piece, args.n) + extent.lanes));

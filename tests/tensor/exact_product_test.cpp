@@ -314,6 +314,8 @@ TEST_P(ExactProducts, OfConvolutionsAreExactSums) {
       {{3, 10, 9, 8}, {12, 3, 3, 4}, {.pad_h = 2, .pad_w = 2, .dilation_h = 2, .dilation_w = 2, .groups = 2}},
       {{1, 7, 7, 128}, {60, 3, 3, 128}, {.pad_h = 1, .pad_w = 1}},
       {{1, 7, 7, 60}, {128, 3, 3, 60}, {.pad_h = 1, .pad_w = 1}},
+      {{1, 5, 4, 240}, {10, 3, 3, 240}, {.pad_h = 1, .pad_w = 1}},  // two chunks of channels and taps
+      {{2, 92, 92, 4}, {6, 1, 1, 4}, {}},                           // two groups of positions
       {{2, 23, 23, 60}, {56, 1, 1, 60}, {}},
       {{2, 30, 31, 6}, {10, 3, 3, 6}, {.pad_h = 1, .pad_w = 1}},
       {{2, 6, 31, 70}, {130, 3, 3, 70}, {.pad_h = 1, .pad_w = 1}},

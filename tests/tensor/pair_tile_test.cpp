@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "tensor/scratch.h"
 #include "tensor/tile.h"
 #include "tests/support/amx_model.h"
+#include "tests/tensor/exact_reference.h"
 
 namespace elinvar::test {
 namespace {
@@ -26,6 +28,40 @@ Pair random_pair(uint64_t seed, int64_t i) {
     return static_cast<int16_t>(static_cast<int32_t>(bits % (2 * kMostQuantized + 1)) - kMostQuantized);
   };
   return {number(random.v[0]), number(random.v[1])};
+}
+
+// Finishes the tile with and without earlier sums and a bias, also where powers of two have no exponents of normal
+// numbers, and compares with its sums.
+void expect_finished(Tile<Pair> tile, const std::vector<int64_t>& expected) {
+  const auto columns = static_cast<size_t>(tile.cols), count = expected.size();
+  std::vector<float> result(count), bias(columns);
+  std::vector<int32_t> of_rows(static_cast<size_t>(tile.tile_rows)), of_columns(columns);
+  std::array<float*, kMostTileRows> c_rows{};
+  for (int i = 0; i < tile.rows; ++i) c_rows[static_cast<size_t>(i)] = result.data() + static_cast<size_t>(i) * columns;
+  tile.c_rows = c_rows.data();
+  tile.row_exponents = of_rows.data();
+  tile.column_exponents = of_columns.data();
+  tile.finish = true;
+  for (const int least : {0, -118})  // for the latter some factors are subnormal
+    for (const bool add : {false, true})
+      for (const bool biased : {false, true}) {
+        for (size_t i = 0; i < of_rows.size(); ++i) of_rows[i] = least + static_cast<int32_t>(i % 3);
+        for (size_t j = 0; j < columns; ++j)
+          of_columns[j] = 14 + static_cast<int32_t>(j % 5), bias[j] = std::ldexp(static_cast<float>(j), least);
+        std::vector<double> earlier(count, -7.0);
+        std::array<double*, kMostTileRows> sum_rows{};
+        for (int i = 0; i < tile.rows; ++i)
+          sum_rows[static_cast<size_t>(i)] = earlier.data() + static_cast<size_t>(i) * columns;
+        tile.add = add;
+        tile.sum_rows = add ? sum_rows.data() : nullptr;
+        tile.bias = biased ? bias.data() : nullptr;
+        multiply_tile(tile);
+        for (size_t at = 0; at < count; ++at) {
+          const size_t i = at / columns, j = at % columns;
+          const float here = finished_sum(expected[at] - (add ? 7 : 0), int64_t{of_rows[i]} + of_columns[j]);
+          EXPECT_EQ(result[at], biased ? here + bias[j] : here) << i << " " << j << " " << least << add << biased;
+        }
+      }
 }
 
 // Multiplies with the current kernel and compares, for a tile of this many rows and columns over `runs`, whose places
@@ -62,16 +98,18 @@ std::vector<int16_t> expect_exact(int rows, int columns, bool in_place, bool pla
   Carries carries;
   if (planned) plan_carries(tile, carries);
   multiply_tile(tile);
+  std::vector<int64_t> expected(sums.size(), 0);
   for (int i = 0; i < rows; ++i)
     for (int j = 0; j < columns; ++j) {
-      int64_t sum = 3;
+      int64_t& sum = expected[static_cast<size_t>(i * columns + j)];
       for (const Run& run : runs)
         for (int64_t k = 0; k < run.length; ++k) {
           const Pair x = a[i * length + run.a + k], y = b[run.b_first + (run.b_row + k) * b_step + j];
           sum += int64_t{x.first} * y.first + int64_t{x.second} * y.second;
         }
-      EXPECT_EQ(sums[static_cast<size_t>(i * columns + j)], static_cast<double>(sum)) << i << " " << j;
+      EXPECT_EQ(sums[static_cast<size_t>(i * columns + j)], static_cast<double>(sum + 3)) << i << " " << j;
     }
+  expect_finished(tile, expected);
   std::vector<int16_t> plan;
   for (const int16_t* at = tile.carries; at && (plan.empty() || plan.back() != INT16_MAX); ++at) plan.push_back(*at);
   return plan;
