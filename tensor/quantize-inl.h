@@ -21,11 +21,12 @@ namespace elinvar::HWY_NAMESPACE {
 
 HWY_INLINE int32_t magnitude(float x) { return std::bit_cast<int32_t>(x) & 0x7fffffff; }
 
-// x as an integer: to nearest, ties to even. What is not finite gives 0.
+// x as an integer: to nearest, ties to even. NaN gives 0, and so does an infinity, because its row has the factor 0.
 HWY_INLINE int32_t quantized(float x) {
   constexpr auto kMost = static_cast<float>(kMostQuantized);
-  const float finite = std::abs(x) <= kMost + 1 ? x : 0.0f;
-  return static_cast<int32_t>(std::min(std::max(std::nearbyint(finite), -kMost), kMost));
+  constexpr float kRounds = 0x1.8p23f;  // a sum with it ends in the bits of the integer
+  const float sum = std::min(std::max(x, -kMost), kMost) + kRounds;
+  return sum == sum ? std::bit_cast<int32_t>(sum) - std::bit_cast<int32_t>(kRounds) : 0;
 }
 
 // The bits of a Pair.

@@ -81,18 +81,28 @@ void quantize_pairs(const float* x, float x_scale, const float* y, float y_scale
 
 void quantize_lines_of_both(const LinesOfBoth& to) {
   const int64_t n = to.channels, width = (n + 1) / 2 * 2;
-  const float *x = to.x, *y = to.y;
-  int16_t *x_row = to.x_row, *y_row = to.y_row;
-  int32_t* pairs = to.pairs;
+  const float *x = to.x, *y = to.y, *scale = to.scale, *times = to.times;
+  const float x_times = to.x_times, y_times = to.y_times, x_scale = to.x_scale, y_scale = to.y_scale;
+  int16_t* __restrict x_row = to.x_row;
+  int16_t* __restrict y_row = to.y_row;
+  int32_t* __restrict pairs = to.pairs;
   for (int64_t line = 0; line < to.lines; ++line) {
-    const AffineOf none;
-    quantize(x, none, to.scale, to.x_times, n, x_row);
-    if (width > n) x_row[n] = 0;
-    if (y) quantize(y, none, to.scale, to.y_times, n, y_row);
-    if (y && width > n) y_row[n] = 0;
-    quantize_pairs(x, to.x_scale, y, to.y_scale, to.times, n, pairs);
+    if (y) {
+      for (int64_t i = 0; i < n; ++i) {
+        x_row[i] = static_cast<int16_t>(quantized(x[i] * scale[i] * x_times));
+        y_row[i] = static_cast<int16_t>(quantized(y[i] * scale[i] * y_times));
+        pairs[i] = pair_of(quantized(x[i] * x_scale * times[i]), quantized(y[i] * y_scale * times[i]));
+      }
+      if (width > n) x_row[n] = y_row[n] = 0;
+      y += n, y_row += width;
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        x_row[i] = static_cast<int16_t>(quantized(x[i] * scale[i] * x_times));
+        pairs[i] = pair_of(quantized(x[i] * x_scale * times[i]), 0);
+      }
+      if (width > n) x_row[n] = 0;
+    }
     x += n, x_row += width, pairs += n;
-    if (y) y += n, y_row += width;
   }
 }
 
