@@ -92,21 +92,21 @@ void reduce_leaves(int64_t rows, T* p_at, T* q_at, int64_t stride) {
 }
 
 // Runs tasks [begin, end) of blocks times chunks of channels; block k leaves its (p, q) in partial[k]. Wide rows are
-// processed one at a time, or a few where the chunk has not all channels: the processor fetches memory ahead if it is
-// read in order, and half as fast if it is read in pieces of several rows of a page. A second sweep finds a leaf in the
-// cache.
+// read one at a time if the chunk has all channels, because processors fetch ahead what is read in order: pieces of
+// several rows of a page halve the rate. The second sweep finds a leaf in the cache.
 template <class T, class Leaf>
-void reduce_blocks(const Leaf& leaf, int64_t rows, int64_t channels, T* partial, int64_t begin, int64_t end) {
+void reduce_blocks(const Leaf& leaf, int64_t rows, int64_t channels, int64_t chunk, T* partial, int64_t begin,
+                   int64_t end) {
   constexpr int64_t kLanes = Vec<T>::kLanes;
-  alignas(64) T found[kBlockLeaves * 2 * kChannelChunk];
-  const int64_t chunks = (channels + kChannelChunk - 1) / kChannelChunk;
+  alignas(64) T found[kBlockLeaves * 2 * kMostChannels];
+  const int64_t chunks = (channels + chunk - 1) / chunk;
   for (int64_t task = begin; task < end; ++task) {
     const int64_t block = task / chunks, row = block * kTreeBlock, n = std::min(kTreeBlock, rows - row);
-    const int64_t c_begin = task % chunks * kChannelChunk, c_end = std::min(channels, c_begin + kChannelChunk);
+    const int64_t c_begin = task % chunks * chunk, c_end = std::min(channels, c_begin + chunk);
     const int64_t width = (c_end - c_begin + kLanes - 1) / kLanes * kLanes, stride = 2 * width;
-    const bool wide = width > 8 * kLanes, whole = c_end - c_begin == channels;
+    const bool wide = width > 8 * kLanes, in_order = chunks == 1 && channels >= kWideRow;
     const int64_t together = (wide ? 1 : kSideBySide) * kColumnLeaf, again = wide ? kPiece : together,
-                  piece = wide && whole ? 1 : again;
+                  piece = wide && in_order ? 1 : again;
     std::fill_n(found, (n + kColumnLeaf - 1) / kColumnLeaf * stride, T{0});
     for (int64_t r = 0; r < n; r += together) {
       T* p = found + r / kColumnLeaf * stride;

@@ -82,8 +82,8 @@ template <class T>
 class Product {
  public:
   // `b` holds B's columns as `strips`, for the part [k_begin, k_end) of nominal k in [0, k_count): a range that
-  // for_each_chunk takes, or whole chunks of a single group. Row k of strip s is at b + (k_end - k_begin) *
-  // strips.begin(s) + (k - k_begin) * strips.width(s).
+  // for_each_chunk takes, or whole chunks of a single group; all of [0, k_count) for pairs. Row k of strip s is at b +
+  // (k_end - k_begin) * strips.begin(s) + (k - k_begin) * strips.width(s).
   Product(const T* b, const Strips& strips, int64_t k_begin, int64_t k_end, int64_t k_count, Epilogue<T> epilogue)
       : b_(b), strips_(strips), k_begin_(k_begin), k_end_(k_end), k_count_(k_count), epilogue_(epilogue) {}
 
@@ -120,8 +120,10 @@ class Product {
   }
 
  private:
-  static constexpr int64_t kBlockTiles = 16;            // a block's chunk of A stays in the second-level cache
-  static constexpr int64_t kNearB = 65536 / sizeof(T);  // elements of B that stay in the first-level cache
+  static constexpr int64_t kBlockTiles = 16;  // a block's chunk of A stays in the second-level cache
+  // Elements of B that all strips may have for C to be written row by row: those of pairs come from the second-level
+  // cache as fast as tiles take them.
+  static constexpr int64_t kNearB = (std::is_same_v<T, Pair> ? 65536 : 16384) / sizeof(T);
   static constexpr int64_t kLine = 64 / sizeof(T);
 
   struct Workspace {
@@ -129,7 +131,7 @@ class Product {
         : panels(kBlockTiles * p.panel_step()),
           groups(needs_buffer<T>(p.k_count_) ? kBlockTiles * p.extent_.rows * p.strips_.padded_columns() : 0),
           runs(chunk_length<T>()),
-          plans(p.strips_.count * ((p.k_end_ - p.k_begin_ + chunk_length<T>() - 1) / chunk_length<T>())) {}
+          plans(p.strips_.count * p.most_chunks()) {}
     Scratch<T> panels;
     Scratch<PartialOf<T>> groups;
     std::vector<Run> runs;
@@ -199,7 +201,7 @@ class Product {
         tile.next_step = packed ? source.a_step() : extent_.rows;
       };
       if (b_step_ == 0 && length * cols <= kNearB) {
-        // All strips stay in the first-level cache, so C is written row by row, and prefetched.
+        // All strips stay in the cache, so C is written row by row, and prefetched.
         for (int64_t t = 0; t < tiles; ++t) {
           for (int64_t s = s0; s < s1; ++s) {
             take_strip(s);
@@ -226,6 +228,9 @@ class Product {
     });
   }
 
+  int64_t most_chunks() const {  // an empty sum has one
+    return std::max<int64_t>(1, (k_end_ - k_begin_ + chunk_length<T>() - 1) / chunk_length<T>());
+  }
   int64_t panel_step() const { return elinvar::panel_step(extent_, chunk_length<T>()); }
 
   // Row k of a packed strip.

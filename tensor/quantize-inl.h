@@ -21,7 +21,8 @@ namespace elinvar::HWY_NAMESPACE {
 
 HWY_INLINE int32_t magnitude(float x) { return std::bit_cast<int32_t>(x) & 0x7fffffff; }
 
-// x as an integer: to nearest, ties to even. NaN gives 0, and so does an infinity, because its row has the factor 0.
+// x, of at most 2^kFractionBits, as an integer: to nearest, ties to even. NaN gives 0. An infinity arrives as NaN,
+// because the factor of its row is 0.
 HWY_INLINE int32_t quantized(float x) {
   constexpr auto kMost = static_cast<float>(kMostQuantized);
   constexpr float kRounds = 0x1.8p23f;  // a sum with it ends in the bits of the integer

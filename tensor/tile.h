@@ -110,7 +110,7 @@ void multiply_tile(const Tile<float>& tile);
 void multiply_tile(const Tile<double>& tile);
 void multiply_tile(const Tile<Pair>& tile);
 
-// The most terms of a chunk. Parts of exact sums are kept in float64, so longer chunks save time.
+// The most elements of a chunk along k. Parts of exact sums are kept in float64, so longer chunks save time.
 template <class T>
 constexpr int64_t chunk_length() {
   return std::is_same_v<T, Pair> ? 2 * kChunk : kChunk;

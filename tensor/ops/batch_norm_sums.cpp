@@ -160,10 +160,10 @@ void visit_sums(const BatchNormSumsArgs& a, Visit visit) {
   });
 }
 
-void batch_statistics_blocks(const BatchStatisticsArgs& a, int64_t begin, int64_t end) {
+void batch_statistics_blocks(const BatchStatisticsArgs& a, int64_t chunk, int64_t begin, int64_t end) {
   visit_element(a.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    reduce_blocks(Moments<T>{a.x.as<T>(), a.channels}, a.rows, a.channels, a.partial.as<T>(), begin, end);
+    reduce_blocks(Moments<T>{a.x.as<T>(), a.channels}, a.rows, a.channels, chunk, a.partial.as<T>(), begin, end);
   });
 }
 void batch_statistics_tree(const BatchStatisticsArgs& a, int64_t begin, int64_t end) {
@@ -172,8 +172,9 @@ void batch_statistics_tree(const BatchStatisticsArgs& a, int64_t begin, int64_t 
     reduce_tree<MergeMoments<T>>(a.rows, a.channels, a.partial.as<T>(), begin, end);
   });
 }
-void batch_norm_sums_blocks(const BatchNormSumsArgs& a, int64_t begin, int64_t end) {
-  visit_sums(a, [&](const auto& leaf, auto* partial) { reduce_blocks(leaf, a.rows, a.channels, partial, begin, end); });
+void batch_norm_sums_blocks(const BatchNormSumsArgs& a, int64_t chunk, int64_t begin, int64_t end) {
+  visit_sums(
+      a, [&](const auto& leaf, auto* partial) { reduce_blocks(leaf, a.rows, a.channels, chunk, partial, begin, end); });
 }
 void batch_norm_sums_tree(const BatchNormSumsArgs& a, int64_t begin, int64_t end) {
   visit_element(a.x.dtype, [&](auto zero) {
@@ -198,8 +199,9 @@ constexpr int64_t kGrain = 16384;  // least elements per thread
 }
 
 void batch_statistics(CpuStream& stream, const BatchStatisticsArgs& a) {
-  stream.parallel_for(tree_tasks(a.rows, a.channels), 1, [&](int64_t b, int64_t e) {
-    ELINVAR_KERNEL(batch_statistics_blocks, a.x.dtype)(a, b, e);
+  const int64_t chunk = channel_chunk(a.rows, stream.threads());
+  stream.parallel_for(tree_tasks(a.rows, a.channels, chunk), 1, [&](int64_t b, int64_t e) {
+    ELINVAR_KERNEL(batch_statistics_blocks, a.x.dtype)(a, chunk, b, e);
   });
   stream.parallel_for(a.channels, kGrain / tree_blocks(a.rows) + 1, [&](int64_t b, int64_t e) {
     ELINVAR_KERNEL(batch_statistics_tree, a.x.dtype)(a, b, e);
@@ -219,8 +221,9 @@ void batch_statistics(CpuStream& stream, const BatchStatisticsArgs& a) {
 }
 
 void batch_norm_sums(CpuStream& stream, const BatchNormSumsArgs& a) {
-  stream.parallel_for(tree_tasks(a.rows, a.channels), 1, [&](int64_t b, int64_t e) {
-    ELINVAR_KERNEL(batch_norm_sums_blocks, a.x.dtype)(a, b, e);
+  const int64_t chunk = channel_chunk(a.rows, stream.threads());
+  stream.parallel_for(tree_tasks(a.rows, a.channels, chunk), 1, [&](int64_t b, int64_t e) {
+    ELINVAR_KERNEL(batch_norm_sums_blocks, a.x.dtype)(a, chunk, b, e);
   });
   stream.parallel_for(a.channels, kGrain / tree_blocks(a.rows) + 1, [&](int64_t b, int64_t e) {
     ELINVAR_KERNEL(batch_norm_sums_tree, a.x.dtype)(a, b, e);

@@ -87,9 +87,8 @@ void multiply(CpuStream& stream, const MatmulArgs& args, int64_t batch) {
   // cache.
   int64_t k_piece = std::min(args.k, group_length<T>());
   const int64_t element = sizeof(T);
-  constexpr int64_t kLength = chunk_length<T>();
-  if (!needs_buffer<T>(args.k) && args.m * args.n * element <= kNearBytes)
-    k_piece = std::min(k_piece, kLength * std::max<int64_t>(1, kNearBytes / (kLength * args.n * element)));
+  if (!std::is_same_v<T, Pair> && !needs_buffer<T>(args.k) && args.m * args.n * element <= kNearBytes)
+    k_piece = std::min(k_piece, kChunk * std::max<int64_t>(1, kNearBytes / (kChunk * args.n * element)));
   const int64_t fit = kPackedBytes / (element * std::max<int64_t>(k_piece, 1));
   const int64_t n_piece = std::max<int64_t>(extent.cols(), fit / extent.cols() * extent.cols());
   Scratch<T> packed(k_piece * (std::min(n_piece, args.n) + extent.lanes));

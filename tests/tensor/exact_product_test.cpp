@@ -222,6 +222,10 @@ TEST_P(ExactProducts, OfMatricesAreExactSums) {
                                   {9, 48, 31},
                                   {8, 72, 136},
                                   {60, 62, 1100},
+                                  {70, 50, 2100},  // two chunks with plans
+                                  {50, 40, 4100},  // three chunks
+                                  {300, 300, 0},   // an empty sum
+                                  {300, 64, 0},
                                   {60, 1100, 62},
                                   {1100, 60, 62},
                                   {130, 136, 40},

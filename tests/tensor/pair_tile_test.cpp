@@ -164,7 +164,7 @@ TEST(PairTiles, LongSumsDoNotOverflow) {
 // Each column of B has numbers up to another magnitude, and A the largest ones of the same sign, so that sums come as
 // near to their limits as the plan allows.
 TEST(PairTiles, PlannedSumsDoNotOverflow) {
-  constexpr int64_t kLength = 512;
+  constexpr int64_t kLength = Carries::kMostPairs;
   for (const Isa isa : available_isas()) {
     set_isa(isa);
     for (const PairUnits units : kAllPairUnits) {
