@@ -120,7 +120,8 @@ class Product {
   }
 
  private:
-  static constexpr int64_t kBlockTiles = 16;  // a block's chunk of A stays in the second-level cache
+  // A block's chunk of A stays in the second-level cache.
+  static constexpr int64_t kBlockTiles = 16 * kChunk / chunk_length<T>();
   // Elements of B that all strips may have for C to be written row by row: those of pairs come from the second-level
   // cache as fast as tiles take them.
   static constexpr int64_t kNearB = (std::is_same_v<T, Pair> ? 65536 : 16384) / sizeof(T);
