@@ -129,7 +129,11 @@ TEST_F(TrainCommand, TheAdviceAfterCtrlCIsACommandThatWorks) {
     const pid_t child = in_folder({"run", "images.toml", "--run-dir", "run", "--threads", "1", "--set",
                                    "run.steps=3000", "--set", "run.checkpoint_every=100"});
     reach("run", 150);
-    EXPECT_FALSE(fs::is_empty(folder_ / "run" / "checkpoints"));
+    EXPECT_TRUE(until([&] {  // a checkpoint is written beside the steps
+      const fs::path checkpoints = folder_ / "run" / "checkpoints";
+      return fs::exists(checkpoints / "step-100" / "manifest.json") ||
+             fs::exists(checkpoints / "step-200" / "manifest.json");
+    }));
     return child;
   };
   const pid_t once = begin();

@@ -42,7 +42,7 @@ void expect_finished(Tile<Pair> tile, const std::vector<int64_t>& expected) {
   tile.row_exponents = of_rows.data();
   tile.column_exponents = of_columns.data();
   tile.finish = true;
-  for (const int least : {0, -118})  // for the latter some factors are subnormal
+  for (const int least : {0, -118})  // the latter makes some factors subnormal
     for (const bool add : {false, true})
       for (const bool biased : {false, true}) {
         for (size_t i = 0; i < of_rows.size(); ++i) of_rows[i] = least + static_cast<int32_t>(i % 3);
