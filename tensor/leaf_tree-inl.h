@@ -104,9 +104,9 @@ void reduce_blocks(const Leaf& leaf, int64_t rows, int64_t channels, int64_t chu
     const int64_t block = task / chunks, row = block * kTreeBlock, n = std::min(kTreeBlock, rows - row);
     const int64_t c_begin = task % chunks * chunk, c_end = std::min(channels, c_begin + chunk);
     const int64_t width = (c_end - c_begin + kLanes - 1) / kLanes * kLanes, stride = 2 * width;
-    const bool wide = width > 8 * kLanes, in_order = chunks == 1 && channels >= kWideRow;
+    const bool wide = width > 8 * kLanes, in_order = wide && chunks == 1 && channels >= kWideRow;
     const int64_t together = (wide ? 1 : kSideBySide) * kColumnLeaf, again = wide ? kPiece : together,
-                  piece = wide && in_order ? 1 : again;
+                  piece = in_order ? 1 : again;
     std::fill_n(found, (n + kColumnLeaf - 1) / kColumnLeaf * stride, T{0});
     for (int64_t r = 0; r < n; r += together) {
       T* p = found + r / kColumnLeaf * stride;

@@ -122,8 +122,8 @@ class Product {
  private:
   // A block's chunk of A stays in the second-level cache.
   static constexpr int64_t kBlockTiles = 16 * kChunk / chunk_length<T>();
-  // C is written row by row if all strips together have at most so many elements of B. The second-level cache delivers
-  // pairs as fast as tiles take them.
+  // The most elements of B, in all strips, with which C is written row by row. The second-level cache delivers pairs as
+  // fast as tiles take them.
   static constexpr int64_t kNearB = (std::is_same_v<T, Pair> ? 65536 : 16384) / sizeof(T);
   static constexpr int64_t kLine = 64 / sizeof(T);
 

@@ -21,8 +21,8 @@ namespace elinvar::HWY_NAMESPACE {
 
 HWY_INLINE int32_t magnitude(float x) { return std::bit_cast<int32_t>(x) & 0x7fffffff; }
 
-// x, of at most 2^kFractionBits, as an integer: to nearest, ties to even. NaN gives 0. An infinity arrives as NaN,
-// because the factor of its row is 0.
+// Rounds x, whose magnitude is at most 2^kFractionBits, to the nearest integer, ties to even. NaN gives 0. The factor 0
+// of a row with an infinity has turned that infinity into NaN.
 HWY_INLINE int32_t quantized(float x) {
   constexpr auto kMost = static_cast<float>(kMostQuantized);
   constexpr float kRounds = 0x1.8p23f;  // a sum with it ends in the bits of the integer
