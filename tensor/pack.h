@@ -1,5 +1,7 @@
 #pragma once
 // Rearranges operands for the tiles (tensor/tile.h). Packing moves values; it never changes one.
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -28,13 +30,17 @@ void pack_strip(const T* src, int64_t k_step, int64_t j_step, int64_t k_count, i
     }
     return;
   }
-  // Blocks of rows stay in the first-level cache while columns fill them, a few at a time.
-  constexpr int64_t kBlock = 64, kColumns = 8;
+  // Blocks of rows stay in the first-level cache while columns fill them, a few at a time. The next ones are
+  // prefetched, because processors do not foresee reads that are far apart.
+  constexpr int64_t kBlock = 64, kColumns = 8, kLine = 64 / sizeof(T), kPrefetched = 2 * kLine;
   for (int64_t k0 = 0; k0 < k_count; k0 += kBlock) {
     for (int64_t j = 0; j < width; j += kColumns) {
       const int64_t count = std::min(kColumns, width - j);
       const T* columns[kColumns];
-      for (int64_t c = 0; c < count; ++c) columns[c] = src + std::min(j + c, cols - 1) * j_step + k0;
+      for (int64_t c = 0; c < count; ++c) {
+        columns[c] = src + std::min(j + c, cols - 1) * j_step + k0;
+        for (int64_t k = 0; k < kPrefetched; k += kLine) hwy::Prefetch(columns[c] + kColumns * j_step + k);
+      }
       interleave(columns, count, std::min(kBlock, k_count - k0), out + k0 * width + j, width);
     }
   }

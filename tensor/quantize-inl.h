@@ -22,12 +22,14 @@ namespace elinvar::HWY_NAMESPACE {
 HWY_INLINE int32_t magnitude(float x) { return std::bit_cast<int32_t>(x) & 0x7fffffff; }
 
 // Rounds x, whose magnitude is at most 2^kFractionBits, to the nearest integer, ties to even. NaN gives 0. The factor 0
-// of a row with an infinity has turned that infinity into NaN.
+// of a row with an infinity has turned that infinity into NaN. Integers are limited instead of x, because compilers
+// have vector instructions for the least of integers, but not for std::min of float numbers that may be NaN.
 HWY_INLINE int32_t quantized(float x) {
-  constexpr auto kMost = static_cast<float>(kMostQuantized);
   constexpr float kRounds = 0x1.8p23f;  // a sum with it ends in the bits of the integer
-  const float sum = std::min(std::max(x, -kMost), kMost) + kRounds;
-  return sum == sum ? std::bit_cast<int32_t>(sum) - std::bit_cast<int32_t>(kRounds) : 0;
+  const float sum = x + kRounds;
+  int32_t q = std::bit_cast<int32_t>(sum) - std::bit_cast<int32_t>(kRounds);
+  q = std::min(std::max(q, -kMostQuantized), kMostQuantized);
+  return sum == sum ? q : 0;
 }
 
 // The bits of a Pair.

@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <vector>
 
 #include "tensor/numerics.h"
 #include "tensor/ops/attention.h"
@@ -44,6 +45,35 @@ struct PackedOperand {
       pack_strip(from + strips.begin(s) * j_step, k_step, j_step, k_count, strips.exist(s), strips.width(s), strip(s));
   }
   T* strip(int64_t s) const { return data.data() + k_count * strips.begin(s); }
+
+  // Plans the carries of exact products with so many rows, also of those over fewer k and columns.
+  void plan(int64_t rows) {
+    if constexpr (std::is_same_v<T, Pair>) {
+      const bool useful = rows >= kPlannedTiles * strips.extent.rows && k_count <= chunk_length<T>();
+      plans.resize(useful ? static_cast<size_t>(strips.count) : 0);
+      const Run run{.length = k_count};
+      for (int64_t s = 0; s < std::ssize(plans); ++s) {
+        Tile<T> tile{.runs = &run,
+                     .run_count = 1,
+                     .tile_rows = strips.extent.rows,
+                     .rows = 0,
+                     .cols = static_cast<int>(strips.exist(s)),
+                     .b = strip(s),
+                     .b_step = strips.width(s)};
+        Plan& plan = plans[static_cast<size_t>(s)];
+        plan_carries(tile, plan.carries);
+        plan.chosen = tile.carries;
+      }
+    }
+  }
+  const int16_t* carries(int64_t s) const { return plans.empty() ? nullptr : plans[static_cast<size_t>(s)].chosen; }
+
+ private:
+  struct Plan {
+    const int16_t* chosen = nullptr;  // the carries, or none
+    Carries carries;
+  };
+  std::vector<Plan> plans;
 };
 
 // c_rows[i][j] = sum over k in [0, k_end) of a_rows[i][k] * B[k][j] for the first `columns` j, in chunks and groups
@@ -63,12 +93,12 @@ void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const Packed
                    .run_count = 1,
                    .tile_rows = b.strips.extent.rows,
                    .rows = rows,
-                   .cols = static_cast<int>(std::min(b.strips.exist(s), columns - b.strips.begin(s))),
+                   .cols = static_cast<int>(std::min(b.strips.width(s), columns - b.strips.begin(s))),
                    .a_rows = a_rows,
                    .b = b.strip(s),
                    .b_step = b.strips.width(s),
                    .c_offset = b.strips.begin(s)};
-      if constexpr (std::is_same_v<T, Pair>) tile.row_exponents = exponents.rows;
+      if constexpr (std::is_same_v<T, Pair>) tile.row_exponents = exponents.rows, tile.carries = b.carries(s);
       add_chunk(tile, chunk, c_rows, group_rows, epilogue.at(tile.c_offset));
       multiply_tile(tile);
     });
@@ -77,8 +107,8 @@ void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const Packed
 
 // Multiplies a row for each query in [q0, q1), the first at `a`, by B, and writes the results to rows from `c` on. Keys
 // are either the summed index (weights times values) or the columns (queries times keys); each query takes only the
-// keys that it sees. Of an exact product, summed keys are in pairs, and exponents are of the queries from q0 on and of
-// all columns.
+// keys that it sees. Of an exact product, summed keys are in pairs, exponents are of the queries from q0 on and of all
+// columns, also of those that B is padded with, and rows of results have up to so many.
 enum class Keys : uint8_t { summed, columns };
 template <Keys kKeys, class T>
 void multiply_queries(const AttentionShape& s, int64_t q0, int64_t q1, const T* a, int64_t a_step,
@@ -93,7 +123,9 @@ void multiply_queries(const AttentionShape& s, int64_t q0, int64_t q1, const T* 
       a_rows[r] = a + row * a_step;
       c_rows[r] = c + row * c_step;
     }
-    const int64_t seen = s.visible(i + count - 1);
+    int64_t seen = s.visible(i + count - 1);
+    if constexpr (kKeys == Keys::columns && std::is_same_v<T, Pair>)  // whole vectors are written faster
+      seen = (seen + extent.lanes - 1) / extent.lanes * extent.lanes;
     const Exponents here{exponents.rows ? exponents.rows + (i - q0) : nullptr, exponents.columns};
     if constexpr (kKeys == Keys::columns) multiply_rows(a_rows, count, b.k_count, b, seen, c_rows, here);
     else multiply_rows(a_rows, count, std::is_same_v<T, Pair> ? (seen + 1) / 2 : seen, b, s.size, c_rows, here);

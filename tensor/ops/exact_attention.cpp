@@ -21,12 +21,14 @@ void exact_forward_head(const ExactAttentionArgs& args, int64_t b, int64_t h, in
   const Head queries(args.q, b, h), keys_of(args.k, b, kv), values_of(args.v, b, kv);
   PackedOperand<Pair> keys(args.k.width, s.tk), values((s.tk + 1) / 2, s.size);
   keys.pack(keys_of.q, 1, keys_of.time * keys_of.width);
-  pack_pairs_of_rows(values_of, 0, s.tk, values, s.size);
-  const std::vector<int32_t> key_exponents = keys_of.exponents_of(0, s.tk),
+  keys.plan(last - first);
+  pack_pairs_of_rows(values_of, 0, s.tk, values);
+  values.plan(last - first);
+  const std::vector<int32_t> key_exponents = column_exponents(keys_of, keys),
                              value_exponents = values_of.exponents_of(0, s.tk), zeros(static_cast<size_t>(s.size), 0);
   const int64_t ld = keys.strips.padded_columns();
   Scratch<float> scores(kQueryBlock * ld);
-  Weights weights(s.tk, value_exponents);
+  Weights weights(s.tk, value_exponents.data());
   float* o = args.o.of<float>(b, h);
   float* m = args.m.as<float>() + (b * s.heads + h) * s.tq;
   float* r = args.r.as<float>() + (b * s.heads + h) * s.tq;
@@ -38,9 +40,9 @@ void exact_forward_head(const ExactAttentionArgs& args, int64_t b, int64_t h, in
     for (int64_t q = q0; q < q1; ++q)
       scores_to_weights(scores.data() + (q - q0) * ld, s.visible(q), s.visible(q1 - 1), static_cast<float>(s.scale),
                         m[q], r[q]);
-    weights.quantize(s, q0, q1, scores.data(), ld, value_exponents);
-    multiply_queries<Keys::summed, Pair>(s, q0, q1, weights.rows.data(), weights.ld, values, o + q0 * args.o.time,
-                                         args.o.time, {weights.row_exponents.data(), zeros.data()});
+    weights.quantize(s, q0, q1, scores.data(), ld);
+    multiply_queries<Keys::summed, Pair>(s, q0, q1, weights.rows(), weights.ld(), values, o + q0 * args.o.time,
+                                         args.o.time, {weights.row_exponents(), zeros.data()});
     for (int64_t q = q0; q < q1; ++q) scale_row(o + q * args.o.time, s.size, r[q]);
   }
 }

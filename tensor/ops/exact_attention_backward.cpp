@@ -36,9 +36,10 @@ class BlockSum {
     const int32_t most = *std::max_element(against.begin(), against.end());
     float scale[kQueryBlock + 1] = {};
     for (size_t i = 0; i < against.size(); ++i) scale[i] = relative_scale(against[i], most);
-    quantize(weights, ld, q1 - q0, seen, scale, most);
+    quantize(s, q0, q1, weights, ld, scale, most);
     rows_.k_count = pair_count;
-    pack_pairs_of_rows(rows, q0, q1, rows_, size_);
+    pack_pairs_of_rows(rows, q0, q1, rows_);
+    rows_.plan(seen);
     const TileExtent extent = rows_.strips.extent;
     float tile[kMostTileRows][kMostTileColumns];
     for (int64_t key = 0; key < seen; key += extent.rows) {
@@ -59,7 +60,8 @@ class BlockSum {
                                  .b_step = rows_.strips.width(strip),
                                  .c_rows = c,
                                  .row_exponents = exponents_.data() + key,
-                                 .column_exponents = zeros_.data()});
+                                 .column_exponents = zeros_.data(),
+                                 .carries = rows_.carries(strip)});
         for (int r = 0; r < count; ++r)
           for (int64_t d = 0; d < columns; ++d) sum[(key + r) * size_ + d0 + d] += tile[r][d];
       }
@@ -67,25 +69,31 @@ class BlockSum {
   }
 
  private:
-  // Rounds columns [0, keys) of x, of so many queries, into pairs of queries (pairs, keys).
-  void quantize(const float* x, int64_t ld, int64_t queries, int64_t keys, const float* scale, int32_t most) {
-    std::fill_n(largest_.begin(), keys, 0);
-    for (int64_t q = 0; q < queries; ++q)
-      for (int64_t j = 0; j < keys; ++j)
-        largest_[static_cast<size_t>(j)] =
-            std::max(largest_[static_cast<size_t>(j)], magnitude(x[q * ld + j] * scale[q]));
+  // Rounds rows [q0, q1) of x by columns, the keys that these queries see, into pairs of queries (pairs, keys).
+  void quantize(const AttentionShape& s, int64_t q0, int64_t q1, const float* x, int64_t ld, const float* scale,
+                int32_t most) {
+    const int64_t keys = s.visible(q1 - 1);
+    int32_t* const largest = largest_.data();
+    std::fill_n(largest, keys, 0);
+    for (int64_t q = 0; q < q1 - q0; ++q) {
+      const int64_t seen = s.visible(q0 + q);  // x is 0 beyond these
+      for (int64_t j = 0; j < seen; ++j) largest[j] = std::max(largest[j], magnitude(x[q * ld + j] * scale[q]));
+    }
     for (int64_t j = 0; j < keys; ++j) {
-      const int32_t exponent = exponent_of(largest_[static_cast<size_t>(j)]);
+      const int32_t exponent = exponent_of(largest[j]);
       times_[static_cast<size_t>(j)] = integer_scale(exponent);
       exponents_[static_cast<size_t>(j)] = exponent + most;
     }
     const float* const times = times_.data();
-    for (int64_t q = 0; q < queries; q += 2) {
+    for (int64_t q = 0; q < q1 - q0; q += 2) {
       auto* const to = reinterpret_cast<int32_t*>(pairs_.data() + q / 2 * keys);
-      const float *first = x + q * ld, *second = q + 1 < queries ? first + ld : first;
+      const bool both = q0 + q + 1 < q1;
+      const int64_t seen = s.visible(q0 + q + (both ? 1 : 0));
+      const float *first = x + q * ld, *second = both ? first + ld : first;
       const float first_scale = scale[q], second_scale = scale[q + 1];  // 0 beyond the last query
-      for (int64_t j = 0; j < keys; ++j)
+      for (int64_t j = 0; j < seen; ++j)
         to[j] = pair_of(quantized(first[j] * first_scale * times[j]), quantized(second[j] * second_scale * times[j]));
+      std::fill(to + seen, to + keys, 0);
     }
   }
 
@@ -104,12 +112,14 @@ void exact_backward_group(const ExactAttentionBackwardArgs& args, int64_t b, int
   PackedOperand<Pair> keys_t(args.k.width, s.tk), values_t(args.v.width, s.tk), keys((s.tk + 1) / 2, s.size);
   keys_t.pack(keys_of.q, 1, keys_of.time * keys_of.width);
   values_t.pack(values_of.q, 1, values_of.time * values_of.width);
-  pack_pairs_of_rows(keys_of, 0, s.tk, keys, s.size);
-  const std::vector<int32_t> key_exponents = keys_of.exponents_of(0, s.tk),
-                             value_exponents = values_of.exponents_of(0, s.tk), zeros(static_cast<size_t>(s.size), 0);
+  pack_pairs_of_rows(keys_of, 0, s.tk, keys);
+  for (PackedOperand<Pair>* packed : {&keys_t, &values_t, &keys}) packed->plan(s.tq);
+  const std::vector<int32_t> key_exponents = column_exponents(keys_of, keys_t),
+                             value_exponents = column_exponents(values_of, values_t),
+                             zeros(static_cast<size_t>(s.size), 0);
   const int64_t ld = keys_t.strips.padded_columns(), shared = s.heads / s.kv_heads;
   Scratch<float> p(kQueryBlock * ld), ds(kQueryBlock * ld), dk_sum(s.tk * s.size), dv_sum(s.tk * s.size);
-  Weights weights(s.tk, key_exponents);
+  Weights weights(s.tk, key_exponents.data());
   BlockSum sum(s.tk, s.size);
   float *dk = args.dk.of<float>(b, kv), *dv = args.dv.of<float>(b, kv);
 
@@ -134,16 +144,18 @@ void exact_backward_group(const ExactAttentionBackwardArgs& args, int64_t b, int
         score_gradients(ds_row, p_row, s.visible(q), limit, d_o + q * args.d_o_values.time, o + q * args.o.time, s.size,
                         scale);
       }
-      weights.quantize(s, q0, q1, ds.data(), ld, key_exponents);
-      multiply_queries<Keys::summed, Pair>(s, q0, q1, weights.rows.data(), weights.ld, keys,
+      weights.quantize(s, q0, q1, ds.data(), ld);
+      multiply_queries<Keys::summed, Pair>(s, q0, q1, weights.rows(), weights.ld(), keys,
                                            args.dq.of<float>(b, h) + q0 * args.dq.time, args.dq.time,
-                                           {weights.row_exponents.data(), zeros.data()});
+                                           {weights.row_exponents(), zeros.data()});
       sum.add(s, ds.data(), ld, q0, q1, queries, dk_sum.data());
       sum.add(s, p.data(), ld, q0, q1, gradients, dv_sum.data());
     }
     const bool first = h == kv * shared;
     for (int64_t t = 0; t < s.tk; ++t) {
       float *dk_row = dk + t * args.dk.time, *dv_row = dv + t * args.dv.time;
+      prefetch_row(dk_row + kAhead * args.dk.time, s.size);
+      prefetch_row(dv_row + kAhead * args.dv.time, s.size);
       for (int64_t d = 0; d < s.size; ++d) {
         dk_row[d] = (first ? 0.0f : dk_row[d]) + dk_sum[t * s.size + d];
         dv_row[d] = (first ? 0.0f : dv_row[d]) + dv_sum[t * s.size + d];

@@ -7,6 +7,7 @@
 #include "tensor/allocator.h"
 #include "tensor/ops/attention.h"
 #include "tensor/ops/conv2d.h"
+#include "tensor/ops/exact_attention.h"
 #include "tensor/ops/matmul.h"
 #include "tensor/ops/pointwise.h"
 #include "tensor/ops/reduce.h"
@@ -120,12 +121,17 @@ class Cases {
   void attentions() {
     for (const int64_t t : {256, 1024}) {
       const std::string name = fmt::format("attention 4x{}x12x64", t);
-      if (!wanted(name)) continue;
+      if (!wanted("exact " + name)) continue;
       const Tensor qkv = values({4, t, 3, 12, 64}), d_o = values({4, t, 12, 64});
       const AttentionResult result = self_attention(qkv, true, 0.0);
       const double gflop = 2.0 * 4 * 12 * 64 * static_cast<double>(t * t) / 1e9;  // half of it is masked
       time(name + " forward", gflop, 0.0, [&] { self_attention(qkv, true, 0.0); });
       time(name + " backward", 2.5 * gflop, 0.0, [&] { self_attention_backward(d_o, qkv, result, true, 0.0); });
+      const Quantized heads = quantize_heads(qkv);
+      const AttentionResult exact = exact_self_attention(heads, qkv.shape(), true, 0.0);
+      time("exact " + name + " forward", gflop, 0.0, [&] { exact_self_attention(heads, qkv.shape(), true, 0.0); });
+      time("exact " + name + " backward", 2.5 * gflop, 0.0,
+           [&] { exact_self_attention_backward(d_o, heads, qkv.shape(), exact, true, 0.0); });
     }
   }
 
