@@ -14,7 +14,11 @@ struct PairKernel {
   void (*multiply)(const Tile<Pair>&);
   TileExtent (*extent)(int64_t columns);
   void (*finish)(const double*, int64_t, int32_t, const int32_t*, const float*, float*);
-  void (*plan)(const Tile<Pair>&, int16_t* carries) = nullptr;  // null if tiles need no plan
+  // For plans of carries (tensor/carries.h), of which tiles of bytes have none: sets the sums of magnitudes or squares
+  // of columns in each step, and raises those of squares of rows in each part.
+  void (*magnitudes_of_columns)(const Tile<Pair>&, int32_t* steps) = nullptr;
+  void (*squares_of_columns)(const Tile<Pair>&, int32_t* steps) = nullptr;
+  void (*squares_of_rows)(const Tile<Pair>&, float* parts) = nullptr;
 };
 
 template <class T, int kLanes>

@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "tensor/base/check.h"
+#include "tensor/carries.h"
 #include "tensor/isa.h"
 #include "tensor/pack.h"
 #include "tensor/pair_kernel.h"
@@ -20,8 +22,9 @@
 namespace elinvar {
 namespace {
 
-// Two products of each of these pairs are below 2^31 - 2^16, so that many can be added to a carried sum.
-static_assert(2 * kPairsPerCarry * kMostQuantized * kMostQuantized + 0xffff <= INT32_MAX);
+// Products that can be added to a carried sum, which is below 2^16.
+constexpr int32_t kMostSum = INT32_MAX - 0xffff;
+static_assert(2 * kPairsPerCarry * kMostQuantized * kMostQuantized <= kMostSum);
 
 // Registers: 32 hold 8 x 3 or 6 x 4 sums along with the vectors of B and one of A, 16 hold 6 x 2. High parts are in
 // memory.
@@ -169,14 +172,65 @@ void use_pair_kernel(const PairKernel* kernel) { choice().given = kernel; }
 
 TileExtent tile_extent(Pair, int64_t columns) { return kernel().extent(columns); }
 void multiply_tile(const Tile<Pair>& tile) { kernel().multiply(tile); }
-void plan_carries(Tile<Pair>& tile, Carries& carries) {
-  int64_t pairs = 0;
-  for (int64_t r = 0; r < tile.run_count; ++r) pairs += tile.runs[r].length;
-  tile.carries = nullptr;
-  if (kernel().plan == nullptr || pairs <= kPairsPerCarry || pairs > Carries::kMostPairs) return;
-  kernel().plan(tile, carries.pairs);
-  tile.carries = carries.pairs;
+
+void RowSquares::raise(const Tile<Pair>& tile) { kernel().squares_of_rows(tile, parts); }
+
+// Measures the columns of B, unless the tile can have no plan.
+bool CarryPlan::measure(const Tile<Pair>& tile, bool squares) {
+  const auto of_columns = squares ? kernel().squares_of_columns : kernel().magnitudes_of_columns;
+  needs_rows_ = false;
+  pairs_ = 0;
+  for (int64_t r = 0; r < tile.run_count; ++r) pairs_ += tile.runs[r].length;
+  if (of_columns == nullptr || pairs_ <= kPairsPerCarry || pairs_ > kMostPlannedPairs) pairs_ = 0;
+  else of_columns(tile, steps_);
+  return pairs_ > 0;
 }
+
+void CarryPlan::set(const Tile<Pair>& tile) {
+  if (!measure(tile, false)) return;
+  constexpr int64_t kMost = kMostSum / kMostQuantized;
+  int16_t* next = carries_;
+  int64_t sum = 0, pairs = 0;  // since the last carry
+  for (int64_t at = 0; at < pairs_; at += kPairsPerCarry) {
+    const int32_t step = steps_[at / kPairsPerCarry];
+    if (sum + step > kMost && pairs > 0) *next++ = static_cast<int16_t>(pairs), sum = pairs = 0;
+    sum += step;
+    pairs += std::min(kPairsPerCarry, pairs_ - at);
+  }
+  *next = INT16_MAX;
+}
+
+void CarryPlan::set_columns(const Tile<Pair>& tile) {
+  if (!measure(tile, true)) return;
+  RowSquares largest;
+  std::fill(std::begin(largest.parts), std::end(largest.parts), std::numeric_limits<float>::infinity());
+  plan(largest);
+  needs_rows_ = carries_[0] != INT16_MAX;
+}
+
+void CarryPlan::plan(const RowSquares& rows) {
+  constexpr double kMost = double{kMostSum} * kMostSum * (1 - 1e-5);  // squares of rows have been rounded
+  constexpr double kMostInStep = 2.0 * kPairsPerCarry * kMostQuantized * kMostQuantized;
+  int16_t* next = carries_;
+  double of_rows = 0, of_columns = 0;  // since the last carry; of rows in whole parts
+  int64_t pairs = 0, steps = 0;        // since the last carry; steps of the current part
+  for (int64_t at = 0; at < pairs_; at += kPairsPerCarry) {
+    const int32_t step = steps_[at / kPairsPerCarry];
+    const double part = rows.parts[at / kPairsPerPart];
+    const auto with_part = [&](int64_t n) { return of_rows + std::min(part, static_cast<double>(n) * kMostInStep); };
+    if (with_part(steps + 1) * (of_columns + step) > kMost && pairs > 0) {
+      *next++ = static_cast<int16_t>(pairs);
+      of_rows = of_columns = 0;
+      pairs = steps = 0;
+    }
+    of_columns += step;
+    pairs += std::min(kPairsPerCarry, pairs_ - at);
+    ++steps;
+    if ((at + kPairsPerCarry) % kPairsPerPart == 0) of_rows = with_part(steps), steps = 0;
+  }
+  *next = INT16_MAX;
+}
+
 void finish_sums(const double* sums, int64_t count, int32_t row_exponent, const int32_t* column_exponents,
                  const float* bias, float* c) {
   kernel().finish(sums, count, row_exponent, column_exponents, bias, c);

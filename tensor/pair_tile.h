@@ -1,7 +1,7 @@
 #pragma once
 // The micro-kernel of exact products on CPUs (tensor/quantized.h): tiles of pairs, for which tensor/tile.h has the
 // types. A sum is kept in two int32 numbers, of which the low one is carried into the high one before it can overflow:
-// every kPairsPerCarry pairs, or as plan_carries() found necessary from the numbers of B.
+// every kPairsPerCarry pairs, or according to a plan (tensor/carries.h).
 // Integer sums have one value, so every set of instructions gives the same bits.
 #include "tensor/tile.h"
 

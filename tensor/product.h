@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "tensor/carries.h"
 #include "tensor/pack.h"
 #include "tensor/scratch.h"
 #include "tensor/stream.h"
@@ -41,35 +42,44 @@ struct TileRows<Pair> {
   int32_t exponents[kMostTileRows];  // of the rows of A
 };
 
-// Plans for the carries of exact sums, which are made once for all blocks of a source.
+// Plans for the carries of a thread's tiles. What concerns B is measured once for all blocks of a source.
 class CarryPlans {
  public:
-  explicit CarryPlans(int64_t count) : count_(count) {}
+  explicit CarryPlans(int64_t count) : plans_(static_cast<size_t>(count)) {}
 
-  // Plans the carries of `tile`, or takes its plan: the `index`th of the tiles of B that the rows of `source` meet.
-  void apply(const void* source, int64_t index, Tile<Pair>& tile) {
-    if (source != source_) {
-      source_ = source;
-      plans_.resize(static_cast<size_t>(count_));
+  // Begins a chunk of a block, which has rows of its own. They meet so many tiles of B.
+  void start(const void* source, int64_t tiles_of_b) {
+    if (source != source_)
       for (Plan& plan : plans_) plan.made = false;
-    }
+    source_ = source;
+    tiles_of_b_ = tiles_of_b;
+    rows_ = {};
+    ++part_;
+  }
+
+  // Plans the carries of `tile`, or takes its plan: the `index`th of the tiles of B that the rows of the source meet.
+  // raise(RowSquares&) takes the squares of all rows of this chunk of the block.
+  template <class F>
+  void apply(int64_t index, Tile<Pair>& tile, F&& raise) {
     Plan& plan = plans_[static_cast<size_t>(index)];
-    if (!plan.made) {
-      plan_carries(tile, plan.carries);
-      plan.made = true, plan.chosen = tile.carries;
-    }
-    tile.carries = plan.chosen;
+    const auto raise_rows = [&] { raise(rows_); };
+    if (!plan.made) plan.of.set(tile, tiles_of_b_, rows_, raise_rows);
+    else if (plan.part != part_ && plan.of.needs_rows()) plan.of.set_rows(rows_, raise_rows);
+    plan.made = true;
+    plan.part = part_;
+    tile.carries = plan.of.carries();
   }
 
  private:
   struct Plan {
     bool made = false;
-    const int16_t* chosen = nullptr;  // the carries, or none
-    Carries carries;
+    int64_t part = 0;  // whose rows it knows
+    CarryPlan of;
   };
-  int64_t count_;
-  const void* source_ = nullptr;
   std::vector<Plan> plans_;
+  const void* source_ = nullptr;
+  int64_t part_ = 0, tiles_of_b_ = 0;
+  RowSquares rows_;  // of the current part
 };
 
 // Product::run takes the rows of A and C from a Source:
@@ -171,20 +181,27 @@ class Product {
                    .b = nullptr,
                    .b_step = b_step_};
       const int64_t length = chunk.end - chunk.begin, first_plan = chunks++ * strips_.count;
+      if constexpr (std::is_same_v<T, Pair>) w.plans.start(&source, s1 - s0);
+      const auto take_rows = [&](int64_t t) {
+        tile.rows = w.tiles[t].count;
+        if (packed) tile.panel = w.panels.data() + t * panel_step();
+        else tile.a_rows = w.tiles[t].a;
+      };
       const auto take_strip = [&](int64_t s) {
         tile.cols = static_cast<int>(strips_.exist(s));
         tile.c_offset = strips_.begin(s);
         tile.b = b_step_ > 0 ? b_ + tile.c_offset : packed_row(s, k_begin_);
         if (b_step_ == 0) tile.b_step = strips_.width(s);
         if constexpr (std::is_same_v<T, Pair>) {
-          if (tiles >= kPlannedTiles) w.plans.apply(&source, first_plan + s, tile);
+          if (tiles >= kPlannedTiles)
+            w.plans.apply(first_plan + s, tile, [&](RowSquares& squares) {
+              for (int64_t t = 0; t < tiles; ++t) take_rows(t), squares.raise(tile);
+            });
         }
       };
       const auto multiply = [&](int64_t t) {
         const TileRows<T>& at = w.tiles[t];
-        tile.rows = at.count;
-        if (packed) tile.panel = w.panels.data() + t * panel_step();
-        else tile.a_rows = at.a;
+        take_rows(t);
         PartialOf<T>* group_rows[kMostTileRows];
         if (!chunk.in_place)
           for (int r = 0; r < extent_.rows; ++r) group_rows[r] = w.groups.data() + (t * extent_.rows + r) * cols - j0;

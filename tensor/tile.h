@@ -91,7 +91,7 @@ struct Tile<Pair> {
   const int32_t* row_exponents = nullptr;
   const int32_t* column_exponents = nullptr;
   const float* bias = nullptr;
-  const int16_t* carries = nullptr;  // of plan_carries()
+  const int16_t* carries = nullptr;  // a plan for its carries (tensor/carries.h)
 };
 
 // The extents of a full tile on the current instruction set. They depend on the product's columns: tiles with more
@@ -118,18 +118,6 @@ constexpr int64_t chunk_length() {
 
 // Sums of so many pairs of the largest numbers fit into their type (tensor/pair_tile.h).
 inline constexpr int64_t kPairsPerCarry = 16;
-
-// Numbers of pairs after which the sums of a tile are carried, one after the other.
-struct Carries {
-  static constexpr int64_t kMostPairs = 2 * chunk_length<Pair>();
-  int16_t pairs[kMostPairs / kPairsPerCarry + 1];
-};
-inline constexpr int64_t kPlannedTiles = 4;  // so many tiles take longer than the plan that they share
-
-// Plans the carries of tiles that have the runs and columns of this one, and sets its `carries`. A plan has fewer
-// carries than the largest numbers would need; it takes as long as about a third of a row of a tile. Where a plan is of
-// no use, `carries` is null.
-void plan_carries(Tile<Pair>& tile, Carries& carries);
 
 // A chunk of nominal k, and its place in the sum of rule 8. Exact sums have no order; all of their chunks are one
 // group.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "tensor/carries.h"
 #include "tensor/numerics.h"
 #include "tensor/ops/attention.h"
 #include "tensor/pack.h"
@@ -52,28 +53,20 @@ struct PackedOperand {
       const bool useful = rows >= kPlannedTiles * strips.extent.rows && k_count <= chunk_length<T>();
       plans.resize(useful ? static_cast<size_t>(strips.count) : 0);
       const Run run{.length = k_count};
-      for (int64_t s = 0; s < std::ssize(plans); ++s) {
-        Tile<T> tile{.runs = &run,
-                     .run_count = 1,
-                     .tile_rows = strips.extent.rows,
-                     .rows = 0,
-                     .cols = static_cast<int>(strips.exist(s)),
-                     .b = strip(s),
-                     .b_step = strips.width(s)};
-        Plan& plan = plans[static_cast<size_t>(s)];
-        plan_carries(tile, plan.carries);
-        plan.chosen = tile.carries;
-      }
+      for (int64_t s = 0; s < std::ssize(plans); ++s)
+        plans[static_cast<size_t>(s)].set({.runs = &run,
+                                           .run_count = 1,
+                                           .tile_rows = strips.extent.rows,
+                                           .rows = 0,
+                                           .cols = static_cast<int>(strips.exist(s)),
+                                           .b = strip(s),
+                                           .b_step = strips.width(s)});
     }
   }
-  const int16_t* carries(int64_t s) const { return plans.empty() ? nullptr : plans[static_cast<size_t>(s)].chosen; }
+  const int16_t* carries(int64_t s) const { return plans.empty() ? nullptr : plans[static_cast<size_t>(s)].carries(); }
 
  private:
-  struct Plan {
-    const int16_t* chosen = nullptr;  // the carries, or none
-    Carries carries;
-  };
-  std::vector<Plan> plans;
+  std::vector<CarryPlan> plans;
 };
 
 // c_rows[i][j] = sum over k in [0, k_end) of a_rows[i][k] * B[k][j] for the first `columns` j, in chunks and groups

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "tensor/carries.h"
 #include "tensor/ops/conv2d_filter_sums.h"
 #include "tensor/ops/conv2d_rows.h"
 #include "tensor/pack.h"
@@ -246,7 +247,7 @@ void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args)
   const int64_t parts = groups < 4 * stream.threads() ? strips.count : 1;  // divides the filters, to keep threads busy
   stream.parallel_for(groups * parts, 1, [&](int64_t first, int64_t last) {
     std::vector<Run> runs;
-    [[maybe_unused]] Carries carries;
+    [[maybe_unused]] CarryPlan plan;
     for (int64_t item = first; item < last; ++item) {
       const int64_t group = item / parts, part = item % parts, k0 = group * span, s0 = strips.count * part / parts,
                     s1 = strips.count * (part + 1) / parts;
@@ -270,7 +271,7 @@ void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args)
                        .c_offset = strips.begin(s),
                        .add = !chunk.opens_group};
           if constexpr (kPairs) {
-            if (tiles >= kPlannedTiles) plan_carries(tile, carries);
+            if (tiles >= kPlannedTiles) plan.set(tile), tile.carries = plan.carries();
           }
           for (int64_t t = 0; t < tiles; ++t) {
             const int64_t count = std::min<int64_t>(extent.rows, row - t * extent.rows);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "tensor/carries.h"
 #include "tensor/numerics.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/conv2d.h"
@@ -185,7 +186,8 @@ class FilterProduct {
           packed_runs(kChunk + 1) {}
     Scratch<T> panels, joined_panels, strip, pixels;
     std::vector<Run> runs, packed_runs;
-    Carries carries;  // of exact sums
+    CarryPlan plan;      // of exact sums
+    RowSquares squares;  // of dy over the current runs
   };
 
   // `sum` is null if exact sums are those of one chunk.
@@ -198,11 +200,16 @@ class FilterProduct {
       if (!padded_) pack_runs(item, k0, std::span<const Run>(&whole, 1), work.panels.data());
       int64_t run_count = padded_ ? pad(item, k0, k0 + length, work) : 0;
       bool join = false;
+      int64_t sharing = static_cast<int64_t>(item.s1 - item.s0);  // strips that share runs
+      work.squares = {};
       for (size_t s = item.s0; s < item.s1; ++s) {
         const ColumnStrip& strip = strips_[s];
         const ColumnBlock& columns = blocks_[static_cast<size_t>(strip.block)];
         if (!padded_ && (s == item.s0 || strip.block != strips_[s - 1].block)) {
           run_count = make_runs(columns, k0, k0 + length, work.runs.data());
+          sharing = 1;
+          while (s + sharing < item.s1 && strips_[s + sharing].block == strip.block) ++sharing;
+          work.squares = {};
           int64_t exist = 0;
           for (int64_t r = 0; r < run_count; ++r) exist += work.runs[static_cast<size_t>(r)].length;
           join = run_count > 1 && exist < kShortRun * run_count;
@@ -220,13 +227,22 @@ class FilterProduct {
                      .c_offset = columns.at + strip.begin,
                      .add = !chunk.opens_group};
         if (join || (!padded_ && worth_packing(filters_here))) pack_strip_of(tile, strip.width, join, work);
+        const auto take_rows = [&](int64_t f) {
+          tile.rows = static_cast<int>(std::min(tile_rows, item.f1 - f));
+          tile.panel = (join ? work.joined_panels : work.panels).data() + (f - item.f0) / tile_rows * step();
+        };
         if constexpr (kPairs) {
-          if (filters_here >= kPlannedTiles * tile_rows) plan_carries(tile, work.carries);
+          if (filters_here >= kPlannedTiles * tile_rows) {
+            work.plan.set(tile, sharing, work.squares, [&] {
+              for (int64_t f = item.f0; f < item.f1; f += tile_rows) take_rows(f), work.squares.raise(tile);
+            });
+            tile.carries = work.plan.carries();
+          }
         }
         for (int64_t f = item.f0; f < item.f1; f += tile_rows) {
           PartialOf<T>* sum_rows[kMostTileRows];
           ResultOf<T>* c_rows[kMostTileRows];
-          tile.rows = static_cast<int>(std::min(tile_rows, item.f1 - f));
+          take_rows(f);
           for (int r = 0; r < tile.rows; ++r)
             sum_rows[r] = sum ? sum + (f + r) * row() : nullptr, c_rows[r] = dw_ + (f + r) * row();
           if constexpr (kPairs) {
@@ -238,7 +254,6 @@ class FilterProduct {
           } else {
             tile.c_rows = sum_rows;
           }
-          tile.panel = (join ? work.joined_panels : work.panels).data() + (f - item.f0) / tile_rows * step();
           if (!padded_ && !join && run_count == 1) fetch_next(tile, item, s, chunk, (f - item.f0) / tile_rows);
           multiply_tile(tile);
         }

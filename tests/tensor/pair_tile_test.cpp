@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "tensor/carries.h"
 #include "tensor/isa.h"
 #include "tensor/philox.h"
 #include "tensor/quantized.h"
@@ -66,8 +67,9 @@ void expect_finished(Tile<Pair> tile, const std::vector<int64_t>& expected) {
 
 // Multiplies with the current kernel and compares, for a tile of this many rows and columns over `runs`, whose places
 // are below `length`. Returns the plan of its carries, which is empty without one.
-std::vector<int16_t> expect_exact(int rows, int columns, bool in_place, bool planned, const Runs& runs, int64_t length,
-                                  const std::function<Pair(uint64_t, int64_t)>& pair_at) {
+enum class Planned : uint8_t { no, for_any_rows, for_these_rows };
+std::vector<int16_t> expect_exact(int rows, int columns, bool in_place, Planned planned, const Runs& runs,
+                                  int64_t length, const std::function<Pair(uint64_t, int64_t)>& pair_at) {
   const TileExtent extent = tile_extent(Pair{}, columns);
   const int64_t b_step = columns + 3;
   Scratch<Pair> a(extent.rows * length), panel(length * extent.rows), b(length * b_step + extent.cols());
@@ -95,8 +97,11 @@ std::vector<int16_t> expect_exact(int rows, int columns, bool in_place, bool pla
                   .sum_rows = sum_rows.data(),
                   .add = true,
                   .finish = false};
-  Carries carries;
-  if (planned) plan_carries(tile, carries);
+  CarryPlan plan;
+  RowSquares squares;
+  if (planned == Planned::for_any_rows) plan.set(tile);
+  if (planned == Planned::for_these_rows) plan.set(tile, kSquaredTiles, squares, [&] { squares.raise(tile); });
+  tile.carries = plan.carries();
   multiply_tile(tile);
   std::vector<int64_t> expected(sums.size(), 0);
   for (int i = 0; i < rows; ++i)
@@ -110,9 +115,10 @@ std::vector<int16_t> expect_exact(int rows, int columns, bool in_place, bool pla
       EXPECT_EQ(sums[static_cast<size_t>(i * columns + j)], static_cast<double>(sum + 3)) << i << " " << j;
     }
   expect_finished(tile, expected);
-  std::vector<int16_t> plan;
-  for (const int16_t* at = tile.carries; at && (plan.empty() || plan.back() != INT16_MAX); ++at) plan.push_back(*at);
-  return plan;
+  std::vector<int16_t> carries;
+  for (const int16_t* at = tile.carries; at && (carries.empty() || carries.back() != INT16_MAX); ++at)
+    carries.push_back(*at);
+  return carries;
 }
 
 TEST(PairTiles, AreExact) {
@@ -134,7 +140,7 @@ TEST(PairTiles, AreExact) {
             for (const auto& runs : all_runs) {
               SCOPED_TRACE(
                   fmt::format("{}, {}: {} x {}, {} runs", name_of(isa), name_of(units), rows, columns, runs.size()));
-              for (const bool planned : {false, true})
+              for (const Planned planned : {Planned::no, Planned::for_any_rows, Planned::for_these_rows})
                 expect_exact(rows, columns, in_place, planned, runs, 170, random_pair);
             }
     }
@@ -151,9 +157,10 @@ TEST(PairTiles, LongSumsDoNotOverflow) {
       use_units(units);
       for (const int16_t other : {8191, -8191}) {
         SCOPED_TRACE(fmt::format("{}, {}, {}", name_of(isa), name_of(units), other));
-        expect_exact(2, 2, true, false, {{.length = kMostBytePairs}}, kMostBytePairs, [other](uint64_t seed, int64_t) {
-          return seed == 1 ? Pair{8191, 8191} : Pair{other, other};
-        });
+        expect_exact(2, 2, true, Planned::no, {{.length = kMostBytePairs}}, kMostBytePairs,
+                     [other](uint64_t seed, int64_t) {
+                       return seed == 1 ? Pair{8191, 8191} : Pair{other, other};
+                     });
       }
     }
   }
@@ -164,7 +171,7 @@ TEST(PairTiles, LongSumsDoNotOverflow) {
 // Each column of B has numbers up to another magnitude, and A the largest ones of the same sign, so that sums come as
 // near to their limits as the plan allows.
 TEST(PairTiles, PlannedSumsDoNotOverflow) {
-  constexpr int64_t kLength = Carries::kMostPairs;
+  constexpr int64_t kLength = kMostPlannedPairs;
   for (const Isa isa : available_isas()) {
     set_isa(isa);
     for (const PairUnits units : kAllPairUnits) {
@@ -178,9 +185,11 @@ TEST(PairTiles, PlannedSumsDoNotOverflow) {
           const Pair pair = random_pair(seed, at);
           return Pair{static_cast<int16_t>(std::abs(pair.first) % (most + 1)), static_cast<int16_t>(most)};
         };
-        expect_exact(3, columns, false, true, {{.length = kLength}}, kLength, pair_at);
-        expect_exact(3, columns, true, true, {{.length = 100}, {.a = 100, .b_row = 110, .length = 300}}, kLength,
-                     pair_at);
+        for (const Planned planned : {Planned::for_any_rows, Planned::for_these_rows}) {
+          expect_exact(3, columns, false, planned, {{.length = kLength}}, kLength, pair_at);
+          expect_exact(3, columns, true, planned, {{.length = 100}, {.a = 100, .b_row = 110, .length = 300}}, kLength,
+                       pair_at);
+        }
       }
     }
   }
@@ -188,23 +197,58 @@ TEST(PairTiles, PlannedSumsDoNotOverflow) {
   use_best_units();
 }
 
-// Magnitudes may add up to (2^31 - 2^16) / 8191 = 262,167: 64 pairs of 4096 do, and 32 of 8191.
-TEST(PairTiles, CarriesFollowTheNumbersOfB) {
+// The inequality behind plans is an equation where a row of A is a multiple of a column of B, so these sums come as
+// near to their limits as the plan allows.
+TEST(PairTiles, PlannedSumsOfProportionalNumbersDoNotOverflow) {
+  constexpr int64_t kLength = 1500;
+  for (const Isa isa : available_isas()) {
+    set_isa(isa);
+    for (const PairUnits units : kAllPairUnits) {
+      use_units(units);
+      const TileExtent extent = tile_extent(Pair{}, 64);
+      for (const int64_t period : {7, 64, 500}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {}", name_of(isa), name_of(units), period));
+        const auto pair_at = [&](uint64_t seed, int64_t at) {
+          const int64_t k = seed == 1 ? at % kLength : at / (extent.cols() + 3);
+          const auto most = static_cast<int16_t>(8191 >> (k / period % 5));
+          return Pair{most, static_cast<int16_t>(-most)};
+        };
+        for (const bool in_place : {false, true})
+          expect_exact(extent.rows, extent.cols(), in_place, Planned::for_these_rows,
+                       {{.length = 33}, {.a = 40, .b_row = 40, .length = 1400}}, kLength, pair_at);
+      }
+    }
+  }
+  set_isa(available_isas().back());
+  use_best_units();
+}
+
+// Sums may be below 2^31 - 2^16. For any A, 32 pairs of 8191 are, or 64 of 4096. For A with known squares, which are
+// those of 128 pairs, so are 128 pairs with 8191 and 2048.
+TEST(PairTiles, CarriesFollowTheNumbersOfBothFactors) {
   for (const Isa isa : available_isas()) {
     set_isa(isa);
     for (const PairUnits units : kAllPairUnits) {
       if (units == PairUnits::tiles) continue;  // has no plans
       use_units(units);
       SCOPED_TRACE(fmt::format("{}, {}", name_of(isa), name_of(units)));
-      const auto plan_for = [](int16_t number, int64_t from = 0) {
-        return expect_exact(2, 2, true, true, {{.length = 200}}, 200, [=](uint64_t seed, int64_t at) {
-          return seed == 1 || at / 5 < from ? Pair{1, 0} : Pair{number, 0};
+      const auto plan_for = [](Planned planned, int16_t of_a, int16_t of_b, int64_t from = 0) {
+        return expect_exact(2, 2, true, planned, {{.length = 200}}, 200, [=](uint64_t seed, int64_t at) {
+          if (seed == 1) return Pair{of_a, 0};
+          return at / 5 < from ? Pair{1, 0} : Pair{of_b, 0};
         });
       };
-      EXPECT_EQ(plan_for(1), (std::vector<int16_t>{INT16_MAX}));
-      EXPECT_EQ(plan_for(4096), (std::vector<int16_t>{64, 64, 64, INT16_MAX}));
-      EXPECT_EQ(plan_for(-8191), (std::vector<int16_t>{32, 32, 32, 32, 32, 32, INT16_MAX}));
-      EXPECT_EQ(plan_for(8191, 96), (std::vector<int16_t>{112, 32, 32, INT16_MAX}));
+      using Plan = std::vector<int16_t>;
+      for (const int16_t of_a : {1, 8191}) {
+        EXPECT_EQ(plan_for(Planned::for_any_rows, of_a, 1), (Plan{INT16_MAX}));
+        EXPECT_EQ(plan_for(Planned::for_any_rows, of_a, 4096), (Plan{64, 64, 64, INT16_MAX}));
+        EXPECT_EQ(plan_for(Planned::for_any_rows, of_a, -8191), (Plan{32, 32, 32, 32, 32, 32, INT16_MAX}));
+        EXPECT_EQ(plan_for(Planned::for_any_rows, of_a, 8191, 96), (Plan{112, 32, 32, INT16_MAX}));
+      }
+      EXPECT_EQ(plan_for(Planned::for_these_rows, 1, 8191), (Plan{INT16_MAX}));
+      EXPECT_EQ(plan_for(Planned::for_these_rows, -8191, 2048), (Plan{128, INT16_MAX}));
+      EXPECT_EQ(plan_for(Planned::for_these_rows, 2048, -8191), (Plan{128, INT16_MAX}));
+      EXPECT_EQ(plan_for(Planned::for_these_rows, 1024, 8191), (Plan{INT16_MAX}));
     }
   }
   set_isa(available_isas().back());
