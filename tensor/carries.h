@@ -1,9 +1,9 @@
 #pragma once
 // Plans for the carries of exact sums (tensor/pair_tile.h), of which most need far fewer than sums of the largest
-// numbers. Two bounds on a sum of products say when an int32 sum may overflow, by the numbers of tiles that share B:
-//   kMostQuantized sum |b|               for any A
-//   sqrt(sum a^2 sum b^2)                for rows of A whose squares are known (Cauchy and Schwarz)
-// The second is usually several times as small, but takes a pass over A.
+// numbers. A plan uses one of two bounds on a sum of products. How many tiles of B share a row of A decides which:
+//   kMostQuantized sum |b|         for any A
+//   sqrt(sum a^2 sum b^2)          for rows of A whose squares are known (Cauchy and Schwarz)
+// The second is usually several times smaller, but takes a pass over A.
 //
 // Terms are seen as steps of kPairsPerCarry pairs and parts of kPairsPerPart pairs, in the order of a tile's runs. A
 // plan takes the largest sum of all columns in each step, and of all rows in each part.
@@ -14,44 +14,34 @@
 namespace elinvar {
 
 inline constexpr int64_t kPlannedTiles = 4;  // so many tiles take longer than the plan that they share
-inline constexpr int64_t kSquaredTiles = 3;  // so many tiles of B repay the squares of A that they share
+inline constexpr int64_t kSquaredTiles = 3;  // so many tiles of B repay the squares of the rows that they share
 inline constexpr int64_t kMostPlannedPairs = 2 * chunk_length<Pair>(), kPairsPerPart = 128;
 static_assert(kPairsPerPart % kPairsPerCarry == 0 && kMostPlannedPairs % kPairsPerPart == 0);
 
-// Sums of squares of the terms of A, the largest of the rows of tiles.
+// For each part of the terms of A, the largest sum of squares of any row.
 struct RowSquares {
   bool known = false;
   float parts[kMostPlannedPairs / kPairsPerPart] = {};
 
-  // Raises them to those of this tile, whose plan needs them.
+  // Takes the rows of this tile into account. Only CarryPlan::plan_for() asks for that.
   void raise(const Tile<Pair>& tile);
 };
 
-// The plan of tiles that share B. It takes as long as about a third of a row of a tile.
+// The plan of tiles that share B.
 class CarryPlan {
  public:
-  // Plans for tiles with the B, the runs and the columns of this one, and any A.
-  void set(const Tile<Pair>& tile);
+  // Measures B and plans for any A, for tiles that have the B, the runs and the columns of this one. Rows of A meet
+  // `tiles_of_b` tiles of B. It takes as long as about a third of a row of a tile.
+  void measure(const Tile<Pair>& tile, int64_t tiles_of_b = 1);
 
-  // Plans for such tiles with the largest A, and keeps the squares of B for set_rows().
-  void set_columns(const Tile<Pair>& tile);
-
-  // After set_columns(), whether plans for other A may have fewer carries, and the plan for an A whose rows have at
-  // most these squares. If they are not known, raise() must raise them to those of all rows.
-  bool needs_rows() const { return needs_rows_; }
+  // Plans for an A whose rows have at most these squares, if that may save carries. If the squares are not known yet,
+  // raise() must raise them to those of all rows.
   template <class F>
-  void set_rows(RowSquares& rows, F&& raise) {
+  void plan_for(RowSquares& rows, F&& raise) {
+    if (!needs_rows_) return;
     if (!rows.known) raise();
     rows.known = true;
     plan(rows);
-  }
-
-  // set(), or the plan with squares if so many tiles of B share A that it takes less time.
-  template <class F>
-  void set(const Tile<Pair>& tile, int64_t tiles_of_b, RowSquares& rows, F&& raise) {
-    if (tiles_of_b < kSquaredTiles) return set(tile);
-    set_columns(tile);
-    if (needs_rows()) set_rows(rows, raise);
   }
 
   // The numbers of pairs after which sums are carried, one after the other, for Tile::carries; null where the
@@ -59,7 +49,7 @@ class CarryPlan {
   const int16_t* carries() const { return pairs_ > 0 ? carries_ : nullptr; }
 
  private:
-  bool measure(const Tile<Pair>& tile, bool squares);
+  void plan();
   void plan(const RowSquares& rows);
 
   int64_t pairs_ = 0;

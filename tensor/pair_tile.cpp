@@ -22,7 +22,7 @@
 namespace elinvar {
 namespace {
 
-// Products that can be added to a carried sum, which is below 2^16.
+// The largest sum that may be added to what a carry leaves, which is below 2^16.
 constexpr int32_t kMostSum = INT32_MAX - 0xffff;
 static_assert(2 * kPairsPerCarry * kMostQuantized * kMostQuantized <= kMostSum);
 
@@ -175,19 +175,26 @@ void multiply_tile(const Tile<Pair>& tile) { kernel().multiply(tile); }
 
 void RowSquares::raise(const Tile<Pair>& tile) { kernel().squares_of_rows(tile, parts); }
 
-// Measures the columns of B, unless the tile can have no plan.
-bool CarryPlan::measure(const Tile<Pair>& tile, bool squares) {
+void CarryPlan::measure(const Tile<Pair>& tile, int64_t tiles_of_b) {
+  const bool squares = tiles_of_b >= kSquaredTiles;
   const auto of_columns = squares ? kernel().squares_of_columns : kernel().magnitudes_of_columns;
   needs_rows_ = false;
   pairs_ = 0;
   for (int64_t r = 0; r < tile.run_count; ++r) pairs_ += tile.runs[r].length;
-  if (of_columns == nullptr || pairs_ <= kPairsPerCarry || pairs_ > kMostPlannedPairs) pairs_ = 0;
-  else of_columns(tile, steps_);
-  return pairs_ > 0;
+  if (of_columns == nullptr || pairs_ <= kPairsPerCarry || pairs_ > kMostPlannedPairs) {
+    pairs_ = 0;
+    return;
+  }
+  of_columns(tile, steps_);
+  if (!squares) return plan();
+  RowSquares any;
+  std::fill(std::begin(any.parts), std::end(any.parts), std::numeric_limits<float>::infinity());
+  plan(any);
+  needs_rows_ = carries_[0] != INT16_MAX;
 }
 
-void CarryPlan::set(const Tile<Pair>& tile) {
-  if (!measure(tile, false)) return;
+// Plans for any A, from magnitudes of B.
+void CarryPlan::plan() {
   constexpr int64_t kMost = kMostSum / kMostQuantized;
   int16_t* next = carries_;
   int64_t sum = 0, pairs = 0;  // since the last carry
@@ -200,16 +207,10 @@ void CarryPlan::set(const Tile<Pair>& tile) {
   *next = INT16_MAX;
 }
 
-void CarryPlan::set_columns(const Tile<Pair>& tile) {
-  if (!measure(tile, true)) return;
-  RowSquares largest;
-  std::fill(std::begin(largest.parts), std::end(largest.parts), std::numeric_limits<float>::infinity());
-  plan(largest);
-  needs_rows_ = carries_[0] != INT16_MAX;
-}
-
+// Plans for rows with these squares, from squares of B.
 void CarryPlan::plan(const RowSquares& rows) {
-  constexpr double kMost = double{kMostSum} * kMostSum * (1 - 1e-5);  // squares of rows have been rounded
+  constexpr double kRoundings = (kPairsPerPart + 2) * 0x1p-24;  // relative error of a part: a sum of at most its pairs
+  constexpr double kMost = double{kMostSum} * kMostSum * (1 - kRoundings);
   constexpr double kMostInStep = 2.0 * kPairsPerCarry * kMostQuantized * kMostQuantized;
   int16_t* next = carries_;
   double of_rows = 0, of_columns = 0;  // since the last carry; of rows in whole parts

@@ -45,41 +45,42 @@ struct TileRows<Pair> {
 // Plans for the carries of a thread's tiles. What concerns B is measured once for all blocks of a source.
 class CarryPlans {
  public:
-  explicit CarryPlans(int64_t count) : plans_(static_cast<size_t>(count)) {}
+  explicit CarryPlans(int64_t count) : count_(count) {}
 
-  // Begins a chunk of a block, which has rows of its own. They meet so many tiles of B.
+  // Begins a chunk of a block, whose rows of A meet `tiles_of_b` tiles of B.
   void start(const void* source, int64_t tiles_of_b) {
     if (source != source_)
-      for (Plan& plan : plans_) plan.made = false;
+      for (Plan& plan : plans_) plan.measured = false;
     source_ = source;
     tiles_of_b_ = tiles_of_b;
     rows_ = {};
-    ++part_;
+    ++chunk_;
   }
 
   // Plans the carries of `tile`, or takes its plan: the `index`th of the tiles of B that the rows of the source meet.
-  // raise(RowSquares&) takes the squares of all rows of this chunk of the block.
+  // raise(RowSquares&) raises squares to those of all rows of this chunk of the block.
   template <class F>
   void apply(int64_t index, Tile<Pair>& tile, F&& raise) {
+    plans_.resize(static_cast<size_t>(count_));
     Plan& plan = plans_[static_cast<size_t>(index)];
-    const auto raise_rows = [&] { raise(rows_); };
-    if (!plan.made) plan.of.set(tile, tiles_of_b_, rows_, raise_rows);
-    else if (plan.part != part_ && plan.of.needs_rows()) plan.of.set_rows(rows_, raise_rows);
-    plan.made = true;
-    plan.part = part_;
+    if (!plan.measured) plan.of.measure(tile, tiles_of_b_);
+    if (!plan.measured || plan.chunk != chunk_) plan.of.plan_for(rows_, [&] { raise(rows_); });
+    plan.measured = true;
+    plan.chunk = chunk_;
     tile.carries = plan.of.carries();
   }
 
  private:
   struct Plan {
-    bool made = false;
-    int64_t part = 0;  // whose rows it knows
+    bool measured = false;
+    int64_t chunk = 0;  // whose rows it is for
     CarryPlan of;
   };
+  int64_t count_;
   std::vector<Plan> plans_;
   const void* source_ = nullptr;
-  int64_t part_ = 0, tiles_of_b_ = 0;
-  RowSquares rows_;  // of the current part
+  int64_t chunk_ = 0, tiles_of_b_ = 0;
+  RowSquares rows_;  // of the current chunk of a block
 };
 
 // Product::run takes the rows of A and C from a Source:

@@ -271,7 +271,7 @@ void few_channels_grad_filter(CpuStream& stream, const ConvGradFilterArgs& args)
                        .c_offset = strips.begin(s),
                        .add = !chunk.opens_group};
           if constexpr (kPairs) {
-            if (tiles >= kPlannedTiles) plan.set(tile), tile.carries = plan.carries();
+            if (tiles >= kPlannedTiles) plan.measure(tile), tile.carries = plan.carries();
           }
           for (int64_t t = 0; t < tiles; ++t) {
             const int64_t count = std::min<int64_t>(extent.rows, row - t * extent.rows);

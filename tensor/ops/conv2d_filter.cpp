@@ -233,7 +233,8 @@ class FilterProduct {
         };
         if constexpr (kPairs) {
           if (filters_here >= kPlannedTiles * tile_rows) {
-            work.plan.set(tile, sharing, work.squares, [&] {
+            work.plan.measure(tile, sharing);
+            work.plan.plan_for(work.squares, [&] {
               for (int64_t f = item.f0; f < item.f1; f += tile_rows) take_rows(f), work.squares.raise(tile);
             });
             tile.carries = work.plan.carries();

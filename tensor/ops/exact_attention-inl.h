@@ -52,8 +52,8 @@ HWY_BEFORE_NAMESPACE();
 namespace elinvar::HWY_NAMESPACE {
 namespace {
 
-// Rows of a head are far apart in memory, which processors do not foresee, so rows are prefetched that come later by
-// kAhead.
+// Rows of a head are far apart in memory, where processors do not foresee reads. Loops prefetch the row that comes
+// kAhead rows later.
 constexpr int64_t kAhead = 8;
 template <class T>
 void prefetch_row(const T* row, int64_t count) {

@@ -80,6 +80,7 @@ std::vector<int16_t> expect_exact(int rows, int columns, bool in_place, Planned 
     }
     for (int64_t j = 0; j < b_step; ++j) b[k * b_step + j] = pair_at(2, k * b_step + j);
   }
+  std::fill_n(b.data() + length * b_step, extent.cols(), Pair{});  // tiles read past the end, and plans depend on it
   std::array<const Pair*, kMostTileRows> a_rows{};
   std::array<double*, kMostTileRows> sum_rows{};
   std::vector<double> sums(static_cast<size_t>(rows * columns), 3.0);
@@ -99,8 +100,8 @@ std::vector<int16_t> expect_exact(int rows, int columns, bool in_place, Planned 
                   .finish = false};
   CarryPlan plan;
   RowSquares squares;
-  if (planned == Planned::for_any_rows) plan.set(tile);
-  if (planned == Planned::for_these_rows) plan.set(tile, kSquaredTiles, squares, [&] { squares.raise(tile); });
+  if (planned != Planned::no) plan.measure(tile, planned == Planned::for_these_rows ? kSquaredTiles : 1);
+  plan.plan_for(squares, [&] { squares.raise(tile); });
   tile.carries = plan.carries();
   multiply_tile(tile);
   std::vector<int64_t> expected(sums.size(), 0);
