@@ -1,9 +1,9 @@
 #pragma once
 // Plans for the carries of exact sums (tensor/pair_tile.h), of which most need far fewer than sums of the largest
-// numbers. A plan uses one of two bounds on a sum of products. How many tiles of B share a row of A decides which:
+// numbers. A plan uses one of two bounds on a sum of products:
 //   kMostQuantized sum |b|         for any A
 //   sqrt(sum a^2 sum b^2)          for rows of A whose squares are known (Cauchy and Schwarz)
-// The second is usually several times smaller, but takes a pass over A.
+// The second is usually several times smaller, but takes a pass over A, so it is used where many tiles of B share that.
 //
 // Terms are seen as steps of kPairsPerCarry pairs and parts of kPairsPerPart pairs, in the order of a tile's runs. A
 // plan takes the largest sum of all columns in each step, and of all rows in each part.
@@ -34,8 +34,8 @@ class CarryPlan {
   // `tiles_of_b` tiles of B. It takes as long as about a third of a row of a tile.
   void measure(const Tile<Pair>& tile, int64_t tiles_of_b = 1);
 
-  // Plans for an A whose rows have at most these squares, if that may save carries. If the squares are not known yet,
-  // raise() must raise them to those of all rows.
+  // Plans for an A whose rows have at most these squares, if that may save carries. It calls raise() if the squares are
+  // not known yet, which must raise them to those of all rows.
   template <class F>
   void plan_for(RowSquares& rows, F&& raise) {
     if (!needs_rows_) return;
@@ -49,8 +49,10 @@ class CarryPlan {
   const int16_t* carries() const { return pairs_ > 0 ? carries_ : nullptr; }
 
  private:
-  void plan();
   void plan(const RowSquares& rows);
+  // Places carries before the steps with which a sum might overflow.
+  template <class Bound>
+  void place(const Bound& empty);
 
   int64_t pairs_ = 0;
   bool needs_rows_ = false;

@@ -32,6 +32,12 @@ struct alignas(64) TileShapes {
 };
 static_assert(sizeof(TileShapes) == 64);
 
+// The kernel for the current instruction set and the units in use.
+const PairKernel& pair_kernel();
+
+// The largest sum that may be added to what a carry leaves, which is below 2^16.
+inline constexpr int32_t kMostSum = INT32_MAX - 0xffff;
+
 // Replaces the kernel that the processor and use_pair_units would choose; null ends that. For tests, which model
 // instructions that few processors have; call it while no kernel runs.
 void use_pair_kernel(const PairKernel* kernel);

@@ -22,8 +22,6 @@
 namespace elinvar {
 namespace {
 
-// The largest sum that may be added to what a carry leaves, which is below 2^16.
-constexpr int32_t kMostSum = INT32_MAX - 0xffff;
 static_assert(2 * kPairsPerCarry * kMostQuantized * kMostQuantized <= kMostSum);
 
 // Registers: 32 hold 8 x 3 or 6 x 4 sums along with the vectors of B and one of A, 16 hold 6 x 2. High parts are in
@@ -144,7 +142,16 @@ Choice& choice() {
   return of_process;
 }
 
-const PairKernel& kernel() {
+}  // namespace
+
+bool has_pair_tiles() {
+  static const bool has = may_use_amx();
+  return has;
+}
+void use_pair_units(PairUnits most) { choice().most = most; }
+void use_pair_kernel(const PairKernel* kernel) { choice().given = kernel; }
+
+const PairKernel& pair_kernel() {
   static const bool has_256 = has_avx_vnni(), has_512 = __builtin_cpu_supports("avx512vnni");
   const auto& [most, given] = choice();
   if (given != nullptr) return *given;
@@ -161,80 +168,11 @@ const PairKernel& kernel() {
   return scalar::kKernel;
 }
 
-}  // namespace
-
-bool has_pair_tiles() {
-  static const bool has = may_use_amx();
-  return has;
-}
-void use_pair_units(PairUnits most) { choice().most = most; }
-void use_pair_kernel(const PairKernel* kernel) { choice().given = kernel; }
-
-TileExtent tile_extent(Pair, int64_t columns) { return kernel().extent(columns); }
-void multiply_tile(const Tile<Pair>& tile) { kernel().multiply(tile); }
-
-void RowSquares::raise(const Tile<Pair>& tile) { kernel().squares_of_rows(tile, parts); }
-
-void CarryPlan::measure(const Tile<Pair>& tile, int64_t tiles_of_b) {
-  const bool squares = tiles_of_b >= kSquaredTiles;
-  const auto of_columns = squares ? kernel().squares_of_columns : kernel().magnitudes_of_columns;
-  needs_rows_ = false;
-  pairs_ = 0;
-  for (int64_t r = 0; r < tile.run_count; ++r) pairs_ += tile.runs[r].length;
-  if (of_columns == nullptr || pairs_ <= kPairsPerCarry || pairs_ > kMostPlannedPairs) {
-    pairs_ = 0;
-    return;
-  }
-  of_columns(tile, steps_);
-  if (!squares) return plan();
-  RowSquares any;
-  std::fill(std::begin(any.parts), std::end(any.parts), std::numeric_limits<float>::infinity());
-  plan(any);
-  needs_rows_ = carries_[0] != INT16_MAX;
-}
-
-// Plans for any A, from magnitudes of B.
-void CarryPlan::plan() {
-  constexpr int64_t kMost = kMostSum / kMostQuantized;
-  int16_t* next = carries_;
-  int64_t sum = 0, pairs = 0;  // since the last carry
-  for (int64_t at = 0; at < pairs_; at += kPairsPerCarry) {
-    const int32_t step = steps_[at / kPairsPerCarry];
-    if (sum + step > kMost && pairs > 0) *next++ = static_cast<int16_t>(pairs), sum = pairs = 0;
-    sum += step;
-    pairs += std::min(kPairsPerCarry, pairs_ - at);
-  }
-  *next = INT16_MAX;
-}
-
-// Plans for rows with these squares, from squares of B.
-void CarryPlan::plan(const RowSquares& rows) {
-  constexpr double kRoundings = (kPairsPerPart + 2) * 0x1p-24;  // relative error of a part: a sum of at most its pairs
-  constexpr double kMost = double{kMostSum} * kMostSum * (1 - kRoundings);
-  constexpr double kMostInStep = 2.0 * kPairsPerCarry * kMostQuantized * kMostQuantized;
-  int16_t* next = carries_;
-  double of_rows = 0, of_columns = 0;  // since the last carry; of rows in whole parts
-  int64_t pairs = 0, steps = 0;        // since the last carry; steps of the current part
-  for (int64_t at = 0; at < pairs_; at += kPairsPerCarry) {
-    const int32_t step = steps_[at / kPairsPerCarry];
-    const double part = rows.parts[at / kPairsPerPart];
-    const auto with_part = [&](int64_t n) { return of_rows + std::min(part, static_cast<double>(n) * kMostInStep); };
-    if (with_part(steps + 1) * (of_columns + step) > kMost && pairs > 0) {
-      *next++ = static_cast<int16_t>(pairs);
-      of_rows = of_columns = 0;
-      pairs = steps = 0;
-    }
-    of_columns += step;
-    pairs += std::min(kPairsPerCarry, pairs_ - at);
-    ++steps;
-    if ((at + kPairsPerCarry) % kPairsPerPart == 0) of_rows = with_part(steps), steps = 0;
-  }
-  *next = INT16_MAX;
-}
-
+TileExtent tile_extent(Pair, int64_t columns) { return pair_kernel().extent(columns); }
+void multiply_tile(const Tile<Pair>& tile) { pair_kernel().multiply(tile); }
 void finish_sums(const double* sums, int64_t count, int32_t row_exponent, const int32_t* column_exponents,
                  const float* bias, float* c) {
-  kernel().finish(sums, count, row_exponent, column_exponents, bias, c);
+  pair_kernel().finish(sums, count, row_exponent, column_exponents, bias, c);
 }
 
 }  // namespace elinvar

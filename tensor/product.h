@@ -42,7 +42,7 @@ struct TileRows<Pair> {
   int32_t exponents[kMostTileRows];  // of the rows of A
 };
 
-// Plans for the carries of a thread's tiles. What concerns B is measured once for all blocks of a source.
+// Plans for the carries of a thread's tiles. B is measured once for all blocks of a source.
 class CarryPlans {
  public:
   explicit CarryPlans(int64_t count) : count_(count) {}

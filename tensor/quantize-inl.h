@@ -21,9 +21,9 @@ namespace elinvar::HWY_NAMESPACE {
 
 HWY_INLINE int32_t magnitude(float x) { return std::bit_cast<int32_t>(x) & 0x7fffffff; }
 
-// Rounds x, whose magnitude is at most 2^kFractionBits, to the nearest integer, ties to even. NaN gives 0. The factor 0
-// of a row with an infinity has turned that infinity into NaN. Integers are limited instead of x, because compilers
-// have vector instructions for the least of integers, but not for std::min of float numbers that may be NaN.
+// Rounds x, whose magnitude is at most 2^kFractionBits, to the nearest integer, ties to even; larger numbers have no
+// defined result. NaN gives 0: the factor 0 of a row with an infinity has turned that infinity into NaN. The integer is
+// limited, not x, because compilers have vector instructions for that, but not for std::min of numbers that may be NaN.
 HWY_INLINE int32_t quantized(float x) {
   constexpr float kRounds = 0x1.8p23f;  // a sum with it ends in the bits of the integer
   const float sum = x + kRounds;

@@ -51,22 +51,24 @@ struct PackedOperand {
   void plan(int64_t rows) {
     if constexpr (std::is_same_v<T, Pair>) {
       const bool useful = rows >= kPlannedTiles * strips.extent.rows && k_count <= chunk_length<T>();
-      plans.resize(useful ? static_cast<size_t>(strips.count) : 0);
+      plans_.resize(useful ? static_cast<size_t>(strips.count) : 0);
       const Run run{.length = k_count};
-      for (int64_t s = 0; s < std::ssize(plans); ++s)
-        plans[static_cast<size_t>(s)].measure({.runs = &run,
-                                               .run_count = 1,
-                                               .tile_rows = strips.extent.rows,
-                                               .rows = 0,
-                                               .cols = static_cast<int>(strips.exist(s)),
-                                               .b = strip(s),
-                                               .b_step = strips.width(s)});
+      for (int64_t s = 0; s < std::ssize(plans_); ++s)
+        plans_[static_cast<size_t>(s)].measure({.runs = &run,
+                                                .run_count = 1,
+                                                .tile_rows = strips.extent.rows,
+                                                .rows = 0,
+                                                .cols = static_cast<int>(strips.exist(s)),
+                                                .b = strip(s),
+                                                .b_step = strips.width(s)});
     }
   }
-  const int16_t* carries(int64_t s) const { return plans.empty() ? nullptr : plans[static_cast<size_t>(s)].carries(); }
+  const int16_t* carries(int64_t s) const {
+    return plans_.empty() ? nullptr : plans_[static_cast<size_t>(s)].carries();
+  }
 
  private:
-  std::vector<CarryPlan> plans;
+  std::vector<CarryPlan> plans_;
 };
 
 // c_rows[i][j] = sum over k in [0, k_end) of a_rows[i][k] * B[k][j] for the first `columns` j, in chunks and groups
@@ -100,8 +102,8 @@ void multiply_rows(const T* const* a_rows, int rows, int64_t k_end, const Packed
 
 // Multiplies a row for each query in [q0, q1), the first at `a`, by B, and writes the results to rows from `c` on. Keys
 // are either the summed index (weights times values) or the columns (queries times keys); each query takes only the
-// keys that it sees. Of an exact product, summed keys are in pairs, exponents are of the queries from q0 on and of all
-// columns, also of those that B is padded with, and rows of results have room for those.
+// keys that it sees. In an exact product summed keys come in pairs, exponents are those of the queries from q0 on and
+// of all columns, also of those that B is padded with, and rows of results have room for those.
 enum class Keys : uint8_t { summed, columns };
 template <Keys kKeys, class T>
 void multiply_queries(const AttentionShape& s, int64_t q0, int64_t q1, const T* a, int64_t a_step,

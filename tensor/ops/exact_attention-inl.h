@@ -84,8 +84,8 @@ std::vector<int32_t> column_exponents(const Head& head, const PackedOperand<Pair
   return all;
 }
 
-// Numbers that are to be multiplied by keys or values and summed over them, rounded against the exponents of these, for
-// a block of queries. Each query has its own sum, over the keys that it sees.
+// Weights or gradients of scores of a block of queries, rounded against the exponents of the values or keys that they
+// multiply. Each query has a sum of its own, over the keys that it sees.
 class Weights {
  public:
   Weights(int64_t keys, const int32_t* exponents)

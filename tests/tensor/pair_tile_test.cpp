@@ -224,8 +224,8 @@ TEST(PairTiles, PlannedSumsOfProportionalNumbersDoNotOverflow) {
   use_best_units();
 }
 
-// Sums may be below 2^31 - 2^16. For any A, 32 pairs of 8191 are, or 64 of 4096. For A with known squares, which are
-// those of 128 pairs, so are 128 pairs with 8191 and 2048.
+// Sums stay below 2^31 - 2^16 for 32 numbers of 8191 and any A, and for 64 of 4096; if the squares of A are known, also
+// for 128 products of 8191 and 2048.
 TEST(PairTiles, CarriesFollowTheNumbersOfBothFactors) {
   for (const Isa isa : available_isas()) {
     set_isa(isa);
