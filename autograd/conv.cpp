@@ -45,22 +45,24 @@ Var exact_conv2d(const Var& x, const Var& weight, const Var& bias, const ConvOpt
     origin.compute = [factor, weight, added, options, g, x_shape = x.shape()] {
       return exact_conv2d(factor.of_channels(), rounded(weight, g), added, x_shape, weight.shape(), options);
     };
+  // What the gradient keeps of x is its record, without the value.
   return record(
       std::move(y), inputs,
-      [factor = std::move(factor), rows = w.rows, channels = w.channels, weight, options, g, x_shape = x.shape(),
-       dx = x.requires_grad(), has_bias = bias.defined(), db = bias.requires_grad()](Tensor dy) mutable {
+      [factor = std::move(factor), rows = w.rows, channels = w.channels, weight, options, g, input = Var(x.node()),
+       has_bias = bias.defined(), db = bias.requires_grad()](Tensor dy) mutable {
         std::vector<Tensor> grads(has_bias ? 3 : 2);
         if (db) grads[2] = sum_to(dy, {g.o});
-        QuantizedBoth of_dy =
-            rounded_gradient(dy.reshape({g.n, g.oh * g.ow, g.o}), dx, rows, weight.requires_grad(), factor.rows());
+        QuantizedBoth of_dy = rounded_gradient(dy.reshape({g.n, g.oh * g.ow, g.o}), input.requires_grad(), rows,
+                                               weight.requires_grad(), factor.rows());
         dy = {};  // each tensor is freed when the products need it no more
-        if (dx) {
+        if (input.requires_grad()) {
           const Quantized filters = pair_weight_rows(filters_of(weight, g), g.groups, rows, channels);
-          grads[0] = exact_conv2d_grad_input(of_dy.rows, filters, x_shape, weight.shape(), options);
+          grads[0] =
+              exact_conv2d_grad_input(of_dy.rows, filters, input.shape(), weight.shape(), options, gathered(input));
           of_dy.rows = {};
         }
         if (weight.requires_grad())
-          grads[1] = exact_conv2d_grad_filter(of_dy.channels, factor.of_rows(), x_shape, weight.shape(), options);
+          grads[1] = exact_conv2d_grad_filter(of_dy.channels, factor.of_rows(), input.shape(), weight.shape(), options);
         return grads;
       },
       std::move(origin));

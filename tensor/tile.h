@@ -69,8 +69,8 @@ struct Tile {
   const T* bias = nullptr;         // if set, bias[j] is added to C, or to total
 };
 
-// A tile of an exact product. Its sum S is finished as C(i, j) = S 2^(row_exponents[i] + column_exponents[j] - 26), by
-// the rule of tensor/quantized.h, plus bias[j].
+// A tile of an exact product. Its sum S is finished as S 2^(row_exponents[i] + column_exponents[j] - 26), by the rule
+// of tensor/quantized.h, plus bias[j], and is written to C(i, j) or added to it.
 template <>
 struct Tile<Pair> {
   const Run* runs;
@@ -88,6 +88,7 @@ struct Tile<Pair> {
   double* const* sum_rows = nullptr;  // if set, sums over parts of k, at the offsets of C
   bool add = false;                   // S is the tile's sum plus that in sum_rows
   bool finish = true;                 // S is finished and written to C; otherwise it is written to sum_rows
+  bool add_to_c = false;              // what is finished is added to C
   const int32_t* row_exponents = nullptr;
   const int32_t* column_exponents = nullptr;
   const float* bias = nullptr;
@@ -157,7 +158,7 @@ void for_each_chunk(int64_t begin, int64_t end, int64_t k_count, F&& f) {
   } while (k < end);
 }
 
-// The bias and the exponents that are applied to a finished sum.
+// What is applied to a finished sum.
 template <class T>
 struct Epilogue {
   const T* bias = nullptr;  // of each column
@@ -167,7 +168,8 @@ template <>
 struct Epilogue<Pair> {
   const float* bias = nullptr;
   const int32_t* exponents = nullptr;  // of each column
-  Epilogue at(int64_t column) const { return {bias ? bias + column : nullptr, exponents + column}; }
+  bool add_to_c = false;
+  Epilogue at(int64_t column) const { return {bias ? bias + column : nullptr, exponents + column, add_to_c}; }
 };
 
 // Directs the tile's sum over `chunk` to rows of C, or of a buffer for one group.
@@ -185,6 +187,7 @@ inline void add_chunk(Tile<Pair>& tile, const Chunk& chunk, float* const* c_rows
   tile.sum_rows = chunk.in_place ? nullptr : sum_rows;
   tile.add = !chunk.opens_group;
   tile.finish = chunk.last;
+  tile.add_to_c = epilogue.add_to_c;
   tile.column_exponents = epilogue.exponents;
   tile.bias = epilogue.bias;
 }

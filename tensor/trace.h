@@ -280,8 +280,8 @@ template <class R, class... A>
 class Op<R(A...)> final : public AnyOp {
  public:
   using Body = R (*)(A...);
-  // Returns the floating-point operations of a product. Called after the body, which has checked the arguments; an op
-  // with a Flop takes none by move.
+  // Returns the floating-point operations of a product. Called after the body, which has checked the arguments, and
+  // which may have moved from those that it takes by value.
   using Flop = double (*)(A...);
   Op(std::string_view signature, Body body, Flop flop = nullptr)
       : AnyOp(signature, !std::is_void_v<R> && !HasFields<R>), body_(body), flop_(flop) {}

@@ -41,9 +41,9 @@ struct GroupProduct {
 
 // Returns the epilogue of a group whose first column is `column`.
 template <class T>
-Epilogue<T> epilogue_of(const void* bias, const Exponents& exponents, int64_t column) {
+Epilogue<T> epilogue_of(const void* bias, const Exponents& exponents, int64_t column, bool adds = false) {
   Epilogue<T> epilogue{.bias = static_cast<const ResultOf<T>*>(bias)};
-  if constexpr (std::is_same_v<T, Pair>) epilogue.exponents = exponents.columns;
+  if constexpr (std::is_same_v<T, Pair>) epilogue.exponents = exponents.columns, epilogue.add_to_c = adds;
   return epilogue.at(column);
 }
 
@@ -84,7 +84,7 @@ void grad_input(CpuStream& stream, const ConvGradInputArgs& args) {
                     .tap_step = channels,
                     .channel_step = taps * channels,
                     .target_step = 1,
-                    .epilogue = epilogue_of<T>(nullptr, args.exponents, group * channels),
+                    .epilogue = epilogue_of<T>(nullptr, args.exponents, group * channels, args.adds),
                     .image_exponents = args.exponents.rows}
         .run(stream, ys, xs, g.kh, g.kw, packed.data());
 }
@@ -251,17 +251,23 @@ Tensor exact_conv2d_of(const Quantized& x, const Quantized& w, const Tensor& bia
 }
 
 Tensor exact_conv2d_grad_input_of(const Quantized& dy, const Quantized& w, const Shape& x_shape, const Shape& w_shape,
-                                  const ConvOptions& options) {
+                                  const ConvOptions& options, Tensor sum) {
   constexpr const char* kName = "exact_conv2d_grad_input";
   ConvGeometry g = exact_geometry(kName, x_shape, w_shape, options);
   check_same_device(kName, dy.q, w.q);
-  Tensor dx = Tensor::empty(x_shape, DType::f32, dy.q.device());
+  const bool adds = sum.defined() && sum.device() == Device{} && sum.unique() && sum.contiguous();
+  if (sum.defined()) {
+    check(sum.shape() == x_shape && sum.dtype() == DType::f32, "[{}] a float32 sum of shape {} expected, got {} of {}",
+          kName, to_string(x_shape), name_of(sum.dtype()), to_string(sum.shape()));
+    check_same_device(kName, sum, dy.q);
+  }
+  Tensor dx = adds ? std::move(sum) : Tensor::empty(x_shape, DType::f32, dy.q.device());
   const In gradients = pairs_in(kName, "gradients", dy, Pairs::channels, {g.n, g.oh * g.ow, half(g.o)}),
            filters = pairs_in(kName, "filters", w, Pairs::rows, {half(g.o), g.kh * g.kw, g.c / g.groups});
   g.o = half(g.o);
-  const ConvGradInputArgs args{g, gradients, filters, out(dx), exponents(dy.rows, w.channels)};
+  const ConvGradInputArgs args{g, gradients, filters, out(dx), exponents(dy.rows, w.channels), adds};
   on(dx.device(), [&](auto& stream) { exact_conv2d_grad_input(stream, args); });
-  return dx;
+  return sum.defined() ? add_to(std::move(sum), dx) : dx;
 }
 
 Tensor exact_conv2d_grad_filter_of(const Quantized& dy, const Quantized& x, const Shape& x_shape, const Shape& w_shape,
@@ -308,8 +314,8 @@ const Op kExactConv2d(
       return flop_of(x, w, options);
     });
 const Op kExactGradInput(
-    "exact_conv2d_grad_input(dy, w, x_shape, w_shape, options) -> dx", exact_conv2d_grad_input_of,
-    +[](const Quantized&, const Quantized&, const Shape& x, const Shape& w, const ConvOptions& options) {
+    "exact_conv2d_grad_input(dy, w, x_shape, w_shape, options, sum) -> dx", exact_conv2d_grad_input_of,
+    +[](const Quantized&, const Quantized&, const Shape& x, const Shape& w, const ConvOptions& options, Tensor) {
       return flop_of(x, w, options);
     });
 const Op kExactGradFilter(
@@ -330,8 +336,8 @@ Tensor exact_conv2d(const Quantized& x, const Quantized& w, const Tensor& bias, 
 }
 
 Tensor exact_conv2d_grad_input(const Quantized& dy, const Quantized& w, const Shape& x_shape, const Shape& w_shape,
-                               const ConvOptions& options) {
-  return kExactGradInput(dy, w, x_shape, w_shape, options);
+                               const ConvOptions& options, Tensor sum) {
+  return kExactGradInput(dy, w, x_shape, w_shape, options, std::move(sum));
 }
 
 Tensor exact_conv2d_grad_filter(const Quantized& dy, const Quantized& x, const Shape& x_shape, const Shape& w_shape,

@@ -40,6 +40,7 @@ struct ConvGradInputArgs {
   In dy, w;
   Out dx;
   Exponents exponents = {};
+  bool adds = false;  // to dx; exact products on CPUs only
 };
 void conv2d_grad_input(CpuStream&, const ConvGradInputArgs&);
 void exact_conv2d_grad_input(CpuStream&, const ConvGradInputArgs&);
@@ -80,11 +81,13 @@ Tensor conv2d_grad_filter(const Tensor& dy, const Tensor& x, const Shape& w_shap
 
 // Exact products (tensor/quantized.h) of images (N, H W, C), filters (O, KH KW, C / groups) and gradients (N, OH OW,
 // O), in float32. The shapes are those of the float32 images and filters. x and w are pairs of channels in the first;
-// dy of channels and w of rows in the second; dy and x of rows in the third.
+// dy of channels and w of rows in the second; dy and x of rows in the third. With `sum`, like the images, the second is
+// sum + dx, with the bits of a separate addition; a sum that is moved in and the only handle on its elements is
+// overwritten.
 Tensor exact_conv2d(const Quantized& x, const Quantized& w, const Tensor& bias, const Shape& x_shape,
                     const Shape& w_shape, const ConvOptions& options);
 Tensor exact_conv2d_grad_input(const Quantized& dy, const Quantized& w, const Shape& x_shape, const Shape& w_shape,
-                               const ConvOptions& options);
+                               const ConvOptions& options, Tensor sum = {});
 Tensor exact_conv2d_grad_filter(const Quantized& dy, const Quantized& x, const Shape& x_shape, const Shape& w_shape,
                                 const ConvOptions& options);
 

@@ -16,6 +16,7 @@
 #include "tensor/ops/batch_norm.h"
 #include "tensor/ops/conv2d.h"
 #include "tensor/ops/matmul.h"
+#include "tensor/ops/pointwise.h"
 #include "tests/support/bits.h"
 #include "tests/tensor/exact_reference.h"
 
@@ -370,6 +371,7 @@ TEST_P(ExactProducts, OfConvolutionsAreExactSums) {
         expected_y.data<float>()[i] += bias.data<float>()[i % g.o];
       const Tensor expected_dx = result(
           dx, xs, [&](int64_t i) { return e(gradient.rows, i / (g.h * g.w * g.c)) + e(weight.channels, i % g.c); });
+      const Tensor before = random_factor(xs, 5), expected_sum = add(before, expected_dx);
       const Tensor expected_dw = result(dw, ws, [&](int64_t i) {
         const int64_t q = i / (taps * cg);
         return e(columns.channels, q) + e(images.channels, q / og * cg + i % cg);
@@ -383,6 +385,12 @@ TEST_P(ExactProducts, OfConvolutionsAreExactSums) {
             exact_conv2d(x_again, w_again, bias.defined() ? sent(bias) : bias, xs, ws, o).to(Device{}), expected_y));
         EXPECT_TRUE(
             same_bits(exact_conv2d_grad_input(by_channels, pair_rows(w_again), xs, ws, o).to(Device{}), expected_dx));
+        for (const bool shared : {false, true}) {  // whether there is another handle on the sum
+          Tensor sum = shared ? sent(before) : sent(before).clone();
+          const Tensor handle = shared ? sum : Tensor{};
+          sum = exact_conv2d_grad_input(by_channels, pair_rows(w_again), xs, ws, o, std::move(sum));
+          EXPECT_TRUE(same_bits(sum.to(Device{}), expected_sum));
+        }
         EXPECT_TRUE(
             same_bits(exact_conv2d_grad_filter(by_rows, pair_rows(x_again), xs, ws, o).to(Device{}), expected_dw));
       });
