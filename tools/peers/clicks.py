@@ -16,27 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from philox import below, key_of, philox
 from torch_networks.rows import DeepFm, Dlrm, NeuMf
 
 SIZE, BATCH, LR = 500_000, 256, 0.003
-
-
-def philox(key, c0, c1, c2, c3):
-    """tensor/philox.h, of arrays of counters."""
-    c = [np.broadcast_to(np.asarray(x, np.uint64), np.broadcast(c0, c1, c2, c3).shape).copy() for x in (c0, c1, c2, c3)]
-    k0, k1, low = key & 0xFFFFFFFF, key >> 32, np.uint64(0xFFFFFFFF)
-    for _ in range(10):
-        p0, p1 = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
-        c = [(p1 >> np.uint64(32)) ^ c[1] ^ np.uint64(k0), p1 & low, (p0 >> np.uint64(32)) ^ c[3] ^ np.uint64(k1), p0 & low]
-        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    return c
-
-
-def key_of(name):
-    h = 0xCBF29CE484222325
-    for c in name.encode():
-        h = (h ^ c) * 0x100000001B3 % 2**64
-    return h
 
 
 def sign(bits):
@@ -50,7 +33,6 @@ def rows(part, size, features, symbols, most_ids=None):
     most_ids = most_ids or [1] * len(symbols)
     key, index = key_of("data.synthetic_table"), np.arange(size, dtype=np.uint64)
     words = lambda block: philox(key, 1 + part, index, 0, block)
-    below = lambda bits, n: ((bits * np.uint64(n)) >> np.uint64(32)).astype(np.int64)
     t, block = np.zeros(size, np.int64), 1
     numbers, categories = np.zeros((size, features), np.float32), np.zeros((size, sum(most_ids)), np.int64)
     for f in range(features):

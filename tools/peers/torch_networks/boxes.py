@@ -58,13 +58,14 @@ class YoloV3(nn.Module):
 class YoloV3Tiny(nn.Module):
     """The same of two scales."""
 
-    def __init__(self, classes=80):
+    def __init__(self, classes=80, channels=16):
         super().__init__()
-        self.numbers, widths = 5 + classes, [3, *(16 << i for i in range(7))]
+        c = channels
+        self.numbers, widths = 5 + classes, [3, *(c << i for i in range(7))]
         self.convs = nn.ModuleList(Leaky((a, b, 3)) for a, b in zip(widths, widths[1:]))
-        self.squeeze, self.narrow = Leaky((1024, 256, 1)), Leaky((256, 128, 1))
+        self.squeeze, self.narrow = Leaky((64 * c, 16 * c, 1)), Leaky((16 * c, 8 * c, 1))
         self.last = nn.ModuleList(nn.Sequential(Leaky((a, b, 3)), nn.Conv2d(b, 3 * self.numbers, 1))
-                                  for a, b in ((256, 512), (384, 256)))
+                                  for a, b in ((16 * c, 32 * c), (24 * c, 16 * c)))
 
     def forward(self, x):
         for i, conv in enumerate(self.convs[:5]):
@@ -82,7 +83,7 @@ class BoxLoss:
 
     def __init__(self, anchors, boxes, classes, device, side=416):
         """`anchors`: widths and heights of three for each scale, the coarsest first. Targets: boxes (N, M, 5) of a label,
-        centre, width and height in shares of the image."""
+        centre, width and height in shares of the image; a label of -1 is padding."""
         cells = []
         for s, of_scale in enumerate(anchors):
             g = side // 32 << s
@@ -100,8 +101,10 @@ class BoxLoss:
         cell = (boxes[..., 1:3] * g[..., None]).long()
         row = before + 3 * (cell[..., 1] * g + cell[..., 0]) + best % 3
         self.row = row.to(device)
-        self.sought = torch.zeros(n, len(self.cells)).scatter(1, row, 1.0).to(device)
-        self.labels = F.one_hot(boxes[..., 0].long(), classes).float().to(device)
+        present = (boxes[..., 0] >= 0).float()
+        self.present = present.to(device)
+        self.sought = torch.zeros(n, len(self.cells)).scatter_reduce(1, row, present, "amax").to(device)
+        self.labels = F.one_hot(boxes[..., 0].long().clamp(min=0), classes).float().to(device)
 
     @staticmethod
     def corners(centre, sides):
@@ -123,10 +126,11 @@ class BoxLoss:
     def __call__(self, rows):
         rows = rows.float()
         with torch.no_grad():
-            near = self.iou(self.boxes(rows, self.cells)[:, None], self.truth[:, :, None])[0].amax(1) > 0.5
+            overlap = self.iou(self.boxes(rows, self.cells)[:, None], self.truth[:, :, None])[0]
+            near = (overlap * self.present[..., None]).amax(1) > 0.5
         counted = (self.sought > 0) | ~near
         own = rows.gather(1, self.row[..., None].expand(-1, -1, rows.shape[2]))
         iou, free = self.iou(self.boxes(own, self.cells[self.row]), self.truth)
         objectness = F.binary_cross_entropy_with_logits(rows[..., 4], self.sought, reduction="none")
-        classes = F.binary_cross_entropy_with_logits(own[..., 5:], self.labels, reduction="sum")
-        return 2 * (1 - iou + free).sum() + classes + (objectness * counted).sum()
+        classes = F.binary_cross_entropy_with_logits(own[..., 5:], self.labels, reduction="none").sum(-1)
+        return ((2 * (1 - iou + free) + classes) * self.present).sum() + (objectness * counted).sum()
