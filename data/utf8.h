@@ -41,6 +41,16 @@ inline bool is_utf8(std::string_view text) {
   return true;
 }
 
+// Whether the text is UTF-8 without control characters (of ASCII and of Latin-1).
+inline bool is_printable(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const CodePoint c = code_point(text, at);
+    if (!c.good || c.value < 0x20 || (c.value >= 0x7F && c.value < 0xA0)) return false;
+    at += c.bytes;
+  }
+  return true;
+}
+
 // Returns how many bytes at the end of `text` begin an incomplete character.
 inline size_t unfinished_bytes(std::string_view text) {
   for (size_t n = 1; n <= 3 && n <= text.size(); ++n) {

@@ -88,7 +88,7 @@ struct Tile<Pair> {
   double* const* sum_rows = nullptr;  // if set, sums over parts of k, at the offsets of C
   bool add = false;                   // S is the tile's sum plus that in sum_rows
   bool finish = true;                 // S is finished and written to C; otherwise it is written to sum_rows
-  bool add_to_c = false;              // what is finished is added to C
+  bool add_to_c = false;              // adds to C instead of writing it
   const int32_t* row_exponents = nullptr;
   const int32_t* column_exponents = nullptr;
   const float* bias = nullptr;

@@ -81,9 +81,9 @@ Tensor conv2d_grad_filter(const Tensor& dy, const Tensor& x, const Shape& w_shap
 
 // Exact products (tensor/quantized.h) of images (N, H W, C), filters (O, KH KW, C / groups) and gradients (N, OH OW,
 // O), in float32. The shapes are those of the float32 images and filters. x and w are pairs of channels in the first;
-// dy of channels and w of rows in the second; dy and x of rows in the third. With `sum`, like the images, the second is
-// sum + dx, with the bits of a separate addition; a sum that is moved in and the only handle on its elements is
-// overwritten.
+// dy of channels and w of rows in the second; dy and x of rows in the third. With `sum`, of the images' shape, the
+// second returns sum + dx, with the bits of a separate addition. It overwrites a sum that is moved in as the only
+// handle on its elements.
 Tensor exact_conv2d(const Quantized& x, const Quantized& w, const Tensor& bias, const Shape& x_shape,
                     const Shape& w_shape, const ConvOptions& options);
 Tensor exact_conv2d_grad_input(const Quantized& dy, const Quantized& w, const Shape& x_shape, const Shape& w_shape,

@@ -39,6 +39,8 @@ TEST_F(TrainCommand, WrongUsageHasExitCode2) {
   for (const char* option : {"--steps", "--until"})
     expect_usage(run("images.toml", "run", {option, "0"}),
                  fmt::format("{}: Value 0 not in range 1 to 2147483648", option));
+  for (const char* name : {"", "7", "-7", "two\nlines", "\xC2\x9B"})
+    expect_usage(train({"join", "tcp://127.0.0.1:1", "--name", name}), "without control characters");
   expect_usage(run("images.toml", "run", {"--isa", "avx3"}), "avx3");
   expect_usage(run("images.toml", "run", {"--set", "run.sed=1"}), "did you mean 'seed'");
   expect_usage(run("images.toml", "run", {"--set", "run.steps=1.5"}), "must be an integer");

@@ -114,7 +114,7 @@ TEST_F(GpuForecast, OffloadedStateIsOnTheHost) {
   if (test::is_here({DeviceKind::cuda})) GTEST_SKIP() << "a GPU is here";
   const auto of = [&](const std::string& offload) {
     const Ended ended =
-        dry({"--device", "cuda", "--memory", "80GB", "--offload", offload, "--set", "model.channels=256"});
+        dry({"--device", "cuda", "--memory", "80GB", "--offload", offload, "--set", "model.channels=512"});
     EXPECT_EQ(ended.code, 0) << ended.err;
     return Json::parse(ended.out);
   };

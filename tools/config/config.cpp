@@ -111,9 +111,8 @@ std::vector<Section> sections_of(const Config& c) {
 // Whether the name can be a folder in the current directory, and can be printed.
 bool names_a_folder(const std::string& name) {
   constexpr size_t kLongest = 200;
-  const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   return !name.empty() && name.size() <= kLongest && name.front() != '.' && name.find('/') == std::string::npos &&
-         std::ranges::none_of(name, control) && is_utf8(name);
+         is_printable(name);
 }
 
 // Returns the network's settings. A single virtual shard, tables that do not grow, and sums of bags are left out, as

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "data/utf8.h"
 #include "tools/cli/device_options.h"
 #include "tools/cli/standard_streams.h"
 #include "tools/launch/commands.h"
@@ -14,6 +15,15 @@ struct JoinOptions {
   WorkerOptions worker;
   DeviceOptions device;
 };
+
+// Returns what is wrong with a worker's name, which is printed, and which `ctl drain` takes in place of a number.
+std::string refusal_of_name(const std::string& name) {
+  constexpr size_t kLongest = 200;
+  const size_t digits = name.starts_with('-') ? 1 : 0;
+  const bool number = name.find_first_not_of("0123456789", digits) == std::string::npos;
+  if (!number && name.size() <= kLongest && is_printable(name)) return {};
+  return "expected a name, no number, of at most 200 bytes of UTF-8 without control characters";
+}
 
 int join_job(JoinOptions& o) {
   outlive_readers();
@@ -42,7 +52,8 @@ Command add_join(CLI::App& program) {
   app->add_option("--key", worker.key, "folder of the job's key");
   app->add_option("--run-dir", worker.run_dir,
                   "where this host sees the run directory; one that does not sends its parts of checkpoints");
-  app->add_option("--name", worker.name, "what to call it in events, and for train ctl drain");
+  app->add_option("--name", worker.name, "what to call it in events, and for train ctl drain")
+      ->check(CLI::Validator(refusal_of_name, ""));
   app->add_option("--set", worker.overrides, "table.key=value: what is different here, as data.path")
       ->take_all()
       ->allow_extra_args(false);

@@ -143,7 +143,7 @@ def train(config, splits, seed):
     steps_of_epoch = math.ceil(len(labels) / batch)
     steps = math.ceil(run["epochs"] * steps_of_epoch)
     optimizer, decay = optimizer_of(network, settings), settings.get("ema_decay", 0.0)
-    rate = lambda s: s / warmup if s < warmup else (1 + math.cos(math.pi * (s - warmup) / (steps - warmup))) / 2
+    rate = lambda s: (s + 1) / warmup if s < warmup else (1 + math.cos(math.pi * (s - warmup) / (steps - warmup))) / 2
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     average = copy.deepcopy(network) if decay > 0.0 else network
     smoothing = config.get("loss", {}).get("label_smoothing", 0.0)

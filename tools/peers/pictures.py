@@ -157,7 +157,7 @@ class Boxes:
                         taken[t, free.argmax()] = right[t] = True
                 found.append((s, k, right))
         found.sort(key=lambda d: -d[0])
-        means = np.mean([average_precision(np.array([d[2] for d in found if d[1] == k]),
+        means = np.mean([average_precision(np.array([d[2] for d in found if d[1] == k]).reshape(-1, 10),
                                            (target[..., 0] == k).sum().item()) for k in range(3)], 0)
         return {"map50": means[0], "map": means.mean()}
 
@@ -167,7 +167,7 @@ def average_precision(right, boxes):
     hits = right.cumsum(0)
     precision = hits / np.arange(1, len(right) + 1)[:, None]
     highest = np.vstack([np.maximum.accumulate(precision[::-1])[::-1], np.zeros(right.shape[1])])
-    recalls = np.arange(101) / 100 * boxes
+    recalls = np.arange(101) * boxes / 100
     return [np.mean([highest[np.searchsorted(hits[:, t], r), t] for r in recalls]) for t in range(right.shape[1])]
 
 
@@ -182,11 +182,13 @@ def evaluate(task, network, images, targets):
 def train(task, images, targets, seed):
     torch.manual_seed(seed)
     network, order = task.network(), torch.empty(0, dtype=torch.int64)
-    for unit in network.modules():
-        if isinstance(unit, Unit):
-            nn.init.kaiming_normal_(unit[0].weight, mode="fan_out")
+    for module in network.modules():
+        if isinstance(module, Unit):
+            nn.init.kaiming_normal_(module[0].weight, mode="fan_out")
+        if isinstance(module, nn.BatchNorm2d):  # all virtual ranks of a step move its statistics by 0.1
+            module.momentum = 1 - 0.9 ** (1 / VIRTUAL_RANKS)
     optimizer = torch.optim.Adam(network.parameters(), task.lr)
-    rate = lambda s: (s / task.warmup if s < task.warmup
+    rate = lambda s: ((s + 1) / task.warmup if s < task.warmup
                       else (1 + math.cos(math.pi * (s - task.warmup) / (task.steps - task.warmup))) / 2)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     for _ in range(task.steps):
