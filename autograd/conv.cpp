@@ -45,7 +45,7 @@ Var exact_conv2d(const Var& x, const Var& weight, const Var& bias, const ConvOpt
     origin.compute = [factor, weight, added, options, g, x_shape = x.shape()] {
       return exact_conv2d(factor.of_channels(), rounded(weight, g), added, x_shape, weight.shape(), options);
     };
-  // What the gradient keeps of x is its record, without the value.
+  // The gradient keeps the record of x, without its value.
   return record(
       std::move(y), inputs,
       [factor = std::move(factor), rows = w.rows, channels = w.channels, weight, options, g, input = Var(x.node()),

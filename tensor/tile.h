@@ -158,7 +158,7 @@ void for_each_chunk(int64_t begin, int64_t end, int64_t k_count, F&& f) {
   } while (k < end);
 }
 
-// What is applied to a finished sum.
+// The bias and the exponents of a finished sum, and whether C takes it or adds it.
 template <class T>
 struct Epilogue {
   const T* bias = nullptr;  // of each column

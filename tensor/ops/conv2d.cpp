@@ -1,5 +1,7 @@
 #include "tensor/ops/conv2d.h"
 
+#include <utility>
+
 #include "tensor/fast_product.h"
 #include "tensor/op_check.h"
 #include "tensor/ops/conv2d_depthwise.h"
@@ -261,7 +263,7 @@ Tensor exact_conv2d_grad_input_of(const Quantized& dy, const Quantized& w, const
           kName, to_string(x_shape), name_of(sum.dtype()), to_string(sum.shape()));
     check_same_device(kName, sum, dy.q);
   }
-  Tensor dx = adds ? std::move(sum) : Tensor::empty(x_shape, DType::f32, dy.q.device());
+  Tensor dx = adds ? std::exchange(sum, {}) : Tensor::empty(x_shape, DType::f32, dy.q.device());
   const In gradients = pairs_in(kName, "gradients", dy, Pairs::channels, {g.n, g.oh * g.ow, half(g.o)}),
            filters = pairs_in(kName, "filters", w, Pairs::rows, {half(g.o), g.kh * g.kw, g.c / g.groups});
   g.o = half(g.o);

@@ -16,7 +16,7 @@ struct JoinOptions {
   DeviceOptions device;
 };
 
-// Returns what is wrong with a worker's name, which is printed, and which `ctl drain` takes in place of a number.
+// Returns what is wrong with a worker's name. Events print it, and `ctl drain` takes it in place of a number.
 std::string refusal_of_name(const std::string& name) {
   constexpr size_t kLongest = 200;
   const size_t digits = name.starts_with('-') ? 1 : 0;

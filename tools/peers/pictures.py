@@ -196,7 +196,7 @@ def train(task, images, targets, seed):
             order = torch.randperm(len(images))
         batch, order = order[:BATCH], order[BATCH:]
         optimizer.zero_grad()
-        for share in batch.chunk(VIRTUAL_RANKS):  # which batch norm sees alone
+        for share in batch.chunk(VIRTUAL_RANKS):  # batch norm sees one share at a time
             (task.loss(network(images[share]), targets[share]) / VIRTUAL_RANKS).backward()
         optimizer.step()
         schedule.step()
