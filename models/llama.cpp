@@ -5,16 +5,23 @@
 // model.layers.<i>: input_layernorm, self_attn.{q,k,v,o}_proj, post_attention_layernorm, mlp.{gate,up,down}_proj.
 // Virtual shards cut heads of keys and values with their queries, hidden channels of the perceptron, and rows of the
 // vocabulary.
+//
+// `experts` replaces perceptrons by mixtures of experts (nn/mixture.h), as in Mixtral (A. Q. Jiang et al., "Mixtral of
+// experts"): expert e computes w2(silu(w1 x) * w3 x). In model.layers.<i> these are block_sparse_moe.gate.weight
+// (experts, channels), and block_sparse_moe.experts.{w1,w3}.weight (experts, channels, hidden) and w2.weight
+// (experts, hidden, channels). Virtual shards cut the experts.
 #include <cmath>
 #include <limits>
 #include <memory>
 
 #include "autograd/pointwise.h"
 #include "models/kinds.h"
+#include "models/mixture_settings.h"
 #include "nn/attention.h"
 #include "nn/attention_cache.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
+#include "nn/mixture.h"
 #include "nn/network.h"
 #include "nn/norm.h"
 #include "nn/recompute.h"
@@ -34,7 +41,8 @@ struct LlamaOptions {
   double dropout = 0.0;  // at the end of each residual branch
   bool tied_head = false;
   bool qkv_bias = false;  // queries, keys and values have biases
-  int shards = 1;         // virtual shards, at most `kv_heads` and `hidden`
+  BlockMixtures mixtures = {};
+  int shards = 1;  // virtual shards, at most `kv_heads`, `hidden` and the experts
 };
 
 constexpr double kLlamaDeviation = 0.02;
@@ -49,6 +57,8 @@ struct LlamaBlock {
   RmsNorm input_norm, post_norm;
   std::vector<Linear> q, k, v, gate, up;  // one per shard
   RowParallelLinear o, down;
+  Mixture mixture;  // with w1, w3 and w2 in place of gate, up and down
+  ExpertLinear w1, w2, w3;
   Cut kv_heads;
   int64_t queries_of_head;  // heads of queries for each head of keys and values
   int64_t layer;
@@ -72,6 +82,14 @@ struct LlamaBlock {
     v = column_parallel_linear(attn / "v_proj", c, kv, inner, kv_heads);
     o = RowParallelLinear(attn / "o_proj", c, c, projection(last), kv_heads);
     post_norm = RmsNorm(s / "post_attention_layernorm", c, l.norm_eps);
+    if (l.mixtures.in_block(place)) {
+      const Scope moe = s / "block_sparse_moe", experts = moe / "experts";
+      mixture = Mixture(moe, c, l.mixtures.options, init::normal(kLlamaDeviation), l.shards);
+      w1 = ExpertLinear(experts / "w1", c, l.hidden, init::normal(kLlamaDeviation), mixture.cut());
+      w2 = ExpertLinear(experts / "w2", l.hidden, c, init::normal(last), mixture.cut());
+      w3 = ExpertLinear(experts / "w3", c, l.hidden, init::normal(kLlamaDeviation), mixture.cut());
+      return;
+    }
     gate = column_parallel_linear(mlp / "gate_proj", c, l.hidden, gates, hidden);
     up = column_parallel_linear(mlp / "up_proj", c, l.hidden, gates, hidden);
     down = RowParallelLinear(mlp / "down_proj", l.hidden, c, projection(last), hidden);
@@ -94,11 +112,16 @@ struct LlamaBlock {
     return silu(hidden[0]) * hidden[1];
   }
 
+  Var perceptron(const Var& x, Context& context) const {
+    if (gate.empty())
+      return mixture(x, context, [&](const Var& y, size_t s) { return w2(silu(w1(y, s)) * w3(y, s), s); });
+    return down(x, context, [&](const Var& y, size_t s) { return gated(y, s); });
+  }
+
   Residual operator()(Residual x, Context& context) const {
     const auto attention = [&](const Var& y, size_t s) { return attend(y, s, context); };
-    const auto perceptron = [&](const Var& y, size_t s) { return gated(y, s); };
     x += dropout(o(input_norm(x), context, attention), context);
-    x += dropout(down(post_norm(x), context, perceptron), context);
+    x += dropout(perceptron(post_norm(x), context), context);
     return x;
   }
 };
@@ -122,7 +145,7 @@ class Llama : public SegmentedNetwork {
       const auto run = [this, i](const Residual& x, Context& c) {
         return run_block(blocks_[static_cast<size_t>(i)], x, c);
       };
-      add_segment("layers." + std::to_string(i), run, {}, "block");
+      add_segment("layers." + std::to_string(i), run, {}, o.mixtures.in_block(i) ? "expert block" : "block");
     }
     norm_ = RmsNorm(model / "norm", o.channels, o.norm_eps);
     head_ = o.tied_head
@@ -142,6 +165,15 @@ class Llama : public SegmentedNetwork {
   std::vector<LlamaBlock> blocks_;
   RmsNorm norm_;
 };
+
+// Reads the setting, which cuts heads, the vocabulary, and what blocks have, hidden channels or experts.
+int shards_of(Settings& s, const LlamaOptions& o, int64_t vocabulary) {
+  std::vector<std::pair<std::string, int64_t>> cut = {{"kv_heads", o.kv_heads}};
+  if (!o.mixtures.in_every_block()) cut.emplace_back("hidden", o.hidden);
+  cut.emplace_back("the vocabulary", vocabulary);
+  if (const int64_t experts = o.mixtures.options.experts) cut.emplace_back("experts", experts);
+  return virtual_shards(s, cut);
+}
 
 }  // namespace
 
@@ -172,8 +204,8 @@ std::vector<ModelKind> llama_kinds() {
              s.require(o.heads % o.kv_heads == 0, "kv_heads", "= {} must divide heads = {}", o.kv_heads, o.heads);
              s.require(o.rope.low < o.rope.high, "rope_low_freq_factor",
                        "= {} must be less than rope_high_freq_factor = {}", o.rope.low, o.rope.high);
-             o.shards =
-                 virtual_shards(s, {{"kv_heads", o.kv_heads}, {"hidden", o.hidden}, {"the vocabulary", input.classes}});
+             o.mixtures = block_mixtures(s, o.layers);
+             o.shards = shards_of(s, o, input.classes);
              return std::make_unique<Llama>(o, input, seed);
            }}};
 }

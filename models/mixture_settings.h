@@ -24,6 +24,7 @@ struct BlockMixtures {
   int64_t every = 1;  // each n-th block has one: the last of n
 
   bool in_block(int64_t i) const { return options.experts > 0 && (i + 1) % every == 0; }
+  bool in_every_block() const { return options.experts > 0 && every == 1; }
 };
 
 // Reads the same settings and `expert_every`, which a network without experts lacks. Every block has a mixture by

@@ -6,6 +6,7 @@
 #include <regex>
 #include <set>
 
+#include "models/published_experts.h"
 #include "models/relative_position.h"
 #include "nn/parameters.h"
 #include "tensor/base/check.h"
@@ -70,6 +71,9 @@ std::string name_in_resnet_class(const std::string& name) {
                      part[5].str());
 }
 
+// What the names of this engine have before those of ELECTRA's class in a folder.
+std::string electra_prefix(const std::string& folder) { return folder.empty() ? "discriminator." : folder + "."; }
+
 std::string name_in_class(const Spec& model, const std::string& name) {
   if (model.kind.starts_with("resnet")) return name_in_resnet_class(name);
   if (model.kind.starts_with("gpt") && name != "lm_head.weight") return "transformer." + name;
@@ -112,6 +116,15 @@ constexpr Repeated kRepeated[] = {
     {"llama", "lm_head.weight", "model.embed_tokens.weight"},
     {"bert", "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
     {"bert", "cls.predictions.decoder.bias", "cls.predictions.bias"},
+    {"electra", "generator.generator_lm_head.weight", "discriminator.electra.embeddings.word_embeddings.weight"},
+    {"electra", "generator.electra.embeddings.word_embeddings.weight",
+     "discriminator.electra.embeddings.word_embeddings.weight"},
+    {"electra", "generator.electra.embeddings.position_embeddings.weight",
+     "discriminator.electra.embeddings.position_embeddings.weight"},
+    {"electra", "generator.electra.embeddings.token_type_embeddings.weight",
+     "discriminator.electra.embeddings.token_type_embeddings.weight"},
+    {"electra", "generator.electra.embeddings.LayerNorm.weight", "discriminator.electra.embeddings.LayerNorm.weight"},
+    {"electra", "generator.electra.embeddings.LayerNorm.bias", "discriminator.electra.embeddings.LayerNorm.bias"},
     {"t5", "lm_head.weight", "shared.weight"},
     {"t5", "encoder.embed_tokens.weight", "shared.weight"},
     {"t5", "decoder.embed_tokens.weight", "shared.weight"},
@@ -214,14 +227,29 @@ StateDict read_published(const fs::path& given) {
   return weights;
 }
 
+std::vector<std::string> published_folders(const Spec& model) {
+  if (model.kind.starts_with("electra")) return {"", "generator"};
+  return {""};
+}
+
+StateDict read_published(const Spec& model, const fs::path& path) {
+  if (!model.kind.starts_with("electra") || !fs::is_directory(path)) return read_published(path);
+  StateDict all;
+  for (const std::string& folder : published_folders(model)) {
+    if (!fs::is_directory(path / folder)) continue;
+    for (auto& [name, tensor] : read_published(path / folder)) all.emplace(electra_prefix(folder) + name, tensor);
+  }
+  return all;
+}
+
 StateDict published(const Spec& model, const StateDict& network) {
   StateDict result;
   for (const auto& [name, tensor] : network) result.emplace(name, to_published(model, name, tensor));
   if (model.kind.starts_with("vgg")) add_zero_biases(model, network, result);
-  return result;
+  return model.kind == "llama" ? with_separate_experts(std::move(result)) : result;
 }
 
-StateDict published_for_class(const Spec& model, const StateDict& network) {
+StateDict published_for_class(const Spec& model, const StateDict& network, const std::string& folder) {
   StateDict own = published(model, network), result;
   add_zero_biases(model, network, own);
   for (const Repeated& r : kRepeated)
@@ -235,12 +263,15 @@ StateDict published_for_class(const Spec& model, const StateDict& network) {
     const auto offsets = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(tensor.dim(0)))));
     own.emplace(name.substr(0, at) + "relative_position_index", relative_positions((offsets + 1) / 2));
   }
-  for (const auto& [name, tensor] : own) result.emplace(name_in_class(model, name), tensor);
+  const std::string prefix = model.kind.starts_with("electra") ? electra_prefix(folder) : "";
+  for (const auto& [name, tensor] : own)
+    if (name.starts_with(prefix)) result.emplace(name_in_class(model, name.substr(prefix.size())), tensor);
   return result;
 }
 
 void load_published(const Spec& model, Network& network, const StateDict& weights,
                     std::span<const std::string> except) {
+  const StateDict theirs = model.kind == "llama" ? with_joined_experts(weights) : weights;
   const StateDict own = network.parameters.whole_state();
   std::vector<std::string> missing, misshapen, left_over;
   std::set<std::string> used;
@@ -256,19 +287,19 @@ void load_published(const Spec& model, Network& network, const StateDict& weight
   for (const auto& entry : own) {  // clang 14 captures no structured bindings
     const std::string& name = entry.first;
     const Tensor& tensor = entry.second;
-    auto found = weights.end();
+    auto found = theirs.end();
     for (const std::string& published_name : {name, "transformer." + name, "model." + name, "module." + name,
                                               name_in_class(model, name), name_in_old_bert(name)}) {
-      found = weights.find(published_name);
-      if (found != weights.end()) break;
+      found = theirs.find(published_name);
+      if (found != theirs.end()) break;
     }
-    if (found != weights.end()) used.insert(found->first);
+    if (found != theirs.end()) used.insert(found->first);
     if (std::ranges::any_of(except, [&](const std::string& pattern) { return name_matches(pattern, name); })) {
       loaded.emplace(name, tensor.clone());
       continue;
     }
     const Tensor there = to_published(model, name, tensor);
-    if (found == weights.end()) {
+    if (found == theirs.end()) {
       missing.push_back(fmt::format("'{}' {}{}", name, to_string(there.shape()), hint_of(name)));
     } else if (found->second.shape() != there.shape() || found->second.dtype() != there.dtype()) {
       misshapen.push_back(fmt::format("'{}' {} {} instead of {} {}{}", name, name_of(found->second.dtype()),
@@ -278,11 +309,11 @@ void load_published(const Spec& model, Network& network, const StateDict& weight
       loaded.emplace(name, from_published(model, name, found->second).to_contiguous());
     }
   }
-  for (const auto& [name, tensor] : weights) {
+  for (const auto& [name, tensor] : theirs) {
     if (used.contains(name) || is_no_weight(name, tensor) || is_of_another_head(model, own, name)) continue;
     if (is_bias_of(used, name) && all_zeros(tensor)) continue;
     const bool head = name.ends_with("lm_head.weight") && !own.contains("lm_head.weight");
-    if (repeats_another(model, weights, name, tensor)) continue;
+    if (repeats_another(model, theirs, name, tensor)) continue;
     left_over.push_back("'" + name + "'" + (head ? " (model.tied_head = false has a place for it)" : ""));
   }
   std::string complaint;

@@ -56,6 +56,24 @@ OrderedJson config_of_gpt(const Spec& model, const StateDict& network) {
           {"tie_word_embeddings", setting_of<bool>(model, "tied_head")}};
 }
 
+// Adds what a MixtralForCausalLM has beyond a LlamaForCausalLM.
+void add_experts(const Spec& model, OrderedJson& config) {
+  const auto chosen = setting_of<int64_t>(model, "experts_per_token"),
+             every = setting_of<int64_t>(model, "expert_every");
+  check(every == 1 && chosen > 1 && config["model_type"] == "llama",
+        "Hugging Face's transformers have no LLaMA with expert_every = {}, experts_per_token = {} and qkv_bias = {}; "
+        "Mixtral has 1, more than 1, and false; a path such as model.safetensors writes its weights alone",
+        every, chosen, config["model_type"] != "llama");
+  config.update({{"architectures", {"MixtralForCausalLM"}},
+                 {"model_type", "mixtral"},
+                 {"sliding_window", nullptr},
+                 {"num_local_experts", setting_of<int64_t>(model, "experts")},
+                 {"num_experts_per_tok", chosen},
+                 {"router_aux_loss_coef", setting_of<double>(model, "balance_weight") / static_cast<double>(chosen)},
+                 {"router_jitter_noise", 0.0},
+                 {"output_router_logits", false}});
+}
+
 OrderedJson config_of_llama(const Spec& model, const StateDict& network, int64_t context) {
   const NamedValues settings = own_settings(model, network);
   const bool qwen = std::get<bool>(settings.at("qkv_bias"));
@@ -90,6 +108,7 @@ OrderedJson config_of_llama(const Spec& model, const StateDict& network, int64_t
     context = std::max(context, static_cast<int64_t>(factor * static_cast<double>(original)));
   }
   config["max_position_embeddings"] = context;
+  if (model.settings.contains("experts")) add_experts(model, config);
   return config;
 }
 
@@ -102,6 +121,28 @@ OrderedJson config_of_bert(const Spec& model, const StateDict& network) {
           {"num_hidden_layers", setting_of<int64_t>(model, "layers")},
           {"num_attention_heads", setting_of<int64_t>(model, "heads")},
           {"intermediate_size", setting_of<int64_t>(model, "hidden")},
+          {"hidden_act", "gelu"},
+          {"hidden_dropout_prob", setting_of<double>(model, "dropout")},
+          {"attention_probs_dropout_prob", 0.0},
+          {"max_position_embeddings", setting_of<int64_t>(model, "context")},
+          {"type_vocab_size", 2},
+          {"initializer_range", 0.02},
+          {"layer_norm_eps", 1e-12},
+          {"position_embedding_type", "absolute"},
+          {"tie_word_embeddings", true}};
+}
+
+OrderedJson config_of_electra(const Spec& model, const StateDict& network, const std::string& folder) {
+  const std::string part = folder.empty() ? "" : folder + "_";
+  const auto size = [&](const char* name) { return setting_of<int64_t>(model, (part + name).c_str()); };
+  return {{"architectures", {folder.empty() ? "ElectraForPreTraining" : "ElectraForMaskedLM"}},
+          {"model_type", "electra"},
+          {"vocab_size", network.at("discriminator.electra.embeddings.word_embeddings.weight").dim(0)},
+          {"embedding_size", setting_of<int64_t>(model, "embedding")},
+          {"hidden_size", size("channels")},
+          {"num_hidden_layers", size("layers")},
+          {"num_attention_heads", size("heads")},
+          {"intermediate_size", size("hidden")},
           {"hidden_act", "gelu"},
           {"hidden_dropout_prob", setting_of<double>(model, "dropout")},
           {"attention_probs_dropout_prob", 0.0},
@@ -190,7 +231,8 @@ int64_t classes_of(const StateDict& network) {
 
 }  // namespace
 
-std::string published_config(const Spec& model, const StateDict& network, const PublishedFacts& facts) {
+std::string published_config(const Spec& model, const StateDict& network, const PublishedFacts& facts,
+                             const std::string& folder) {
   const std::string family = family_of(model);
   check(!family.empty(),
         "neither Hugging Face's transformers nor torchvision has a network of kind '{}'; a path such as "
@@ -201,6 +243,7 @@ std::string published_config(const Spec& model, const StateDict& network, const 
   if (family == "gpt") config = config_of_gpt(model, network);
   else if (family == "llama") config = config_of_llama(model, network, facts.context);
   else if (family == "bert") config = config_of_bert(model, network);
+  else if (family == "electra") config = config_of_electra(model, network, folder);
   else if (family == "t5") config = config_of_t5(model, network, facts);
   else if (family == "resnet") config = config_of_resnet(model, network);
   else if (family == "vgg") config = config_of_vgg(model, network);

@@ -5,9 +5,12 @@
 //   gpt2         GPT2LMHeadModel                gpt, gpt2, gpt2-medium, ..
 //   llama        LlamaForCausalLM               llama
 //   qwen2        Qwen2ForCausalLM               llama with qkv_bias = true
+//   mixtral      MixtralForCausalLM             llama with experts in each block
 //   mistral      MistralForCausalLM             llama; import only, without a sliding window
 //   bert         BertForMaskedLM                bert, bert-base, .. with head = "tokens"
 //   bert         BertForSequenceClassification  the same with head = "pooled"
+//   electra      ElectraForPreTraining          electra, electra-small, ..: its discriminator
+//   electra      ElectraForMaskedLM             the same: its generator, in the folder "generator"
 //   t5           T5ForConditionalGeneration     t5, t5-small, ..
 //   resnet       ResNetForImageClassification   resnet, resnet18, ..
 //   absent       torchvision's vgg11_bn, ..     vgg11, .. with head = "imagenet"
@@ -27,6 +30,10 @@
 //            intermediate_size                  hidden
 //            rms_norm_eps                       norm_eps
 //            rope_theta                         rope_base
+//   mixtral  the same, and
+//            num_local_experts                  experts
+//            num_experts_per_tok                experts_per_token
+//            router_aux_loss_coef               balance_weight / experts_per_token; not compared
 //   llama, in rope_scaling or rope_parameters of rope_type "llama3":
 //            factor                             rope_factor
 //            low_freq_factor                    rope_low_freq_factor
@@ -37,6 +44,10 @@
 //            hidden_size                        channels
 //            intermediate_size                  hidden
 //            max_position_embeddings            context
+//   electra  the same, and
+//            embedding_size                     embedding
+//   electra, in the folder "generator":
+//            num_hidden_layers, ..              generator_layers, generator_heads, generator_channels, generator_hidden
 //   t5       num_layers                         layers
 //            num_decoder_layers                 decoder_layers
 //            num_heads                          heads
@@ -69,11 +80,12 @@ struct PublishedFacts {
   std::vector<std::string> class_names = {};  // of images; empty: LABEL_0, LABEL_1, ..
 };
 
-// Returns the text of config.json for a network. `model` describes it with all defaults filled in. Throws UsageError if
-// neither Hugging Face's transformers nor torchvision has a class for it.
-std::string published_config(const Spec& model, const StateDict& network, const PublishedFacts& facts);
+// Returns the text of config.json for a network, in one of its folders (published_folders). `model` describes it with
+// all defaults filled in. Throws UsageError if neither Hugging Face's transformers nor torchvision has a class for it.
+std::string published_config(const Spec& model, const StateDict& network, const PublishedFacts& facts,
+                             const std::string& folder = "");
 
-// Compares a network with the config.json next to these weights, if it exists. Throws UsageError that lists the
+// Compares a network with each config.json next to these weights that exists. Throws UsageError that lists the
 // settings to change if it describes another network, and Failure if this engine does not support the network.
 void check_published_settings(const Spec& model, const StateDict& network, const std::filesystem::path& weights);
 

@@ -27,7 +27,7 @@ bool same_value(const Value& a, const Value& b) {
 }
 
 std::string family_of(const Spec& model) {
-  for (const char* family : {"gpt", "llama", "bert", "t5", "resnet", "vgg"})
+  for (const char* family : {"gpt", "llama", "bert", "electra", "t5", "resnet", "vgg"})
     if (model.kind.starts_with(family)) return family;
   for (const char* kind : {"wide_resnet50_2", "wide_resnet101_2", "mobilenet_v2", "efficientnet_b", "shufflenet_v2_x",
                            "vit_b_", "vit_l_", "swin_"})
@@ -36,7 +36,7 @@ std::string family_of(const Spec& model) {
 }
 
 bool is_of_text(const std::string& family) {
-  return family == "gpt" || family == "llama" || family == "bert" || family == "t5";
+  return family == "gpt" || family == "llama" || family == "bert" || family == "electra" || family == "t5";
 }
 
 NamedValues torchvision_settings(const Spec& model) {
@@ -62,7 +62,7 @@ NamedValues form_of_resnet(const StateDict& network) {
 
 NamedValues own_settings(const Spec& model, const StateDict& network) {
   // A description has these settings only if the configuration does.
-  NamedValues settings = {{"rope_factor", 1.0}, {"qkv_bias", false}, {"batch_norm", true}};
+  NamedValues settings = {{"rope_factor", 1.0}, {"qkv_bias", false}, {"experts", int64_t{0}}, {"batch_norm", true}};
   for (const auto& [name, setting] : model.settings) settings[name] = setting.value;
   if (family_of(model) == "resnet")
     for (const auto& [name, value] : form_of_resnet(network)) settings[name] = value;

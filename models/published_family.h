@@ -11,9 +11,8 @@ namespace elinvar {
 
 using NamedValues = std::map<std::string, Value>;
 
-// Returns "gpt", "llama", "bert", "t5", "resnet", "vgg", "torchvision" for other kinds that torchvision has under the
-// same name, or
-// "" for a kind without a class.
+// Returns "gpt", "llama", "bert", "electra", "t5", "resnet", "vgg", "torchvision" for other kinds that torchvision has
+// under the same name, or "" for a kind without a class.
 std::string family_of(const Spec& model);
 bool is_of_text(const std::string& family);
 

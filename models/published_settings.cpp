@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "models/published.h"
 #include "models/published_config.h"
 #include "models/published_family.h"
 #include "tensor/base/check.h"
@@ -20,10 +21,10 @@ class ConfigReader {
 
   const NamedValues& settings() const { return settings_; }
 
-  void take(const char* setting, const Json& from, const char* key) {
+  void take(const std::string& setting, const Json& from, const char* key) {
     if (const Json* number = find(from, key, "a number", &Json::is_number)) settings_[setting] = number->get<double>();
   }
-  void take(const char* setting, const char* key) { take(setting, json_, key); }
+  void take(const std::string& setting, const char* key) { take(setting, json_, key); }
   void take_flag(const char* setting, const char* key) {
     if (const Json* flag = find(json_, key, "true or false", &Json::is_boolean)) settings_[setting] = flag->get<bool>();
   }
@@ -105,8 +106,14 @@ void read_llama(ConfigReader& config, const Json& json, const std::string& type)
   config.take_flag("tied_head", "tie_word_embeddings");
   config.expect("hidden_act", {"silu"});
   for (const char* key : {"attention_bias", "mlp_bias", "use_sliding_window"}) config.expect(key, {false});
-  if (type == "mistral") config.expect("sliding_window", {nullptr});
+  if (type == "mistral" || type == "mixtral") config.expect("sliding_window", {nullptr});
   if (!type.empty()) config.set("qkv_bias", type == "qwen2");
+  if (!type.empty()) config.set("experts", int64_t{0});
+  if (type == "mixtral") {
+    config.take("experts", "num_local_experts");
+    config.take("experts_per_token", "num_experts_per_tok");
+    config.set("expert_every", int64_t{1});
+  }
   const auto channels = json.find("hidden_size"), heads = json.find("num_attention_heads");
   if (channels != json.end() && heads != json.end() && channels->is_number_integer() && heads->is_number_integer() &&
       heads->get<int64_t>() > 0)
@@ -114,17 +121,23 @@ void read_llama(ConfigReader& config, const Json& json, const std::string& type)
   config.read_rotary();
 }
 
-void read_bert(ConfigReader& config) {
-  config.take("layers", "num_hidden_layers");
-  config.take("heads", "num_attention_heads");
-  config.take("channels", "hidden_size");
-  config.take("hidden", "intermediate_size");
+// `part` comes before the sizes of one of several networks.
+void read_bert(ConfigReader& config, const std::string& part = "") {
+  config.take(part + "layers", "num_hidden_layers");
+  config.take(part + "heads", "num_attention_heads");
+  config.take(part + "channels", "hidden_size");
+  config.take(part + "hidden", "intermediate_size");
   config.take("context", "max_position_embeddings");
   config.expect("hidden_act", {"gelu"});
   config.expect("layer_norm_eps", {1e-12});
   config.expect("type_vocab_size", {2});
   config.expect("position_embedding_type", {"absolute"});
   for (const char* key : {"is_decoder", "add_cross_attention"}) config.expect(key, {false});
+}
+
+void read_electra(ConfigReader& config, const std::string& folder) {
+  read_bert(config, folder.empty() ? "" : folder + "_");
+  config.take("embedding", "embedding_size");
 }
 
 void read_t5(ConfigReader& config, const Json& json) {
@@ -175,19 +188,15 @@ void read_torchvision(ConfigReader& config, const Json& json, const std::string&
 
 // The family of kinds (models/published_family.h) for each model_type.
 const std::map<std::string, std::string>& families() {
-  static const std::map<std::string, std::string> all = {{"gpt2", "gpt"},      {"llama", "llama"},   {"qwen2", "llama"},
-                                                         {"mistral", "llama"}, {"resnet", "resnet"}, {"bert", "bert"},
-                                                         {"t5", "t5"}};
+  static const std::map<std::string, std::string> all = {
+      {"gpt2", "gpt"},      {"llama", "llama"}, {"qwen2", "llama"},     {"mistral", "llama"}, {"mixtral", "llama"},
+      {"resnet", "resnet"}, {"bert", "bert"},   {"electra", "electra"}, {"t5", "t5"}};
   return all;
 }
 
-}  // namespace
-
-void check_published_settings(const Spec& model, const StateDict& network, const fs::path& weights) {
+// Compares a network with the config.json of one of its folders.
+void compare_with(const fs::path& path, const std::string& folder, const Spec& model, const StateDict& network) {
   const std::string family = family_of(model);
-  if (family.empty()) return;  // other kinds have no published config.json
-  const fs::path path = (fs::is_directory(weights) ? weights : weights.parent_path()) / "config.json";
-  if (!fs::exists(path)) return;
   const Json json = read_json_object(path);
   const std::string place = path.string();
   const Json type_value = json.value("model_type", Json(""));
@@ -207,20 +216,34 @@ void check_published_settings(const Spec& model, const StateDict& network, const
   if (family == "gpt") read_gpt(config, json);
   else if (family == "llama") read_llama(config, json, type);
   else if (family == "bert") read_bert(config);
+  else if (family == "electra") read_electra(config, folder);
   else if (family == "t5") read_t5(config, json);
   else if (family == "resnet") read_resnet(config, json);
   else if (family == "vgg") read_vgg(config, json);
   else read_torchvision(config, json, place, model);
   const NamedValues own = own_settings(model, network);
+  const auto text = [](const std::string& name, const Value& value) {
+    return name == "experts" && same_value(value, int64_t{0}) ? "none" : shown(value);
+  };
   std::vector<std::string> wrong;
   for (const auto& [name, value] : config.settings()) {
     const auto set = own.find(name);
     if (set != own.end() && same_value(set->second, value)) continue;
     const bool absent = set == own.end() || (name == "rope_factor" && !model.settings.contains(name));
     wrong.push_back(
-        fmt::format("model.{} = {} instead of {}", name, shown(value), absent ? "none" : shown(set->second)));
+        fmt::format("model.{} = {} instead of {}", name, text(name, value), absent ? "none" : text(name, set->second)));
   }
   check(wrong.empty(), "{} is of a network with {}; set what differs in [model]", place, fmt::join(wrong, ", "));
+}
+
+}  // namespace
+
+void check_published_settings(const Spec& model, const StateDict& network, const fs::path& weights) {
+  if (family_of(model).empty()) return;  // other kinds have no published config.json
+  const fs::path whole = fs::is_directory(weights) ? weights : weights.parent_path();
+  for (const std::string& folder : published_folders(model))
+    if (const fs::path path = whole / folder / "config.json"; fs::exists(path))
+      compare_with(path, folder, model, network);
 }
 
 }  // namespace elinvar

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the golden files gpt_experts.safetensors and gpt_switch.safetensors for experts_golden_test.cpp: small GPTs
-with mixtures of experts in PyTorch, in float64, whose experts have too little capacity in training.
+"""Writes the golden files gpt_experts, gpt_switch and llama_experts .safetensors for experts_golden_test.cpp: small
+transformers with mixtures of experts in PyTorch, in float64, whose experts have too little capacity in training.
 
 usage: make_experts.py [FOLDER]        (default: the folder of this script; needs PyTorch 1.13 or later)
 
@@ -15,9 +15,9 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from make_golden import Gpt, attend, decayed, fill_initial, integers, write_safetensors
+from make_golden import Gpt, Llama, attend, decayed, fill_initial, integers, write_safetensors
 
-CHANNELS, HEADS, SYMBOLS, BATCH, LENGTH = 24, 3, 40, 3, 12
+CHANNELS, HIDDEN, HEADS, SYMBOLS, BATCH, LENGTH = 24, 32, 3, 40, 3, 12
 
 
 class Stacked(nn.Module):
@@ -29,10 +29,13 @@ class Stacked(nn.Module):
 class Mixture(nn.Module):
     def __init__(self, experts, chosen, capacity_factor, balance, z):
         super().__init__()
-        self.experts = nn.ModuleDict({"c_fc": Stacked(experts, CHANNELS, 4 * CHANNELS),
-                                      "c_proj": Stacked(experts, 4 * CHANNELS, CHANNELS)})
+        self.experts = self.layers(experts)
         self.gate = nn.Linear(CHANNELS, experts, bias=False)
         self.count, self.chosen, self.factor, self.balance, self.z = experts, chosen, capacity_factor, balance, z
+
+    def layers(self, experts):
+        return nn.ModuleDict({"c_fc": Stacked(experts, CHANNELS, 4 * CHANNELS),
+                              "c_proj": Stacked(experts, 4 * CHANNELS, CHANNELS)})
 
     def expert(self, i, x):
         return F.gelu(x @ self.experts["c_fc"].weight[i], approximate="tanh") @ self.experts["c_proj"].weight[i]
@@ -62,6 +65,17 @@ class Mixture(nn.Module):
         return y.view_as(x)
 
 
+class GatedMixture(Mixture):
+    """The experts of Mixtral."""
+    def layers(self, experts):
+        return nn.ModuleDict({"w1": Stacked(experts, CHANNELS, HIDDEN), "w2": Stacked(experts, HIDDEN, CHANNELS),
+                              "w3": Stacked(experts, CHANNELS, HIDDEN)})
+
+    def expert(self, i, x):
+        w1, w2, w3 = (self.experts[name].weight[i] for name in ("w1", "w2", "w3"))
+        return (F.silu(x @ w1) * (x @ w3)) @ w2
+
+
 class ExpertBlock(nn.Module):
     def __init__(self, *mixture):
         super().__init__()
@@ -76,12 +90,26 @@ class ExpertBlock(nn.Module):
         return x + self.mlp(self.ln_2(x))
 
 
-def make(folder, case, places, *mixture):
+def gpt(places, *mixture):
     model = Gpt(2, HEADS, CHANNELS, SYMBOLS, 16)
     for i in places:
         model.h[i] = ExpertBlock(*mixture)
+    return model, [model.h[i].mlp for i in places]
+
+
+def llama(*mixture):
+    model = Llama(2, 6, 2, CHANNELS, HIDDEN, SYMBOLS)
+    mixtures = []
+    for block in model.model["layers"]:
+        del block.mlp
+        block.block_sparse_moe = GatedMixture(*mixture)
+        block.perceptron = block.block_sparse_moe.forward
+        mixtures.append(block.block_sparse_moe)
+    return model, mixtures
+
+
+def make(folder, case, model, mixtures):
     fill_initial(model)
-    mixtures = [model.h[i].mlp for i in places]
     x, y = integers("input", (BATCH, LENGTH), SYMBOLS), integers("target", (BATCH, LENGTH), SYMBOLS)
     optimizer = torch.optim.AdamW(decayed(model, 0.1), 3e-3, betas=(0.9, 0.95))
     out, losses, dropped = {"logits": model.eval()(x)}, [], []
@@ -103,8 +131,9 @@ def make(folder, case, places, *mixture):
 
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
-    make(folder, "gpt_experts", (0, 1), 4, 2, 1.0, 0.02, 0.001)
-    make(folder, "gpt_switch", (1,), 5, 1, 0.8, 0.05, 0.0)
+    make(folder, "gpt_experts", *gpt((0, 1), 4, 2, 1.0, 0.02, 0.001))
+    make(folder, "gpt_switch", *gpt((1,), 5, 1, 0.8, 0.05, 0.0))
+    make(folder, "llama_experts", *llama(5, 2, 1.0, 0.02, 0.001))
 
 
 if __name__ == "__main__":

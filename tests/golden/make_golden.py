@@ -181,13 +181,16 @@ class LlamaBlock(nn.Module):
         self.mlp = nn.ModuleDict({"gate_proj": lin(c, hidden), "up_proj": lin(c, hidden), "down_proj": lin(hidden, c)})
 
     def forward(self, x):
-        n, a, m = self.input_layernorm(x), self.self_attn, self.mlp
+        n, a = self.input_layernorm(x), self.self_attn
         q = rotary(a["q_proj"](n).unflatten(2, (self.heads, -1)))
         k, v = (a[p](n).unflatten(2, (self.kv_heads, -1)) for p in ("k_proj", "v_proj"))
         k, v = (t.repeat_interleave(self.heads // self.kv_heads, 2) for t in (rotary(k), v))
         x = x + a["o_proj"](attend(q, k, v))
-        n = self.post_attention_layernorm(x)
-        return x + m["down_proj"](F.silu(m["gate_proj"](n)) * m["up_proj"](n))
+        return x + self.perceptron(self.post_attention_layernorm(x))
+
+    def perceptron(self, x):
+        m = self.mlp
+        return m["down_proj"](F.silu(m["gate_proj"](x)) * m["up_proj"](x))
 
 
 class Llama(nn.Module):

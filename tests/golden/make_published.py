@@ -69,12 +69,53 @@ def llama(**settings):
     return OfTransformers("LlamaForCausalLM", "LlamaConfig", **settings)
 
 
+def mixtral(**settings):
+    return OfTransformers("MixtralForCausalLM", "MixtralConfig", experts_implementation="eager", **settings)
+
+
+def of_mixtral(model):
+    """As save_pretrained writes it: each expert has its own tensors."""
+    state = {}
+    for name, t in model.file().items():
+        if name.endswith("experts.gate_up_proj"):
+            before = name[: -len("gate_up_proj")].replace(".mlp.", ".block_sparse_moe.")
+            for e, both in enumerate(t):
+                state[f"{before}{e}.w1.weight"], state[f"{before}{e}.w3.weight"] = both.chunk(2)
+        elif name.endswith("experts.down_proj"):
+            before = name[: -len("down_proj")].replace(".mlp.", ".block_sparse_moe.")
+            state.update({f"{before}{e}.w2.weight": own for e, own in enumerate(t)})
+        else:
+            state[name.replace(".mlp.gate.", ".block_sparse_moe.gate.")] = t
+    return state
+
+
 def t5():
     model = OfTransformers("T5ForConditionalGeneration", "T5Config", vocab_size=40, d_model=24, d_kv=10, d_ff=32,
                            num_layers=1, num_decoder_layers=2, num_heads=3, feed_forward_proj="gated-gelu",
                            relative_attention_num_buckets=8, relative_attention_max_distance=20)
     model.further = {"targets": torch.randint(40, (2, 6)), "lengths": torch.tensor([[8], [5]])}
     return model
+
+
+class Electra(nn.Module):
+    """Both networks of an ELECTRA, which see all tokens as they are; the generator has the discriminator's embeddings."""
+    def __init__(self):
+        super().__init__()
+        import transformers
+        config = lambda channels, heads, hidden: transformers.ElectraConfig(
+            vocab_size=40, embedding_size=12, hidden_size=channels, num_hidden_layers=2, num_attention_heads=heads,
+            intermediate_size=hidden, max_position_embeddings=12, attn_implementation="eager")
+        self.discriminator = transformers.ElectraForPreTraining(config(24, 3, 32))
+        self.generator = transformers.ElectraForMaskedLM(config(8, 2, 16))
+        self.generator.electra.embeddings = self.discriminator.electra.embeddings
+        self.generator.generator_lm_head.weight = self.discriminator.electra.embeddings.word_embeddings.weight
+
+    def forward(self, x):
+        replaced = self.discriminator(x).logits.unsqueeze(2)
+        return torch.cat([self.generator(x).logits, replaced, torch.zeros_like(replaced)], 2)
+
+    def file(self):
+        return {**self.state_dict(), "expected.targets": torch.full((2, 12), -100)}
 
 
 def of_gpt2(model):
@@ -122,11 +163,16 @@ def main():
                    rope_parameters={"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
                                     "high_freq_factor": 4.0, "original_max_position_embeddings": 64}),
              torch.randint(40, (1, 200)), OfTransformers.file)
+        make(place("published_mixtral"),
+             mixtral(vocab_size=40, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+                     num_key_value_heads=2, max_position_embeddings=12, num_local_experts=4, num_experts_per_tok=2),
+             torch.randint(40, (2, 12)), of_mixtral)
         make(place("published_bert"),
              OfTransformers("BertForMaskedLM", "BertConfig", vocab_size=40, hidden_size=24, num_hidden_layers=2,
                             num_attention_heads=3, intermediate_size=32, max_position_embeddings=12),
              torch.randint(40, (2, 12)), OfTransformers.file)
         make(place("published_t5"), t5(), torch.randint(40, (2, 8)), OfTransformers.file)
+        make(place("published_electra"), Electra(), torch.randint(40, (2, 12)), Electra.file)
 
 
 if __name__ == "__main__":

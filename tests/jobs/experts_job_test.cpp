@@ -47,6 +47,36 @@ clip_norm = 0.5
   EXPECT_NE(trained_result("unbalanced", {"--set", "model.balance_weight=0"}), alone);
 }
 
+TEST_F(ExpertsJob, OfALlamaHasTheLedgerOfOneWorker) {
+  folder_.write("job.toml", R"([run]
+steps = 4
+batch_size = 6
+virtual_ranks = 3
+eval_every = 4
+[model]
+kind = "llama"
+layers = 2
+heads = 2
+channels = 16
+experts = 3
+expert_every = 2
+virtual_shards = 2
+[data]
+kind = "synthetic_text"
+size = 40
+tokens = "character"
+context = 8
+[optimizer]
+kind = "adamw"
+lr = 0.01
+)");
+  const std::string alone = trained_result("alone", {});
+  for (const Division& division :
+       {Division{.dp = 1, .tp = 2, .pp = 2, .zero = 0}, Division{.dp = 2, .tp = 1, .pp = 1, .zero = 3}})
+    EXPECT_EQ(trained_result(division.name(), division.complete()), alone) << division.name();
+  EXPECT_EQ(trained_result("emulated", {"--device", "emulated", "--set", "run.cuda_graphs=true"}), alone);
+}
+
 TEST_F(ExpertsJob, HasNoClassElsewhere) {
   folder_.write("job.toml", R"([run]
 steps = 1

@@ -59,6 +59,38 @@ TEST_F(TrainCommand, ExportsFolders) {
   EXPECT_NE(other.err.find("model.layers = 1 instead of 2"), std::string::npos) << other.err;
 }
 
+TEST_F(TrainCommand, ExportsBothNetworksOfAnElectra) {
+  folder_.write("electra.toml", R"([run]
+steps = 1
+batch_size = 2
+[model]
+kind = "electra"
+layers = 1
+heads = 2
+channels = 16
+[task]
+kind = "replaced_tokens"
+[data]
+kind = "synthetic_text"
+size = 40
+tokens = "byte"
+context = 8
+masking = 0.25
+targets_as_input = true
+)");
+  ASSERT_EQ(run("electra.toml", "first").code, 0);
+  const std::string out = folder_ / "out/";
+  ASSERT_EQ(train({"export", folder_ / "first", out}).code, 0);
+  EXPECT_EQ(names_in(out), (std::set<std::string>{"config.json", "generator", "model.safetensors", "tokenizer.json",
+                                                  "tokenizer_config.json"}));
+  EXPECT_EQ(names_in(out + "generator"), (std::set<std::string>{"config.json", "model.safetensors"}));
+  EXPECT_EQ(nlohmann::json::parse(read_file(out + "generator/config.json"))["architectures"][0], "ElectraForMaskedLM");
+  ASSERT_EQ(train({"import", out, folder_ / "electra.toml", folder_ / "again"}).code, 0);
+  for (const char* name : {"first", "again"})
+    ASSERT_EQ(train({"export", folder_ / name, folder_ / name / "own.safetensors"}).code, 0);
+  EXPECT_EQ(read_file(folder_ / "first" / "own.safetensors"), read_file(folder_ / "again" / "own.safetensors"));
+}
+
 TEST_F(TrainCommand, ExportsNoFolderForNetworksWithoutAClass) {
   ASSERT_EQ(run("images.toml", "first").code, 0);
   const Ended refused = train({"export", folder_ / "first", folder_.path() + "/out/"});

@@ -40,6 +40,11 @@ std::unique_ptr<Network> llama(int64_t context) {
       "llama", {{"layers", int64_t{2}}, {"heads", int64_t{4}}, {"kv_heads", int64_t{2}}, {"channels", int64_t{64}}},
       context);
 }
+std::unique_ptr<Network> llama_of_experts(int64_t context) {
+  return network_of("llama",
+                    {{"layers", int64_t{2}}, {"heads", int64_t{4}}, {"channels", int64_t{64}}, {"experts", int64_t{4}}},
+                    context);
+}
 std::unique_ptr<Network> gpt_in_shards(int64_t context) {
   return network_of(
       "gpt", {{"layers", int64_t{2}}, {"heads", int64_t{3}}, {"channels", int64_t{48}}, {"virtual_shards", int64_t{2}}},
@@ -175,7 +180,8 @@ TEST_P(Decoding, SeveralTextsAtOnceHaveTheBitsOfEach) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, Decoding,
-                         testing::Values(gpt, gpt_of_experts, llama, gpt_in_shards, llama_in_shards, t5, t5_in_shards));
+                         testing::Values(gpt, gpt_of_experts, llama, llama_of_experts, gpt_in_shards, llama_in_shards,
+                                         t5, t5_in_shards));
 
 TEST(Decoder, ANetworkWithoutACacheIsComputedWhole) {
   Spec spec{.kind = "layers"};

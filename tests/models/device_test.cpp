@@ -166,6 +166,18 @@ TEST_P(OnDevice, AGptWithExpertsHasTheSameBits) {
               {.kind = "adamw", .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1});
 }
 
+TEST_P(OnDevice, ALlamaWithExpertsHasTheSameBits) {
+  expect_same(spec("llama", {{"layers", int64_t{1}},
+                             {"heads", int64_t{2}},
+                             {"channels", int64_t{32}},
+                             {"hidden", int64_t{40}},
+                             {"experts", int64_t{3}},
+                             {"capacity_factor", 1.0},
+                             {"virtual_shards", int64_t{2}}}),
+              kDeviceTokens, labels({2, 12}, 40).to(DType::i32), labels({2, 12}, 40),
+              {.kind = "adamw", .lr = 3e-3, .weight_decay = 0.1});
+}
+
 TEST_P(OnDevice, ALlamaHasTheSameBits) {
   expect_same(spec("llama", {{"layers", int64_t{2}},
                              {"heads", int64_t{4}},

@@ -115,8 +115,9 @@ TEST(Models, ErrorsNamePlaceKeyAndNearestSpelling) {
   EXPECT_EQ(
       error_of(spec("llama", {{"kv_heads", at(6, int64_t{2})}, {"virtual_shards", at(7, int64_t{3})}}), kFewTokens),
       "m.toml:7: model.virtual_shards = 3 is more than kv_heads = 2");
-  EXPECT_EQ(error_of(spec("gpt", {{"experts", at(4, int64_t{2})}, {"virtual_shards", at(7, int64_t{3})}}), kFewTokens),
-            "m.toml:7: model.virtual_shards = 3 is more than experts = 2");
+  for (const char* kind : {"gpt", "llama"})
+    EXPECT_EQ(error_of(spec(kind, {{"experts", at(4, int64_t{2})}, {"virtual_shards", at(7, int64_t{3})}}), kFewTokens),
+              "m.toml:7: model.virtual_shards = 3 is more than experts = 2");
   EXPECT_EQ(error_of(spec("gpt", {{"capacity_factor", at(4, 1.0)}}), kFewTokens),
             "m.toml:4: model.capacity_factor needs experts to be set");
   EXPECT_EQ(
@@ -329,6 +330,7 @@ std::vector<MicroBatchCase> micro_batch_cases() {
       {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"dropout", at(0, 0.1)}}), kFewTokens},
       {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"experts", integer(4)}}), kFewTokens},
       {spec("llama", {{"layers", integer(2)}, {"channels", integer(32)}, {"kv_heads", integer(2)}}), kFewTokens},
+      {spec("llama", {{"layers", integer(2)}, {"channels", integer(32)}, {"experts", integer(3)}}), kFewTokens},
       {spec("gpt", {{"layers", integer(2)}, {"channels", integer(32)}, {"virtual_shards", integer(3)}}), kFewTokens},
       {declared_resnet(), small},
       {declared_transformer(), kFewTokens},

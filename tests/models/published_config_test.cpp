@@ -8,6 +8,7 @@
 #include "models/build.h"
 #include "models/published.h"
 #include "tensor/base/check.h"
+#include "tensor/base/file.h"
 #include "tensor/safetensors.h"
 #include "tests/support/temporary_folder.h"
 
@@ -51,6 +52,11 @@ ConfigCase llama(const NamedValues& more = {}) {
 ConfigCase llama31() {
   return llama({{"rope_base", 500.0}, {"rope_factor", 8.0}, {"rope_original_context", int64_t{64}}});
 }
+ConfigCase mixtral(const NamedValues& more = {}) {
+  NamedValues settings = {{"experts", int64_t{4}}, {"balance_weight", 0.04}};
+  for (const auto& [name, value] : more) settings[name] = value;
+  return llama(settings);
+}
 ConfigCase resnet(bool bottleneck) {
   return of_images("resnet", {{"blocks", List{1, 2}}, {"widths", List{4, 8}}, {"bottleneck", bottleneck}});
 }
@@ -64,6 +70,15 @@ ConfigCase bert(const std::string& head) {
   if (head == "pooled")
     c.input = {
         .sample = {12}, .classes = 3, .dtype = DType::i32, .symbols = {40}, .further = {{{1}, DType::i32, {13}}}};
+  return c;
+}
+ConfigCase electra(const NamedValues& more = {}) {
+  NamedValues settings = {{"layers", int64_t{2}},     {"heads", int64_t{2}},
+                          {"channels", int64_t{16}},  {"generator_layers", int64_t{1}},
+                          {"embedding", int64_t{12}}, {"generator_channels", int64_t{8}}};
+  for (const auto& [name, value] : more) settings[name] = value;
+  ConfigCase c = of_text("electra", settings);
+  c.input.further = {{{12}, DType::i32, {40}}};
   return c;
 }
 ConfigCase t5(const NamedValues& more = {}) {
@@ -164,6 +179,40 @@ TEST(PublishedConfig, NamesTheClassAndItsSizes) {
                   {"tie_word_embeddings", true}});
 }
 
+TEST(PublishedConfig, OfExperts) {
+  expect_entries(Outline(mixtral()).config(), {{"model_type", "mixtral"},
+                                               {"architectures", {"MixtralForCausalLM"}},
+                                               {"intermediate_size", 24},
+                                               {"num_local_experts", 4},
+                                               {"num_experts_per_tok", 2},
+                                               {"router_aux_loss_coef", 0.02},
+                                               {"sliding_window", nullptr}});
+  for (const NamedValues& other :
+       {NamedValues{{"qkv_bias", true}}, {{"experts_per_token", int64_t{1}}}, {{"expert_every", int64_t{2}}}})
+    expect_has(message_of<UsageError>([&] { Outline(mixtral(other)).config(); }),
+               {"have no LLaMA with expert_every = ", "a path such as model.safetensors writes its weights alone"});
+  EXPECT_EQ(Outline(mixtral()).complaint(R"({"model_type": "mixtral", "num_local_experts": 4})"), "");
+  expect_has(Outline(mixtral()).complaint(R"({"model_type": "mixtral", "num_local_experts": 8})"),
+             {"model.experts = 8 instead of 4"});
+  expect_has(Outline(llama()).complaint(R"({"model_type": "mixtral", "num_local_experts": 8})"),
+             {"model.experts = 8 instead of none"});
+  expect_has(Outline(mixtral()).complaint(R"({"model_type": "llama"})"), {"model.experts = none instead of 4"});
+  expect_has(Outline(mixtral()).complaint(R"({"model_type": "mixtral", "sliding_window": 4096})"),
+             {"\"sliding_window\": 4096 is not in this engine"});
+}
+
+TEST(PublishedConfig, ExpertsOfOtherNumbersAndShapesAreNamed) {
+  const ConfigCase c = mixtral(), more = mixtral({{"experts", int64_t{5}}});
+  const auto network = build(c.model, c.input, 1), other = build(more.model, more.input, 1);
+  StateDict weights = published(c.model, network->parameters.state());
+  const std::string experts = "model.layers.0.block_sparse_moe.experts.";
+  expect_has(message_of<Failure>([&] { load_published(more.model, *other, weights); }),
+             {"'" + experts + "w1.weight' float32 (4, 16, 24) instead of float32 (5, 16, 24)"});
+  weights.erase(experts + "2.w1.weight");
+  expect_has(message_of<Failure>([&] { load_published(c.model, *network, weights); }),
+             {"missing: '" + experts + "w1.weight' (4, 16, 24)", "not of this network: '" + experts + "0.w1.weight'"});
+}
+
 TEST(PublishedConfig, OfEncoders) {
   expect_entries(Outline(bert("tokens")).config(), {{"model_type", "bert"},
                                                     {"architectures", {"BertForMaskedLM"}},
@@ -201,6 +250,56 @@ TEST(PublishedConfig, OfEncoders) {
   expect_has(Outline(t5()).complaint(R"({"model_type": "t5", "num_layers": 2, "feed_forward_proj": "gated-gelu"})"),
              {"model.gated = true instead of false, model.layers = 2 instead of 1"});
   expect_has(Outline(t5()).complaint(R"({"feed_forward_proj": "gated-silu"})"), {"is not in this engine"});
+}
+
+TEST(PublishedConfig, OfBothNetworksOfAnElectra) {
+  const ConfigCase c = electra();
+  Spec model;
+  const auto network = build(c.model, c.input, 1, &model);
+  const StateDict state = network->parameters.state();
+  expect_entries(Json::parse(published_config(model, state, {})), {{"model_type", "electra"},
+                                                                   {"architectures", {"ElectraForPreTraining"}},
+                                                                   {"vocab_size", 40},
+                                                                   {"embedding_size", 12},
+                                                                   {"hidden_size", 16},
+                                                                   {"intermediate_size", 64},
+                                                                   {"num_hidden_layers", 2}});
+  expect_entries(Json::parse(published_config(model, state, {}, "generator")),
+                 {{"architectures", {"ElectraForMaskedLM"}},
+                  {"embedding_size", 12},
+                  {"hidden_size", 8},
+                  {"intermediate_size", 32},
+                  {"num_attention_heads", 1},
+                  {"num_hidden_layers", 1}});
+  const StateDict generator = published_for_class(model, state, "generator");
+  const Tensor& words = state.at("discriminator.electra.embeddings.word_embeddings.weight");
+  for (const char* name : {"electra.embeddings.word_embeddings.weight", "generator_lm_head.weight"})
+    EXPECT_EQ(digest(generator.at(name)), digest(words)) << name;
+  EXPECT_FALSE(published_for_class(model, state).contains("generator_lm_head.weight"));
+
+  const TemporaryFolder folder;
+  fs::create_directories(fs::path(folder.path()) / "generator");
+  folder.write("config.json", R"({"model_type": "electra", "hidden_size": 16, "embedding_size": 12})");
+  folder.write("generator/config.json", R"({"model_type": "electra", "hidden_size": 4, "num_hidden_layers": 12})");
+  expect_has(message_of<UsageError>([&] { check_published_settings(model, state, folder.path()); }),
+             {"generator/config.json is of a network with model.generator_channels = 4 instead of 8, "
+              "model.generator_layers = 12 instead of 1"});
+  // A discriminator alone is enough where the generator may stay new; a generator has no embeddings of its own.
+  write_safetensors(folder / "model.safetensors", published_for_class(model, state));
+  fs::remove_all(fs::path(folder.path()) / "generator");
+  const auto again = build(c.model, c.input, 2);
+  expect_has(message_of<Failure>([&] { load_published(model, *again, read_published(model, folder.path())); }),
+             {"missing: 'generator."});
+  const std::vector<std::string> except = {"generator.*"};
+  load_published(model, *again, read_published(model, folder.path()), except);
+  EXPECT_EQ(digest(again->parameters.state().at("discriminator.electra.embeddings.word_embeddings.weight")),
+            digest(words));
+  StateDict other = generator;
+  other["electra.embeddings.word_embeddings.weight"] = Tensor::zeros(words.shape());
+  fs::create_directories(fs::path(folder.path()) / "generator");
+  write_safetensors(folder / "generator/model.safetensors", other);
+  expect_has(message_of<Failure>([&] { load_published(model, *again, read_published(model, folder.path())); }),
+             {"not of this network: 'generator.electra.embeddings.word_embeddings.weight'"});
 }
 
 // A checkpoint of BertForPreTraining, with names of 2018.
@@ -268,18 +367,24 @@ TEST(PublishedConfig, SaysWhichNetworksHaveNoClass) {
 }
 
 TEST(PublishedConfig, WhatWasExportedFitsTheNetworkAgain) {
-  for (const ConfigCase& c : {gpt(), gpt({{"tied_head", false}, {"bias", false}}), llama(), llama31(),
-                              llama({{"qkv_bias", true}, {"tied_head", true}}), bert("tokens"), bert("pooled"), t5(),
-                              t5({{"gated", true}, {"tied_head", false}}), resnet(false), resnet(true),
-                              of_images("shufflenet_v2_x0_5", {})}) {
+  for (const ConfigCase& c :
+       {gpt(), gpt({{"tied_head", false}, {"bias", false}}), llama(), llama31(),
+        llama({{"qkv_bias", true}, {"tied_head", true}}), mixtral(), bert("tokens"), bert("pooled"), electra(),
+        electra({{"embedding", int64_t{16}}, {"generator_channels", int64_t{16}}}), t5(),
+        t5({{"gated", true}, {"tied_head", false}}), resnet(false), resnet(true),
+        of_images("shufflenet_v2_x0_5", {})}) {
     Spec model;
     const auto network = build(c.model, c.input, 1, &model), again = build(c.model, c.input, 2);
     const StateDict state = network->parameters.state();
     const TemporaryFolder folder;
-    folder.write("config.json", published_config(model, state, {.context = 12}));
-    write_safetensors(folder / "model.safetensors", published_for_class(model, state));
+    for (const std::string& part : published_folders(model)) {
+      const fs::path place = fs::path(folder.path()) / part;
+      fs::create_directories(place);
+      replace_file(place / "config.json", published_config(model, state, {.context = 12}, part));
+      write_safetensors(place / "model.safetensors", published_for_class(model, state, part));
+    }
     check_published_settings(model, again->parameters.state(), folder.path());
-    load_published(model, *again, read_published(folder.path()));
+    load_published(model, *again, read_published(model, folder.path()));
     EXPECT_EQ(digest(again->parameters.state()), digest(state)) << c.model.kind;
   }
 }
@@ -336,7 +441,8 @@ TEST(PublishedConfig, OtherNetworksAreRefused) {
              {"of model_type \"llama\", which is of kind 'llama' here; [model] has 'gpt'"});
   expect_has(
       of_llama.complaint(R"({"model_type": "gemma"})"),
-      {"failure: ", "networks of model_type \"gemma\" are not in this engine; it has bert, gpt2, llama, mistral"});
+      {"failure: ",
+       "networks of model_type \"gemma\" are not in this engine; it has bert, electra, gpt2, llama, mistral, mixtral"});
   const auto expect_unknown = [](const Outline& network, const std::string& json, const std::string& part) {
     const std::string said = network.complaint(json);
     EXPECT_TRUE(said.starts_with("failure: ")) << json << ": " << said;

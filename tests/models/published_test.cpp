@@ -69,6 +69,19 @@ PublishedCase small_llama31() {
           tokens(200, 40)};
 }
 
+PublishedCase small_mixtral() {
+  return {"published_mixtral",
+          {.kind = "llama",
+           .settings = {{"layers", {int64_t{2}}},
+                        {"heads", {int64_t{4}}},
+                        {"kv_heads", {int64_t{2}}},
+                        {"channels", {int64_t{16}}},
+                        {"hidden", {int64_t{24}}},
+                        {"experts", {int64_t{4}}},
+                        {"rope_base", {1e6}}}},
+          tokens(12, 40)};
+}
+
 PublishedCase small_bert() {
   return {"published_bert",
           {.kind = "bert",
@@ -77,6 +90,20 @@ PublishedCase small_bert() {
                         {"channels", {int64_t{24}}},
                         {"hidden", {int64_t{32}}}}},
           tokens(12, 40)};
+}
+
+PublishedCase small_electra() {
+  return {"published_electra",
+          {.kind = "electra",
+           .settings = {{"layers", {int64_t{2}}},
+                        {"heads", {int64_t{3}}},
+                        {"channels", {int64_t{24}}},
+                        {"hidden", {int64_t{32}}},
+                        {"embedding", {int64_t{12}}},
+                        {"generator_heads", {int64_t{2}}},
+                        {"generator_channels", {int64_t{8}}},
+                        {"generator_hidden", {int64_t{16}}}}},
+          {.sample = {12}, .classes = 40, .dtype = DType::i32, .further = {{{12}, DType::i32, {40}}}}};
 }
 
 PublishedCase small_t5() {
@@ -109,8 +136,8 @@ File open(const fs::path& path) {
   const auto take = [&](const char* name) { return file.weights.extract(name).mapped(); };
   file.input = take("expected.input");
   file.logits = take("expected.logits");
-  if (file.weights.contains("expected.targets"))
-    for (const char* name : {"expected.targets", "expected.lengths"}) file.further.push_back(take(name).to(DType::i32));
+  for (const char* name : {"expected.targets", "expected.lengths"})
+    if (file.weights.contains(name)) file.further.push_back(take(name).to(DType::i32));
   return file;
 }
 
@@ -140,7 +167,8 @@ void expect_logits(const PublishedCase& c, const File& file) {
 }
 
 TEST(Published, WeightsOfPyTorchGiveItsLogits) {
-  for (const PublishedCase& c : {small_resnet(), small_gpt(), small_llama(), small_llama31(), small_bert(), small_t5()})
+  for (const PublishedCase& c : {small_resnet(), small_gpt(), small_llama(), small_llama31(), small_mixtral(),
+                                 small_bert(), small_electra(), small_t5()})
     expect_logits(c, golden(c));
 }
 
@@ -157,7 +185,7 @@ TEST(Published, WeightsOfWholeNetworksOfPyTorchGiveItsLogits) {
 
 // Weights are cut when they are read and joined when they are written, so files do not tell the number of shards.
 TEST(Published, NetworksInVirtualShardsHaveTheSameFiles) {
-  for (PublishedCase c : {small_gpt(), small_llama()}) {
+  for (PublishedCase c : {small_gpt(), small_llama(), small_mixtral()}) {
     const File file = golden(c);
     const auto whole = build(c.model, c.input, 1);
     load_published(c.model, *whole, file.weights);

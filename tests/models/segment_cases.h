@@ -60,6 +60,8 @@ inline std::vector<CutCase> cut_cases() {
   const SettingsOf t5 = {{"layers", n(2)}, {"heads", n(3)}, {"channels", n(24)}, {"virtual_shards", n(2)}};
   SettingsOf experts = gpt;
   experts["experts"] = n(4), experts["expert_every"] = n(2), experts["capacity_factor"] = 1.0;
+  const SettingsOf llama_experts = {
+      {"layers", n(2)}, {"channels", n(32)}, {"experts", n(3)}, {"expert_every", n(2)}, {"tied_head", true}};
   untied["tied_head"] = false;
   sharded["virtual_shards"] = n(3);
   return {{"gpt", "gpt", gpt, true, 5},
@@ -67,6 +69,7 @@ inline std::vector<CutCase> cut_cases() {
           {"gpt_sharded", "gpt", sharded, true, 5},
           {"gpt_experts", "gpt", experts, true, 5},
           {"llama", "llama", {{"layers", n(2)}, {"heads", n(4)}, {"channels", n(32)}, {"tied_head", true}}, true, 4},
+          {"llama_experts", "llama", llama_experts, true, 4},
           {"lstm", "lstm", {{"channels", n(16)}, {"dropout", 0.2}, {"tied_head", true}}, true, 4},
           {"layers", "layers", {}, true, 7},
           {"layers_of_images", "layers", {}, false, 9},

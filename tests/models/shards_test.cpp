@@ -239,20 +239,24 @@ std::unique_ptr<Network> layers_in(int shards) {
   return build(all, kSequences, 1);
 }
 
-std::unique_ptr<Network> experts_in(int shards) {
-  SettingsOf settings = eight_heads("gpt", 1);
+std::unique_ptr<Network> experts_in(int shards, const std::string& kind) {
+  SettingsOf settings = eight_heads(kind, 1);
   settings["experts"] = int64_t{5}, settings["capacity_factor"] = 1.0;
-  return network_in(shards, "gpt", settings);
+  return network_in(shards, kind, settings);
 }
 
 std::vector<Divided> divided_networks() {
   const auto one_block = [](const std::string& kind) {
     return [kind](int shards) { return network_in(shards, kind, eight_heads(kind, 1)); };
   };
+  const auto experts_of = [](const std::string& kind) {
+    return [kind](int shards) { return experts_in(shards, kind); };
+  };
   return {{"gpt", one_block("gpt"), {2, 3, 5, 8}},
           {"llama", one_block("llama"), {2, 3, 5, 8}},
           {"layers", layers_in, {2, 3, 5}},
-          {"gpt_experts", experts_in, {2, 4}, /*recompute=*/true},
+          {"gpt_experts", experts_of("gpt"), {2, 4}, /*recompute=*/true},
+          {"llama_experts", experts_of("llama"), {3}},
           {"gpt_recomputed", one_block("gpt"), {3, 5}, /*recompute=*/true},
           {"gpt_exact", one_block("gpt"), {2, 5}, false, Precision::exact},
           {"llama_exact", one_block("llama"), {3}, false, Precision::exact},

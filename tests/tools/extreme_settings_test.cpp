@@ -189,8 +189,9 @@ TEST(ExtremeSettings, OfNetworks) {
                                                                   : kImages;
     try_settings({.kind = kind, .place = "extreme.toml:5"}, input, [](Spec& spec) -> Spec& { return spec; });
   }
-  try_settings({.kind = "gpt", .settings = {{"experts", {int64_t{4}}}}, .place = "extreme.toml:5"}, kTokens,
-               [](Spec& spec) -> Spec& { return spec; });
+  for (const char* kind : {"gpt", "llama"})
+    try_settings({.kind = kind, .settings = {{"experts", {int64_t{4}}}}, .place = "extreme.toml:5"}, kTokens,
+                 [](Spec& spec) -> Spec& { return spec; });
 }
 
 TEST(ExtremeSettings, OfLayers) {

@@ -120,6 +120,8 @@ class Images:
 
 def logits_of(model, inputs):
     model = model.eval().double()
+    if hasattr(model, "config"):
+        model.config._experts_implementation = "eager"  # others have no float64
     with torch.no_grad():
         y = model(inputs)
     return y if isinstance(y, torch.Tensor) else y.logits
@@ -142,7 +144,8 @@ def loaded(folder, factory):
     for what, keys in info.items():
         assert not keys, (what, keys)
     assert type(model).__name__ == config["architectures"][0]
-    type(model)(model.config).load_state_dict(load_file(os.path.join(folder, "model.safetensors")), strict=True)
+    if config["model_type"] != "mixtral":  # whose networks join the files' experts
+        type(model)(model.config).load_state_dict(load_file(os.path.join(folder, "model.safetensors")), strict=True)
     return model
 
 
@@ -220,6 +223,41 @@ def qwen2(folder):
                    transformers.Qwen2ForCausalLM(config))
 
 
+def mixtral(folder):
+    data = Texts(folder, "byte")
+    config = transformers.MixtralConfig(vocab_size=data.vocabulary, num_local_experts=4, num_experts_per_tok=2,
+                                        rope_theta=500.0, **LLAMA)
+    return compare("mixtral", folder, {**OURS, "rope_base": 500.0, "experts": 4}, data,
+                   transformers.MixtralForCausalLM(config))
+
+
+def electra(folder):
+    """Both networks are read and written again; what they compute is in tests/golden/make_published.py."""
+    data, place = Texts(folder, "byte"), lambda file: os.path.join(folder, file)
+    data.data |= {"masking": 0.15, "targets_as_input": True}
+    config = lambda channels: transformers.ElectraConfig(vocab_size=257, embedding_size=16, hidden_size=channels,
+                                                         num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+                                                         max_position_embeddings=CONTEXT)
+    discriminator = randomise(transformers.ElectraForPreTraining(config(32)))
+    generator = randomise(transformers.ElectraForMaskedLM(config(8)))
+    generator.electra.embeddings.load_state_dict(discriminator.electra.embeddings.state_dict())
+    write_config(place("run.toml"), {"kind": "electra", "layers": 2, "heads": 2, "channels": 32, "hidden": 48,
+                                     "embedding": 16, "generator_heads": 2, "generator_channels": 8,
+                                     "generator_hidden": 48}, data.data)
+    discriminator.save_pretrained(place("theirs"))
+    generator.save_pretrained(place("theirs/generator"))
+    run("train", "import", place("theirs"), place("run.toml"), place("run"), "--set", 'task.kind="replaced_tokens"')
+    run("train", "export", place("run"), place("exported/"))
+    same = True
+    for part, model in (("", discriminator), ("generator", generator)):
+        back, info = type(model).from_pretrained(place("exported/" + part), output_loading_info=True)
+        assert not any(info.values()), info
+        before, after = model.state_dict(), back.state_dict()
+        same &= before.keys() == after.keys() and all(torch.equal(before[k], after[k]) for k in before)
+    print(f"{'electra':24}       -       -  same bits {'yes' if same else 'NO':3}  same tokens -", flush=True)
+    return same
+
+
 def vgg16(folder):
     factory = lambda: torchvision.models.vgg16(num_classes=10)
     return compare("vgg16", folder, {"kind": "vgg16", "batch_norm": False, "head": "imagenet"}, Images(folder, 64, 10),
@@ -264,7 +302,7 @@ def resnet50(folder):
     return resnet_of(folder, "resnet50", {"kind": "resnet50"})
 
 
-CASES = [gpt2, gpt_without_biases, llama, llama31, qwen2, vgg16, vgg11_bn, *map(of_torchvision, TORCHVISION), resnet,
+CASES = [gpt2, gpt_without_biases, llama, llama31, qwen2, mixtral, electra, vgg16, vgg11_bn, *map(of_torchvision, TORCHVISION), resnet,
          resnet18, resnet50]
 
 

@@ -47,9 +47,13 @@ void add_folder(const TrainingSetup& setup, const fs::path& folder, NewFiles& fi
     facts.start = form->start;
   }
   if (network.contains("wpe.weight")) facts.context = network.at("wpe.weight").dim(0);
-  const std::string config = published_config(model, network, facts);
-  files.make_folder(folder);
-  files.add_tensors(folder / "model.safetensors", published_for_class(model, network), kMetadata);
+  std::map<std::string, std::string> configs;  // of each part; a network that has no class ends here, without folders
+  for (const std::string& part : published_folders(model))
+    configs.emplace(part, published_config(model, network, facts, part));
+  for (const auto& [part, config] : configs) {
+    files.make_folder(folder / part);
+    files.add_tensors(folder / part / "model.safetensors", published_for_class(model, network, part), kMetadata);
+  }
   const std::string tokenizer = vocabulary ? vocabulary->tokenizer_json() : "";
   if (!tokenizer.empty()) {
     files.add_text(folder / "tokenizer.json", tokenizer);
@@ -57,7 +61,8 @@ void add_folder(const TrainingSetup& setup, const fs::path& folder, NewFiles& fi
   } else if (vocabulary) {
     fmt::print(stderr, "{}: the vocabulary of these data has no tokenizer.json\n", folder.string());
   }
-  files.add_text(folder / "config.json", config);  // last, because programs load no folder without it
+  for (const auto& [part, config] : configs)  // last, because programs load no folder without one
+    files.add_text(folder / part / "config.json", config);
 }
 
 int export_weights(const ExportOptions& command) {

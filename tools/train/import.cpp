@@ -29,7 +29,8 @@ int import_weights(const ImportOptions& command) {
         directory.string());
   TrainingSetup setup(read_config(command.config, command.overrides));
   check_published_settings(setup.config.model, setup.network->parameters.whole_state(), command.weights);
-  load_published(setup.config.model, *setup.network, read_published(command.weights), command.except);
+  load_published(setup.config.model, *setup.network, read_published(setup.config.model, command.weights),
+                 command.except);
   if (setup.average) setup.average->parameters.load(setup.network->parameters.state());
   const StateDict state = whole_state(setup.state(), 0, std::nullopt);
   make_directories(directory);

@@ -10,13 +10,13 @@ namespace fs = std::filesystem;
 NewFiles::~NewFiles() {
   std::error_code ignored;
   for (const NewFile& file : files_) fs::remove(file.aside, ignored);
-  if (!folder_.empty()) fs::remove(folder_, ignored);
+  for (; !folders_.empty(); folders_.pop_back()) fs::remove(folders_.back(), ignored);
 }
 
 void NewFiles::make_folder(const fs::path& folder) {
   if (fs::is_directory(folder)) return;
   make_directories(folder);
-  folder_ = folder;
+  folders_.push_back(folder);
 }
 
 const fs::path& NewFiles::begin(const fs::path& path) {
@@ -40,7 +40,7 @@ void NewFiles::commit() {
   for (const NewFile& file : files_) rename_file(file.aside, file.path);
   for (const NewFile& file : files_) sync_directory(file.path.parent_path());
   files_.clear();
-  folder_.clear();
+  folders_.clear();
 }
 
 }  // namespace elinvar

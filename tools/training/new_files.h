@@ -11,7 +11,7 @@
 namespace elinvar {
 
 // Writes each file under another name; commit() renames all. Without commit() the destructor removes them and the
-// folder that make_folder() made.
+// folders that make_folder() made.
 class NewFiles {
  public:
   NewFiles() = default;
@@ -34,7 +34,7 @@ class NewFiles {
   const std::filesystem::path& begin(const std::filesystem::path& path);
 
   std::vector<NewFile> files_;
-  std::filesystem::path folder_;  // empty if it existed before
+  std::vector<std::filesystem::path> folders_;  // those that did not exist before
 };
 
 }  // namespace elinvar
