@@ -42,7 +42,7 @@ struct LlamaOptions {
   bool tied_head = false;
   bool qkv_bias = false;  // queries, keys and values have biases
   BlockMixtures mixtures = {};
-  int shards = 1;  // virtual shards, at most `kv_heads`, `hidden` and the experts
+  int shards = 1;  // virtual shards, at most `kv_heads`, the experts, and `hidden` of perceptrons
 };
 
 constexpr double kLlamaDeviation = 0.02;
@@ -166,7 +166,7 @@ class Llama : public SegmentedNetwork {
   RmsNorm norm_;
 };
 
-// Reads the setting, which cuts heads, the vocabulary, and what blocks have, hidden channels or experts.
+// Reads `virtual_shards`.
 int shards_of(Settings& s, const LlamaOptions& o, int64_t vocabulary) {
   std::vector<std::pair<std::string, int64_t>> cut = {{"kv_heads", o.kv_heads}};
   if (!o.mixtures.in_every_block()) cut.emplace_back("hidden", o.hidden);

@@ -20,7 +20,6 @@ namespace elinvar {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 constexpr int64_t kVggChannels = 512;
 constexpr size_t kMostNamed = 5;  // in a message
@@ -71,8 +70,12 @@ std::string name_in_resnet_class(const std::string& name) {
                      part[5].str());
 }
 
-// What the names of this engine have before those of ELECTRA's class in a folder.
+// Returns the prefix that this engine puts before the names of ELECTRA's class in a folder.
 std::string electra_prefix(const std::string& folder) { return folder.empty() ? "discriminator." : folder + "."; }
+
+bool is_own_of_electra(std::string_view name) {
+  return name.starts_with("discriminator.") || name.starts_with("generator.");
+}
 
 std::string name_in_class(const Spec& model, const std::string& name) {
   if (model.kind.starts_with("resnet")) return name_in_resnet_class(name);
@@ -130,16 +133,21 @@ constexpr Repeated kRepeated[] = {
     {"t5", "decoder.embed_tokens.weight", "shared.weight"},
 };
 
+// Returns the name of the tensor that this one repeats in classes of a kind, or "".
+std::string repeated_by(const Spec& model, const std::string& name) {
+  const auto found = std::ranges::find_if(kRepeated, [&](const Repeated& r) {
+    return model.kind.starts_with(r.kind) && (name == r.name || name.ends_with("." + std::string(r.name)));
+  });
+  return found == std::end(kRepeated) ? "" : found->original;
+}
+
 // Whether a published tensor that the network does not have equals the one that it repeats.
 bool repeats_another(const Spec& model, const StateDict& weights, const std::string& name, const Tensor& copy) {
-  const auto equals = [&](const auto& entry, const char* original) {
+  const std::string original = repeated_by(model, name);
+  return !original.empty() && std::ranges::any_of(weights, [&](const auto& entry) {
     const auto& [other, tensor] = entry;
     return other.ends_with(original) && tensor.shape() == copy.shape() && tensor.dtype() == copy.dtype() &&
            digest(tensor) == digest(copy);
-  };
-  return std::ranges::any_of(kRepeated, [&](const Repeated& r) {
-    return model.kind.starts_with(r.kind) && name.ends_with(r.name) &&
-           std::ranges::any_of(weights, [&](const auto& entry) { return equals(entry, r.original); });
   });
 }
 
@@ -167,7 +175,30 @@ const char* hint_of(std::string_view name) {
   if (name == "lm_head.weight") return " (model.tied_head = true needs none)";
   if (name == "wte.weight" || name == "model.embed_tokens.weight") return " (a row for each token of the data)";
   if (name == "wpe.weight") return " (model.context rows)";
+  if (name.find(".experts.w") != std::string_view::npos) return " (the first number is that of model.experts)";
   return "";
+}
+
+// Returns the reason why a tensor has no place in a network, as far as its name tells.
+std::string hint_of_left_over(const Spec& model, const std::string& name) {
+  const std::string original = repeated_by(model, name);
+  if (original.empty()) return "";
+  if (name == "lm_head.weight" || name.ends_with(".lm_head.weight"))
+    return " (model.tied_head = false has a place for it)";
+  return " (differs from '" + original + "', which is the same tensor here)";
+}
+
+// Returns what is missing of an ELECTRA, whose weights come from two folders, as a line of an error message.
+std::string missing_networks(const Spec& model, const StateDict& weights) {
+  const auto has = [&](const char* prefix) {
+    return std::ranges::any_of(weights, [&](const auto& tensor) { return tensor.first.starts_with(prefix); });
+  };
+  if (!model.kind.starts_with("electra") || (has("discriminator.") && has("generator."))) return "";
+  if (has("discriminator."))
+    return "\n  there is no folder generator with an ElectraForMaskedLM; --except 'generator.*' leaves that network "
+           "new";
+  return "\n  expected the folder of an ElectraForPreTraining, with that of an ElectraForMaskedLM in it, named "
+         "generator";
 }
 
 std::string listed(const std::vector<std::string>& names) {
@@ -177,55 +208,7 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
-StateDict read_index(const fs::path& path) {
-  const Json map = read_json_object(path).value("weight_map", Json());
-  if (!map.is_object()) fail("{}: expected a JSON object with a \"weight_map\"", path.string());
-  std::map<std::string, std::set<std::string>> names;
-  for (const auto& [name, file] : map.items()) {
-    if (!file.is_string()) fail("{}: expected the name of a file for '{}'", path.string(), name);
-    const std::string text = file.get<std::string>();
-    // An untrusted index must not reach other folders.
-    if (fs::path(text).filename() != text) fail("{}: '{}' is no file beside it", path.string(), text);
-    names[text].insert(name);
-  }
-  StateDict all;
-  for (const auto& [file, wanted] : names) {
-    StateDict part = read_safetensors(path.parent_path() / file).tensors;
-    for (const std::string& name : wanted) {
-      const auto found = part.find(name);
-      if (found == part.end()) fail("{}: '{}' is not in {}", path.string(), name, file);
-      all.emplace(name, found->second);
-    }
-  }
-  return all;
-}
-
-fs::path file_of(const fs::path& path) {
-  std::error_code unknown;
-  if (!fs::is_directory(path, unknown)) return path;
-  for (const char* name : {"model.safetensors", "model.safetensors.index.json"})
-    if (fs::exists(path / name)) return path / name;
-  for (const fs::path& file : paths_in(path)) {
-    const std::string name = file.filename().string();
-    if (!name.ends_with(".bin") && !name.ends_with(".bin.index.json") && !name.ends_with(".pth")) continue;
-    fail(
-        "{0} has weights of torch.save ({1}), which are not read, and no model.safetensors; convert them in Python: "
-        "transformers.AutoModelForCausalLM.from_pretrained('{0}').save_pretrained('{0}-safe'), of images with "
-        "AutoModelForImageClassification",
-        path.string(), name);
-  }
-  fail("{} has neither model.safetensors nor model.safetensors.index.json", path.string());
-}
-
 }  // namespace
-
-StateDict read_published(const fs::path& given) {
-  const fs::path path = file_of(given);
-  StateDict weights = path.extension() == ".json" ? read_index(path) : read_safetensors(path).tensors;
-  for (auto& [name, tensor] : weights)
-    if (is_floating(tensor.dtype())) tensor = tensor.to(DType::f32);
-  return weights;
-}
 
 std::vector<std::string> published_folders(const Spec& model) {
   if (model.kind.starts_with("electra")) return {"", "generator"};
@@ -237,7 +220,11 @@ StateDict read_published(const Spec& model, const fs::path& path) {
   StateDict all;
   for (const std::string& folder : published_folders(model)) {
     if (!fs::is_directory(path / folder)) continue;
-    for (auto& [name, tensor] : read_published(path / folder)) all.emplace(electra_prefix(folder) + name, tensor);
+    StateDict part = read_published(path / folder);
+    const bool own_names =
+        std::ranges::any_of(part, [](const auto& tensor) { return is_own_of_electra(tensor.first); });
+    if (own_names) return part;  // of `train export RUN FILE`, which has both networks
+    for (auto& [name, tensor] : part) all.emplace(electra_prefix(folder) + name, tensor);
   }
   return all;
 }
@@ -312,14 +299,14 @@ void load_published(const Spec& model, Network& network, const StateDict& weight
   for (const auto& [name, tensor] : theirs) {
     if (used.contains(name) || is_no_weight(name, tensor) || is_of_another_head(model, own, name)) continue;
     if (is_bias_of(used, name) && all_zeros(tensor)) continue;
-    const bool head = name.ends_with("lm_head.weight") && !own.contains("lm_head.weight");
     if (repeats_another(model, theirs, name, tensor)) continue;
-    left_over.push_back("'" + name + "'" + (head ? " (model.tied_head = false has a place for it)" : ""));
+    left_over.push_back("'" + name + "'" + hint_of_left_over(model, name));
   }
   std::string complaint;
   if (!missing.empty()) complaint += fmt::format("\n  missing: {}", listed(missing));
   if (!misshapen.empty()) complaint += fmt::format("\n  of another shape or type: {}", listed(misshapen));
   if (!left_over.empty()) complaint += fmt::format("\n  not of this network: {}", listed(left_over));
+  if (!missing.empty()) complaint += missing_networks(model, theirs);
   if (!complaint.empty())
     fail("[weights] these are not the weights of a network of kind '{}' with these settings:{}", model.kind, complaint);
   network.parameters.load_whole(loaded);

@@ -46,7 +46,7 @@ StateDict read_published(const Spec& model, const std::filesystem::path& path);
 StateDict published(const Spec& model, const StateDict& network);
 
 // Returns the same under the names of the class that published_config() chooses for a folder, with all tensors that
-// strict loading requires: a tied head is included, and missing biases and the counters of batch norms are zero.
+// its files have: a tied head is included, and missing biases and the counters of batch norms are zero.
 StateDict published_for_class(const Spec& model, const StateDict& network, const std::string& folder = "");
 
 // Copies weights into a network of this kind. Parameters that `except` matches (patterns as in exempt_from_decay) keep

@@ -64,12 +64,16 @@ void add_experts(const Spec& model, OrderedJson& config) {
         "Hugging Face's transformers have no LLaMA with expert_every = {}, experts_per_token = {} and qkv_bias = {}; "
         "Mixtral has 1, more than 1, and false; a path such as model.safetensors writes its weights alone",
         every, chosen, config["model_type"] != "llama");
+  // Theirs is a loss of the mean over all layers' choices, in which a token counts once for each expert that it
+  // chooses.
+  const double coefficient = setting_of<double>(model, "balance_weight") *
+                             static_cast<double>(setting_of<int64_t>(model, "layers")) / static_cast<double>(chosen);
   config.update({{"architectures", {"MixtralForCausalLM"}},
                  {"model_type", "mixtral"},
                  {"sliding_window", nullptr},
                  {"num_local_experts", setting_of<int64_t>(model, "experts")},
                  {"num_experts_per_tok", chosen},
-                 {"router_aux_loss_coef", setting_of<double>(model, "balance_weight") / static_cast<double>(chosen)},
+                 {"router_aux_loss_coef", coefficient},
                  {"router_jitter_noise", 0.0},
                  {"output_router_logits", false}});
 }
@@ -112,33 +116,10 @@ OrderedJson config_of_llama(const Spec& model, const StateDict& network, int64_t
   return config;
 }
 
-OrderedJson config_of_bert(const Spec& model, const StateDict& network) {
-  const bool pooled = setting_of<std::string>(model, "head") == "pooled";
-  return {{"architectures", {pooled ? "BertForSequenceClassification" : "BertForMaskedLM"}},
-          {"model_type", "bert"},
-          {"vocab_size", network.at("bert.embeddings.word_embeddings.weight").dim(0)},
-          {"hidden_size", setting_of<int64_t>(model, "channels")},
-          {"num_hidden_layers", setting_of<int64_t>(model, "layers")},
-          {"num_attention_heads", setting_of<int64_t>(model, "heads")},
-          {"intermediate_size", setting_of<int64_t>(model, "hidden")},
-          {"hidden_act", "gelu"},
-          {"hidden_dropout_prob", setting_of<double>(model, "dropout")},
-          {"attention_probs_dropout_prob", 0.0},
-          {"max_position_embeddings", setting_of<int64_t>(model, "context")},
-          {"type_vocab_size", 2},
-          {"initializer_range", 0.02},
-          {"layer_norm_eps", 1e-12},
-          {"position_embedding_type", "absolute"},
-          {"tie_word_embeddings", true}};
-}
-
-OrderedJson config_of_electra(const Spec& model, const StateDict& network, const std::string& folder) {
-  const std::string part = folder.empty() ? "" : folder + "_";
+// `words` is the embedding of tokens; settings of the sizes begin with `part`.
+OrderedJson config_of_encoder(const Spec& model, const Tensor& words, const std::string& part) {
   const auto size = [&](const char* name) { return setting_of<int64_t>(model, (part + name).c_str()); };
-  return {{"architectures", {folder.empty() ? "ElectraForPreTraining" : "ElectraForMaskedLM"}},
-          {"model_type", "electra"},
-          {"vocab_size", network.at("discriminator.electra.embeddings.word_embeddings.weight").dim(0)},
-          {"embedding_size", setting_of<int64_t>(model, "embedding")},
+  return {{"vocab_size", words.dim(0)},
           {"hidden_size", size("channels")},
           {"num_hidden_layers", size("layers")},
           {"num_attention_heads", size("heads")},
@@ -152,6 +133,23 @@ OrderedJson config_of_electra(const Spec& model, const StateDict& network, const
           {"layer_norm_eps", 1e-12},
           {"position_embedding_type", "absolute"},
           {"tie_word_embeddings", true}};
+}
+
+OrderedJson config_of_bert(const Spec& model, const StateDict& network) {
+  const bool pooled = setting_of<std::string>(model, "head") == "pooled";
+  OrderedJson config = config_of_encoder(model, network.at("bert.embeddings.word_embeddings.weight"), "");
+  config.update(
+      {{"architectures", {pooled ? "BertForSequenceClassification" : "BertForMaskedLM"}}, {"model_type", "bert"}});
+  return config;
+}
+
+OrderedJson config_of_electra(const Spec& model, const StateDict& network, const std::string& folder) {
+  const Tensor& words = network.at("discriminator.electra.embeddings.word_embeddings.weight");
+  OrderedJson config = config_of_encoder(model, words, folder.empty() ? "" : folder + "_");
+  config.update({{"architectures", {folder.empty() ? "ElectraForPreTraining" : "ElectraForMaskedLM"}},
+                 {"model_type", "electra"},
+                 {"embedding_size", setting_of<int64_t>(model, "embedding")}});
+  return config;
 }
 
 OrderedJson config_of_t5(const Spec& model, const StateDict& network, const PublishedFacts& facts) {

@@ -3,7 +3,7 @@
 //
 //   model_type   class                          [model] kind
 //   gpt2         GPT2LMHeadModel                gpt, gpt2, gpt2-medium, ..
-//   llama        LlamaForCausalLM               llama
+//   llama        LlamaForCausalLM               llama without experts
 //   qwen2        Qwen2ForCausalLM               llama with qkv_bias = true
 //   mixtral      MixtralForCausalLM             llama with experts in each block
 //   mistral      MistralForCausalLM             llama; import only, without a sliding window
@@ -33,7 +33,7 @@
 //   mixtral  the same, and
 //            num_local_experts                  experts
 //            num_experts_per_tok                experts_per_token
-//            router_aux_loss_coef               balance_weight / experts_per_token; not compared
+//            router_aux_loss_coef               balance_weight * layers / experts_per_token; not compared
 //   llama, in rope_scaling or rope_parameters of rope_type "llama3":
 //            factor                             rope_factor
 //            low_freq_factor                    rope_low_freq_factor
@@ -60,7 +60,7 @@
 //   resnet   depths                             blocks
 //            hidden_sizes                       widths; with bottlenecks, hidden_sizes are four times widths
 //            layer_type                         bottleneck
-//   all      tie_word_embeddings                tied_head
+//   all      tie_word_embeddings                tied_head; bert and electra are always tied
 #include <filesystem>
 #include <optional>
 #include <string>

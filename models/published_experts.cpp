@@ -1,9 +1,9 @@
 #include "models/published_experts.h"
 
-#include <algorithm>
 #include <regex>
 #include <vector>
 
+#include "tensor/base/check.h"
 #include "tensor/ops/concat.h"
 
 namespace elinvar {
@@ -30,16 +30,19 @@ StateDict with_joined_experts(StateDict weights) {
     if (std::smatch part; tensor.ndim() == 2 && std::regex_match(name, part, separate))
       experts[part[1].str() + part[3].str()].emplace(std::stol(part[2].str()), name);
   for (const auto& [joined, names] : experts) {
-    const Tensor& first = weights.at(names.begin()->second);
-    const bool complete = names.rbegin()->first == static_cast<int64_t>(names.size()) - 1;
-    if (!complete || !std::ranges::all_of(names, [&](const auto& entry) {
-          const Tensor& tensor = weights.at(entry.second);
-          return tensor.shape() == first.shape() && tensor.dtype() == first.dtype();
-        }))
-      continue;
+    if (weights.contains(joined)) continue;
+    const Tensor first = weights.at(names.begin()->second);
     std::vector<Tensor> parts;
-    for (const auto& [number, name] : names)
-      parts.push_back(weights.extract(name).mapped().transpose(0, 1).to_contiguous().unsqueeze(0));
+    for (const auto& [number, name] : names) {
+      if (number != static_cast<int64_t>(parts.size()))
+        fail("[weights] of the experts 0 to {} number {} is missing before '{}'", names.rbegin()->first, parts.size(),
+             name);
+      const Tensor own = weights.extract(name).mapped();
+      if (own.shape() != first.shape() || own.dtype() != first.dtype())
+        fail("[weights] '{}' is {} {}, and '{}' {} {}: experts have the same shape and type", names.begin()->second,
+             name_of(first.dtype()), to_string(first.shape()), name, name_of(own.dtype()), to_string(own.shape()));
+      parts.push_back(own.transpose(0, 1).to_contiguous().unsqueeze(0));
+    }
     weights.emplace(joined, concat(parts, 0));
   }
   return weights;

@@ -7,11 +7,11 @@
 
 namespace elinvar {
 
-// Returns the weights with tensors of each expert, which are views.
+// Returns the weights with one tensor for each expert. These tensors are views.
 StateDict with_separate_experts(StateDict weights);
 
-// Returns the weights with one tensor of all experts. Experts whose numbers do not begin at 0 or have a gap, and those
-// of different shapes or types, stay separate.
+// Returns the weights with one tensor for all experts. Throws Failure if an expert is missing, or if experts differ in
+// shape or type. Where there is a tensor of all experts already, separate ones are left as they are.
 StateDict with_joined_experts(StateDict weights);
 
 }  // namespace elinvar

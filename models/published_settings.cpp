@@ -108,11 +108,12 @@ void read_llama(ConfigReader& config, const Json& json, const std::string& type)
   for (const char* key : {"attention_bias", "mlp_bias", "use_sliding_window"}) config.expect(key, {false});
   if (type == "mistral" || type == "mixtral") config.expect("sliding_window", {nullptr});
   if (!type.empty()) config.set("qkv_bias", type == "qwen2");
-  if (!type.empty()) config.set("experts", int64_t{0});
   if (type == "mixtral") {
     config.take("experts", "num_local_experts");
     config.take("experts_per_token", "num_experts_per_tok");
     config.set("expert_every", int64_t{1});
+  } else if (!type.empty()) {
+    config.set("experts", int64_t{0});
   }
   const auto channels = json.find("hidden_size"), heads = json.find("num_attention_heads");
   if (channels != json.end() && heads != json.end() && channels->is_number_integer() && heads->is_number_integer() &&
@@ -131,6 +132,7 @@ void read_bert(ConfigReader& config, const std::string& part = "") {
   config.expect("hidden_act", {"gelu"});
   config.expect("layer_norm_eps", {1e-12});
   config.expect("type_vocab_size", {2});
+  config.expect("tie_word_embeddings", {true});
   config.expect("position_embedding_type", {"absolute"});
   for (const char* key : {"is_decoder", "add_cross_attention"}) config.expect(key, {false});
 }
@@ -194,6 +196,18 @@ const std::map<std::string, std::string>& families() {
   return all;
 }
 
+// Compares what two networks of an ELECTRA have in common.
+void compare_shared(const fs::path& first, const fs::path& second) {
+  const Json a = read_json_object(first), b = read_json_object(second);
+  for (const char* key : {"vocab_size", "embedding_size", "max_position_embeddings"})
+    if (a.contains(key) && b.contains(key) && a[key] != b[key])
+      fail("{} has \"{}\": {}, and {} has {}; both networks have the same embeddings in this engine", first.string(),
+           key, a[key].dump(), second.string(), b[key].dump());
+}
+
+// Whether a [model] may lack the setting, for which own_settings() has a value of its own then.
+bool may_be_absent(std::string_view name) { return name == "rope_factor" || name == "experts"; }
+
 // Compares a network with the config.json of one of its folders.
 void compare_with(const fs::path& path, const std::string& folder, const Spec& model, const StateDict& network) {
   const std::string family = family_of(model);
@@ -222,16 +236,14 @@ void compare_with(const fs::path& path, const std::string& folder, const Spec& m
   else if (family == "vgg") read_vgg(config, json);
   else read_torchvision(config, json, place, model);
   const NamedValues own = own_settings(model, network);
-  const auto text = [](const std::string& name, const Value& value) {
-    return name == "experts" && same_value(value, int64_t{0}) ? "none" : shown(value);
-  };
   std::vector<std::string> wrong;
   for (const auto& [name, value] : config.settings()) {
     const auto set = own.find(name);
     if (set != own.end() && same_value(set->second, value)) continue;
-    const bool absent = set == own.end() || (name == "rope_factor" && !model.settings.contains(name));
-    wrong.push_back(
-        fmt::format("model.{} = {} instead of {}", name, text(name, value), absent ? "none" : text(name, set->second)));
+    const bool absent = set == own.end() || (may_be_absent(name) && !model.settings.contains(name));
+    const bool no_experts = name == "experts" && same_value(value, int64_t{0});
+    wrong.push_back((no_experts ? "no model.experts" : fmt::format("model.{} = {}", name, shown(value))) +
+                    " instead of " + (absent ? "none" : shown(set->second)));
   }
   check(wrong.empty(), "{} is of a network with {}; set what differs in [model]", place, fmt::join(wrong, ", "));
 }
@@ -241,9 +253,11 @@ void compare_with(const fs::path& path, const std::string& folder, const Spec& m
 void check_published_settings(const Spec& model, const StateDict& network, const fs::path& weights) {
   if (family_of(model).empty()) return;  // other kinds have no published config.json
   const fs::path whole = fs::is_directory(weights) ? weights : weights.parent_path();
+  std::map<std::string, fs::path> configs;  // by folder
   for (const std::string& folder : published_folders(model))
-    if (const fs::path path = whole / folder / "config.json"; fs::exists(path))
-      compare_with(path, folder, model, network);
+    if (const fs::path path = whole / folder / "config.json"; fs::exists(path)) configs.emplace(folder, path);
+  if (configs.size() > 1) compare_shared(configs.begin()->second, configs.rbegin()->second);
+  for (const auto& [folder, path] : configs) compare_with(path, folder, model, network);
 }
 
 }  // namespace elinvar

@@ -83,7 +83,8 @@ targets_as_input = true
   ASSERT_EQ(train({"export", folder_ / "first", out}).code, 0);
   EXPECT_EQ(names_in(out), (std::set<std::string>{"config.json", "generator", "model.safetensors", "tokenizer.json",
                                                   "tokenizer_config.json"}));
-  EXPECT_EQ(names_in(out + "generator"), (std::set<std::string>{"config.json", "model.safetensors"}));
+  EXPECT_EQ(names_in(out + "generator"),
+            (std::set<std::string>{"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}));
   EXPECT_EQ(nlohmann::json::parse(read_file(out + "generator/config.json"))["architectures"][0], "ElectraForMaskedLM");
   ASSERT_EQ(train({"import", out, folder_ / "electra.toml", folder_ / "again"}).code, 0);
   for (const char* name : {"first", "again"})

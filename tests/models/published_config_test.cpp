@@ -185,18 +185,20 @@ TEST(PublishedConfig, OfExperts) {
                                                {"intermediate_size", 24},
                                                {"num_local_experts", 4},
                                                {"num_experts_per_tok", 2},
-                                               {"router_aux_loss_coef", 0.02},
+                                               {"router_aux_loss_coef", 0.04},
                                                {"sliding_window", nullptr}});
   for (const NamedValues& other :
        {NamedValues{{"qkv_bias", true}}, {{"experts_per_token", int64_t{1}}}, {{"expert_every", int64_t{2}}}})
     expect_has(message_of<UsageError>([&] { Outline(mixtral(other)).config(); }),
                {"have no LLaMA with expert_every = ", "a path such as model.safetensors writes its weights alone"});
-  EXPECT_EQ(Outline(mixtral()).complaint(R"({"model_type": "mixtral", "num_local_experts": 4})"), "");
+  for (const char* of_four : {R"({"model_type": "mixtral", "num_local_experts": 4})", R"({"model_type": "mixtral"})"})
+    EXPECT_EQ(Outline(mixtral()).complaint(of_four), "");
   expect_has(Outline(mixtral()).complaint(R"({"model_type": "mixtral", "num_local_experts": 8})"),
              {"model.experts = 8 instead of 4"});
   expect_has(Outline(llama()).complaint(R"({"model_type": "mixtral", "num_local_experts": 8})"),
              {"model.experts = 8 instead of none"});
-  expect_has(Outline(mixtral()).complaint(R"({"model_type": "llama"})"), {"model.experts = none instead of 4"});
+  expect_has(Outline(mixtral()).complaint(R"({"model_type": "llama"})"),
+             {"of a network with no model.experts instead of 4"});
   expect_has(Outline(mixtral()).complaint(R"({"model_type": "mixtral", "sliding_window": 4096})"),
              {"\"sliding_window\": 4096 is not in this engine"});
 }
@@ -208,9 +210,21 @@ TEST(PublishedConfig, ExpertsOfOtherNumbersAndShapesAreNamed) {
   const std::string experts = "model.layers.0.block_sparse_moe.experts.";
   expect_has(message_of<Failure>([&] { load_published(more.model, *other, weights); }),
              {"'" + experts + "w1.weight' float32 (4, 16, 24) instead of float32 (5, 16, 24)"});
-  weights.erase(experts + "2.w1.weight");
-  expect_has(message_of<Failure>([&] { load_published(c.model, *network, weights); }),
-             {"missing: '" + experts + "w1.weight' (4, 16, 24)", "not of this network: '" + experts + "0.w1.weight'"});
+  const auto complaint = [&](const char* name, const Tensor& tensor) {
+    StateDict changed = weights;
+    if (tensor.defined()) changed[experts + name] = tensor;
+    else changed.erase(experts + name);
+    return message_of<Failure>([&] { load_published(c.model, *network, changed); });
+  };
+  expect_has(complaint("1.w1.weight", {}),
+             {"of the experts 0 to 3 number 1 is missing before '" + experts + "2.w1.weight'"});
+  expect_has(
+      complaint("3.w1.weight", {}),
+      {"'" + experts + "w1.weight' float32 (3, 16, 24) instead of float32 (4, 16, 24) (the first number is that of"});
+  expect_has(complaint("2.w3.weight", Tensor::zeros({20, 16})),
+             {"'" + experts + "0.w3.weight' is float32 (24, 16), and '" + experts + "2.w3.weight' float32 (20, 16)"});
+  // Which of two forms counts would be a guess.
+  expect_has(complaint("w1.weight", Tensor::zeros({4, 16, 24})), {"not of this network: '" + experts + "0.w1.weight'"});
 }
 
 TEST(PublishedConfig, OfEncoders) {
@@ -278,28 +292,41 @@ TEST(PublishedConfig, OfBothNetworksOfAnElectra) {
   EXPECT_FALSE(published_for_class(model, state).contains("generator_lm_head.weight"));
 
   const TemporaryFolder folder;
-  fs::create_directories(fs::path(folder.path()) / "generator");
+  fs::create_directories(folder / "generator");
   folder.write("config.json", R"({"model_type": "electra", "hidden_size": 16, "embedding_size": 12})");
   folder.write("generator/config.json", R"({"model_type": "electra", "hidden_size": 4, "num_hidden_layers": 12})");
   expect_has(message_of<UsageError>([&] { check_published_settings(model, state, folder.path()); }),
              {"generator/config.json is of a network with model.generator_channels = 4 instead of 8, "
               "model.generator_layers = 12 instead of 1"});
+  folder.write("generator/config.json", R"({"model_type": "electra", "embedding_size": 8})");
+  expect_has(
+      message_of<Failure>([&] { check_published_settings(model, state, folder.path()); }),
+      {"config.json has \"embedding_size\": 12, and ", "generator/config.json has 8; both networks have the same"});
   // A discriminator alone is enough where the generator may stay new; a generator has no embeddings of its own.
   write_safetensors(folder / "model.safetensors", published_for_class(model, state));
-  fs::remove_all(fs::path(folder.path()) / "generator");
+  fs::remove_all(folder / "generator");
   const auto again = build(c.model, c.input, 2);
-  expect_has(message_of<Failure>([&] { load_published(model, *again, read_published(model, folder.path())); }),
-             {"missing: 'generator."});
+  expect_has(
+      message_of<Failure>([&] { load_published(model, *again, read_published(model, folder.path())); }),
+      {"missing: 'generator.", "no folder generator with an ElectraForMaskedLM; --except 'generator.*' leaves that"});
   const std::vector<std::string> except = {"generator.*"};
   load_published(model, *again, read_published(model, folder.path()), except);
   EXPECT_EQ(digest(again->parameters.state().at("discriminator.electra.embeddings.word_embeddings.weight")),
             digest(words));
   StateDict other = generator;
   other["electra.embeddings.word_embeddings.weight"] = Tensor::zeros(words.shape());
-  fs::create_directories(fs::path(folder.path()) / "generator");
+  fs::create_directories(folder / "generator");
   write_safetensors(folder / "generator/model.safetensors", other);
-  expect_has(message_of<Failure>([&] { load_published(model, *again, read_published(model, folder.path())); }),
-             {"not of this network: 'generator.electra.embeddings.word_embeddings.weight'"});
+  expect_has(
+      message_of<Failure>([&] { load_published(model, *again, read_published(model, folder.path())); }),
+      {"not of this network: 'generator.electra.embeddings.word_embeddings.weight' (differs from 'discriminator.elec"});
+  expect_has(message_of<Failure>([&] { load_published(model, *again, read_published(folder / "generator")); }),
+             {"expected the folder of an ElectraForPreTraining, with that of an ElectraForMaskedLM in it"});
+  // A folder with what `train export RUN FILE` writes.
+  fs::create_directories(folder / "own");
+  write_safetensors(folder / "own/model.safetensors", published(model, state));
+  load_published(model, *again, read_published(model, folder / "own"));
+  EXPECT_EQ(digest(again->parameters.state()), digest(state));
 }
 
 // A checkpoint of BertForPreTraining, with names of 2018.
@@ -378,7 +405,7 @@ TEST(PublishedConfig, WhatWasExportedFitsTheNetworkAgain) {
     const StateDict state = network->parameters.state();
     const TemporaryFolder folder;
     for (const std::string& part : published_folders(model)) {
-      const fs::path place = fs::path(folder.path()) / part;
+      const fs::path place = folder / part;
       fs::create_directories(place);
       replace_file(place / "config.json", published_config(model, state, {.context = 12}, part));
       write_safetensors(place / "model.safetensors", published_for_class(model, state, part));

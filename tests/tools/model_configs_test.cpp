@@ -75,8 +75,8 @@ TEST(ModelConfigs, ReadAndBuild) {
 
 // A resolved model written as TOML is the same model.
 TEST(ModelConfigs, ResolvedModelReadsBack) {
-  for (const char* name :
-       {"layers_cifar10", "layers_text", "resnet18_cifar10", "llama_shakespeare", "llama_moe_shakespeare"}) {
+  for (const char* name : {"layers_cifar10", "layers_text", "resnet18_cifar10", "llama_shakespeare",
+                           "gpt_moe_shakespeare", "llama_moe_shakespeare"}) {
     SCOPED_TRACE(name);
     Config config = read_config(std::string(ELINVAR_SOURCE_DIR "/models/configs/") + name + ".toml");
     const InputInfo input = stand_in(config.data);

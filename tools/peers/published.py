@@ -248,14 +248,16 @@ def electra(folder):
     generator.save_pretrained(place("theirs/generator"))
     run("train", "import", place("theirs"), place("run.toml"), place("run"), "--set", 'task.kind="replaced_tokens"')
     run("train", "export", place("run"), place("exported/"))
-    same = True
+    same, tokens = True, True
     for part, model in (("", discriminator), ("generator", generator)):
         back, info = type(model).from_pretrained(place("exported/" + part), output_loading_info=True)
         assert not any(info.values()), info
         before, after = model.state_dict(), back.state_dict()
         same &= before.keys() == after.keys() and all(torch.equal(before[k], after[k]) for k in before)
-    print(f"{'electra':24}       -       -  same bits {'yes' if same else 'NO':3}  same tokens -", flush=True)
-    return same
+        tokens &= data.check_tokenizer(place("exported/" + part))
+    said = {True: "yes", False: "NO"}
+    print(f"{'electra':24}       -       -  same bits {said[same]:3}  same tokens {said[tokens]}", flush=True)
+    return same and tokens
 
 
 def vgg16(folder):
@@ -302,8 +304,8 @@ def resnet50(folder):
     return resnet_of(folder, "resnet50", {"kind": "resnet50"})
 
 
-CASES = [gpt2, gpt_without_biases, llama, llama31, qwen2, mixtral, electra, vgg16, vgg11_bn, *map(of_torchvision, TORCHVISION), resnet,
-         resnet18, resnet50]
+CASES = [gpt2, gpt_without_biases, llama, llama31, qwen2, mixtral, electra, vgg16, vgg11_bn,
+         *map(of_torchvision, TORCHVISION), resnet, resnet18, resnet50]
 
 
 def main():

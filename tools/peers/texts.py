@@ -3,17 +3,23 @@
 
 usage: texts.py CONFIG TEXT [--seeds 0 1 2] [--threads 2] [--set run.steps=100 ..]
 
-Batches, windows, schedule, optimizer, sizes and dropout are those of the configuration; initial values and random
-numbers are PyTorch's. The first nine tenths of the text are for training. Prints loss and accuracy on the rest for each
+Batches, windows (data/text.h), schedule, optimizer, sizes and dropout are those of the configuration; initial values and
+random numbers are PyTorch's. Settings that it does not have are refused. The first nine tenths of the text are for training. Prints loss and accuracy on the rest for each
 seed, and the time of training."""
 import argparse
 import math
+import sys
 import time
 import tomllib
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+
+EXPECTED = (("model", "kind", "gpt"), ("model", "bias", True), ("model", "tied_head", True), ("data", "tokens", "byte"),
+            ("data", "validation_fraction", 0), ("optimizer", "kind", "adamw"), ("optimizer", "exempt", ["vectors"]),
+            ("schedule", "kind", "cosine"))
 
 
 class Block(nn.Module):
@@ -48,11 +54,10 @@ class Gpt(nn.Module):
         return F.linear(self.ln_f(self.blocks(x)), self.wte.weight)
 
 
-def windows(tokens, context, offset=0):
-    """Returns inputs and targets (N, context): window i begins with token offset + i * context."""
-    tokens = tokens[offset:]
-    count = (len(tokens) - 1) // context
-    return tokens[: count * context].view(count, context), tokens[1 : count * context + 1].view(count, context)
+def windows(tokens, context, count, offset=0):
+    """Returns inputs and targets (count, context): window i begins with token offset + i * context."""
+    inputs, targets = tokens[offset:], tokens[offset + 1:]
+    return inputs[:count * context].view(count, context), targets[:count * context].view(count, context)
 
 
 def score(network, inputs, targets):
@@ -68,9 +73,11 @@ def score(network, inputs, targets):
 
 
 def batches(tokens, context, size):
-    """Yields batches without end. Windows of each epoch begin at an offset of its own, and its last batch is smaller."""
+    """Yields batches without end. Windows of each epoch begin at an offset of its own, and its last batch may be smaller."""
+    count = max(1, (len(tokens) - context) // context)
     while True:
-        inputs, targets = windows(tokens, context, int(torch.randint(context, ())))
+        offset = int(torch.randint(min(context, len(tokens) - count * context), ()))
+        inputs, targets = windows(tokens, context, count, offset)
         for indices in torch.randperm(len(inputs)).split(size):
             yield inputs[indices], targets[indices]
 
@@ -85,7 +92,7 @@ def train(config, tokens, seed):
                                    {"params": vectors, "weight_decay": 0.0}], o["lr"], betas=(0.9, o["beta2"]))
     steps = run["steps"]
     warmup, least = config["schedule"]["warmup_steps"], config["schedule"]["min_ratio"]
-    cosine = lambda s: (1 + math.cos(math.pi * (s - warmup) / (steps - warmup))) / 2
+    cosine = lambda s: (1 + math.cos(math.pi * (s - warmup) / max(1, steps - warmup))) / 2
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda s: (s + 1) / warmup if s < warmup else least + (1 - least) * cosine(s))
     for _, (x, y) in zip(range(steps), batches(tokens, context, run["batch_size"])):
@@ -113,10 +120,17 @@ def main():
         name, value = setting.split("=", 1)
         table, key = name.split(".")
         config.setdefault(table, {})[key] = tomllib.loads(f"v = {value}")["v"]
+    for table, key, value in EXPECTED:
+        given = config.get(table, {}).get(key, value)
+        if given != value:
+            sys.exit(f"texts.py: {options.config}: {table}.{key} must be {value!r}, not {given!r}")
+    if "experts" in config["model"]:
+        sys.exit(f"texts.py: {options.config}: model.experts is not supported")
     with open(options.text, "rb") as file:
         tokens = torch.tensor(list(file.read()))
     border = len(tokens) * 9 // 10
-    of_validation = windows(tokens[border:], config["data"]["context"])
+    context = config["data"]["context"]
+    of_validation = windows(tokens[border:], context, (len(tokens) - border - 1) // context)
     for seed in options.seeds:
         began = time.time()
         network = train(config, tokens[:border], seed)

@@ -50,16 +50,15 @@ void add_folder(const TrainingSetup& setup, const fs::path& folder, NewFiles& fi
   std::map<std::string, std::string> configs;  // of each part; a network that has no class ends here, without folders
   for (const std::string& part : published_folders(model))
     configs.emplace(part, published_config(model, network, facts, part));
+  const std::string tokenizer = vocabulary ? vocabulary->tokenizer_json() : "";
+  if (vocabulary && tokenizer.empty())
+    fmt::print(stderr, "{}: the vocabulary of these data has no tokenizer.json\n", folder.string());
   for (const auto& [part, config] : configs) {
     files.make_folder(folder / part);
     files.add_tensors(folder / part / "model.safetensors", published_for_class(model, network, part), kMetadata);
-  }
-  const std::string tokenizer = vocabulary ? vocabulary->tokenizer_json() : "";
-  if (!tokenizer.empty()) {
-    files.add_text(folder / "tokenizer.json", tokenizer);
-    files.add_text(folder / "tokenizer_config.json", tokenizer_config(*vocabulary, facts.context));
-  } else if (vocabulary) {
-    fmt::print(stderr, "{}: the vocabulary of these data has no tokenizer.json\n", folder.string());
+    if (tokenizer.empty()) continue;
+    files.add_text(folder / part / "tokenizer.json", tokenizer);
+    files.add_text(folder / part / "tokenizer_config.json", tokenizer_config(*vocabulary, facts.context));
   }
   for (const auto& [part, config] : configs)  // last, because programs load no folder without one
     files.add_text(folder / part / "config.json", config);

@@ -50,7 +50,8 @@ Command add_import(CLI::App& program) {
   CLI::App* app = program.add_subcommand("import", "begin a run with weights from elsewhere");
   app->add_option(
          "weights", options->weights,
-         "model.safetensors as torchvision's and Hugging Face's models save it, the index of several, or a folder")
+         "model.safetensors as torchvision's and Hugging Face's models save it, the index of several, or a folder; of "
+         "ELECTRA the discriminator's folder, with the generator's in it")
       ->required();
   app->add_option("config", options->config, "the configuration, a .toml file")->required();
   app->add_option("run_dir", options->run_dir, "the run directory to make")->required();
