@@ -7,10 +7,11 @@ namespace {
 
 using test::Division;
 
-class ExpertsJob : public test::DividedRuns {};
-
-TEST_F(ExpertsJob, HasTheLedgerOfOneWorker) {
-  folder_.write("job.toml", R"([run]
+class ExpertsJob : public test::DividedRuns {
+ protected:
+  // `model` is the [model] table but for its sizes.
+  void write_job(const std::string& model) {
+    folder_.write("job.toml", R"([run]
 steps = 6
 batch_size = 6
 virtual_ranks = 3
@@ -18,14 +19,6 @@ eval_every = 3
 checkpoint_every = 3
 state_digest_every = 2
 recompute = true
-[model]
-kind = "gpt"
-layers = 2
-heads = 2
-channels = 16
-experts = 3
-capacity_factor = 1.0
-virtual_shards = 2
 [data]
 kind = "synthetic_text"
 size = 40
@@ -35,46 +28,34 @@ context = 8
 kind = "adamw"
 lr = 0.01
 clip_norm = 0.5
-)");
+[model]
+layers = 2
+heads = 2
+channels = 16
+)" + model);
+  }
+
+  void expect_ledger_of_one_worker(const std::string& alone) {
+    for (const Division& division :
+         {Division{.dp = 2, .tp = 1, .pp = 2, .zero = 3}, Division{.dp = 1, .tp = 2, .pp = 2, .zero = 0}})
+      EXPECT_EQ(trained_result(division.name(), division.complete()), alone) << division.name();
+    EXPECT_EQ(trained_result("emulated", {"--device", "emulated", "--set", "run.cuda_graphs=true"}), alone);
+  }
+};
+
+TEST_F(ExpertsJob, HasTheLedgerOfOneWorker) {
+  write_job("kind = \"gpt\"\nexperts = 3\ncapacity_factor = 1.0\nvirtual_shards = 2\n");
   const std::string alone = trained_result("alone", {});
   EXPECT_NE(alone.find("\"validation_expert_choices_dropped\""), std::string::npos) << alone;
-  for (const Division& division :
-       {Division{.dp = 2, .tp = 1, .pp = 2, .zero = 3}, Division{.dp = 1, .tp = 2, .pp = 2, .zero = 0}})
-    EXPECT_EQ(trained_result(division.name(), division.complete()), alone) << division.name();
+  expect_ledger_of_one_worker(alone);
   EXPECT_EQ(trained_result("not_recomputed", {"--set", "run.recompute=false"}), alone);
   EXPECT_EQ(trained_result("dies", {"--workers", "2", "--chaos", "kill:worker=2,step=3,at=forward"}), alone);
-  EXPECT_EQ(trained_result("emulated", {"--device", "emulated", "--set", "run.cuda_graphs=true"}), alone);
   EXPECT_NE(trained_result("unbalanced", {"--set", "model.balance_weight=0"}), alone);
 }
 
 TEST_F(ExpertsJob, OfALlamaHasTheLedgerOfOneWorker) {
-  folder_.write("job.toml", R"([run]
-steps = 4
-batch_size = 6
-virtual_ranks = 3
-eval_every = 4
-[model]
-kind = "llama"
-layers = 2
-heads = 2
-channels = 16
-experts = 3
-expert_every = 2
-virtual_shards = 2
-[data]
-kind = "synthetic_text"
-size = 40
-tokens = "character"
-context = 8
-[optimizer]
-kind = "adamw"
-lr = 0.01
-)");
-  const std::string alone = trained_result("alone", {});
-  for (const Division& division :
-       {Division{.dp = 1, .tp = 2, .pp = 2, .zero = 0}, Division{.dp = 2, .tp = 1, .pp = 1, .zero = 3}})
-    EXPECT_EQ(trained_result(division.name(), division.complete()), alone) << division.name();
-  EXPECT_EQ(trained_result("emulated", {"--device", "emulated", "--set", "run.cuda_graphs=true"}), alone);
+  write_job("kind = \"llama\"\nexperts = 3\nexpert_every = 2\nvirtual_shards = 2\n");
+  expect_ledger_of_one_worker(trained_result("alone", {}));
 }
 
 TEST_F(ExpertsJob, HasNoClassElsewhere) {

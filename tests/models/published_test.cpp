@@ -70,16 +70,12 @@ PublishedCase small_llama31() {
 }
 
 PublishedCase small_mixtral() {
-  return {"published_mixtral",
-          {.kind = "llama",
-           .settings = {{"layers", {int64_t{2}}},
-                        {"heads", {int64_t{4}}},
-                        {"kv_heads", {int64_t{2}}},
-                        {"channels", {int64_t{16}}},
-                        {"hidden", {int64_t{24}}},
-                        {"experts", {int64_t{4}}},
-                        {"rope_base", {1e6}}}},
-          tokens(12, 40)};
+  PublishedCase c = small_llama();
+  c.file = "published_mixtral";
+  c.model.settings["experts"] = {int64_t{4}};
+  c.model.settings["rope_base"] = {1e6};
+  c.model.settings["norm_eps"] = {1e-5};
+  return c;
 }
 
 PublishedCase small_bert() {
@@ -93,17 +89,15 @@ PublishedCase small_bert() {
 }
 
 PublishedCase small_electra() {
-  return {"published_electra",
-          {.kind = "electra",
-           .settings = {{"layers", {int64_t{2}}},
-                        {"heads", {int64_t{3}}},
-                        {"channels", {int64_t{24}}},
-                        {"hidden", {int64_t{32}}},
-                        {"embedding", {int64_t{12}}},
-                        {"generator_heads", {int64_t{2}}},
-                        {"generator_channels", {int64_t{8}}},
-                        {"generator_hidden", {int64_t{16}}}}},
-          {.sample = {12}, .classes = 40, .dtype = DType::i32, .further = {{{12}, DType::i32, {40}}}}};
+  PublishedCase c = small_bert();  // the discriminator's sizes
+  c.file = "published_electra";
+  c.model.kind = "electra";
+  c.model.settings["embedding"] = {int64_t{12}};
+  c.model.settings["generator_heads"] = {int64_t{2}};
+  c.model.settings["generator_channels"] = {int64_t{8}};
+  c.model.settings["generator_hidden"] = {int64_t{16}};
+  c.input.further = {{{12}, DType::i32, {40}}};
+  return c;
 }
 
 PublishedCase small_t5() {

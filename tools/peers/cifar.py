@@ -7,15 +7,12 @@ CIFAR10.tar has train/<class>/*.jpg and test/<class>/*.jpg. Augmentation, batche
 of the configuration; initial values and random numbers are PyTorch's. A step computes its gradient on the whole batch,
 so batch norm sees it whole, and not a share for each virtual rank. Prints loss and accuracy on the test images for each
 seed, and the time of training."""
-import argparse
 import copy
 import io
 import math
 import os
 import sys
 import tarfile
-import time
-import tomllib
 
 import numpy
 import torch
@@ -26,6 +23,7 @@ from torch import nn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/golden"))
 from make_golden import ResNet
+from seeds import print_scores, read_options
 
 MEAN, STD = torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.247, 0.2435, 0.2616])
 
@@ -167,27 +165,9 @@ def train(config, splits, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("config")
-    parser.add_argument("images")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--set", nargs="*", default=[])
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    with open(options.config, "rb") as file:
-        config = tomllib.load(file)
-    for setting in options.set:
-        name, value = setting.split("=", 1)
-        table, key = name.split(".")
-        config.setdefault(table, {})[key] = tomllib.loads(f"v = {value}")["v"]
+    options, config = read_options("images")
     splits = read_tar(options.images)
-    for seed in options.seeds:
-        began = time.time()
-        network = train(config, splits, seed)
-        seconds = time.time() - began
-        loss, accuracy = score(network, *splits["test"])
-        print(f"seed {seed} loss {loss:.4f} accuracy {accuracy:.4f} ({seconds:.0f} s)", flush=True)
+    print_scores(options.seeds, lambda seed: train(config, splits, seed), lambda network: score(network, *splits["test"]))
 
 
 if __name__ == "__main__":

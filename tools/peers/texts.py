@@ -6,17 +6,16 @@ usage: texts.py CONFIG TEXT [--seeds 0 1 2] [--threads 2] [--set run.steps=100 .
 Batches, windows (data/text.h), schedule, optimizer, sizes and dropout are those of the configuration; initial values and
 random numbers are PyTorch's. Settings that it does not have are refused. The first nine tenths of the text are for training. Prints loss and accuracy on the rest for each
 seed, and the time of training."""
-import argparse
 import math
 import sys
-import time
-import tomllib
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from seeds import print_scores, read_options
 
+# The settings of which there is one form here: table, key, value.
 EXPECTED = (("model", "kind", "gpt"), ("model", "bias", True), ("model", "tied_head", True), ("data", "tokens", "byte"),
             ("data", "validation_fraction", 0), ("optimizer", "kind", "adamw"), ("optimizer", "exempt", ["vectors"]),
             ("schedule", "kind", "cosine"))
@@ -106,20 +105,7 @@ def train(config, tokens, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("config")
-    parser.add_argument("text")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--set", nargs="*", default=[])
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    with open(options.config, "rb") as file:
-        config = tomllib.load(file)
-    for setting in options.set:
-        name, value = setting.split("=", 1)
-        table, key = name.split(".")
-        config.setdefault(table, {})[key] = tomllib.loads(f"v = {value}")["v"]
+    options, config = read_options("text")
     for table, key, value in EXPECTED:
         given = config.get(table, {}).get(key, value)
         if given != value:
@@ -131,12 +117,8 @@ def main():
     border = len(tokens) * 9 // 10
     context = config["data"]["context"]
     of_validation = windows(tokens[border:], context, (len(tokens) - border - 1) // context)
-    for seed in options.seeds:
-        began = time.time()
-        network = train(config, tokens[:border], seed)
-        seconds = time.time() - began
-        loss, accuracy = score(network, *of_validation)
-        print(f"seed {seed} loss {loss:.4f} accuracy {accuracy:.4f} ({seconds:.0f} s)", flush=True)
+    print_scores(options.seeds, lambda seed: train(config, tokens[:border], seed),
+                 lambda network: score(network, *of_validation))
 
 
 if __name__ == "__main__":
