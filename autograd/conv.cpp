@@ -3,6 +3,7 @@
 #include "autograd/exact_factor.h"
 #include "autograd/pointwise.h"
 #include "autograd/precision.h"
+#include "tensor/base/check.h"
 #include "tensor/ops/conv2d_depthwise.h"
 #include "tensor/ops/reduce.h"
 

@@ -104,6 +104,8 @@ const char* name_of(Split split) {
   return split == Split::train ? "train" : split == Split::validation ? "validation" : "test";
 }
 
+std::string Dataset::tokenizer_json() const { return vocabulary() ? vocabulary()->tokenizer_json() : ""; }
+
 const std::vector<std::string>& Dataset::class_names() const {
   static const std::vector<std::string> none;
   return none;

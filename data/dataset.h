@@ -173,6 +173,9 @@ class Dataset {
   virtual int64_t classes() const = 0;      // labels, also of boxes, or symbols in the vocabulary; 0 for other numbers
   virtual const Vocabulary* vocabulary() const { return nullptr; }  // of text
   virtual const std::vector<std::string>& class_names() const;      // of images; may be empty
+  // Returns the text of a tokenizer.json (Vocabulary::tokenizer_json) that makes the tokens of samples; "" if none
+  // does.
+  virtual std::string tokenizer_json() const;
 
   // Writes sample `index` in [0, size()). Thread-safe. Throws Failure, which names the file, if it cannot be read or is
   // corrupt.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,33 @@ namespace elinvar {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Returns the tokenizer.json of a vocabulary, which begins each text with the symbol for the text as a whole.
+std::string tokenizer_of(const Vocabulary& vocabulary) {
+  const std::string text = vocabulary.tokenizer_json();
+  if (text.empty()) return "";
+  using Ordered = nlohmann::ordered_json;
+  Ordered json = Ordered::parse(text);
+  const Ordered whole = {{"SpecialToken", {{"id", kWholeText}, {"type_id", 0}}}};
+  const auto sequence = [](const char* name) { return Ordered{{"Sequence", {{"id", name}, {"type_id", 0}}}}; };
+  const Ordered first = sequence("A"), second = sequence("B");
+  json["added_tokens"].push_back({{"id", vocabulary.size()},
+                                  {"content", kWholeText},
+                                  {"single_word", false},
+                                  {"lstrip", false},
+                                  {"rstrip", false},
+                                  {"normalized", false},
+                                  {"special", true}});
+  json["post_processor"] = {{"type", "TemplateProcessing"},
+                            {"single", Ordered::array({whole, first})},
+                            {"pair", Ordered::array({whole, first, second})},
+                            {"special_tokens",
+                             {{kWholeText,
+                               {{"id", kWholeText},
+                                {"ids", Ordered::array({vocabulary.size()})},
+                                {"tokens", Ordered::array({kWholeText})}}}}}};
+  return json.dump(1, ' ', false, Ordered::error_handler_t::replace) + "\n";
+}
 
 class LabelledTexts {
  public:
@@ -35,7 +63,8 @@ class LabelledTexts {
   }
   const std::vector<std::string>& texts() const { return texts_; }
 
-  TensorSamples samples(const std::vector<int64_t>& rows, const Vocabulary& vocabulary) const {
+  TensorSamples samples(const std::vector<int64_t>& rows, const std::shared_ptr<const Vocabulary>& symbols) const {
+    const Vocabulary& vocabulary = *symbols;
     const auto n = static_cast<int64_t>(rows.size());
     const int64_t length = config_.context;
     Tensor tokens = Tensor::zeros({n, length}, DType::i32), lengths = Tensor::empty({n, 1}, DType::i32),
@@ -58,7 +87,8 @@ class LabelledTexts {
                           .targets = targets,
                           .classes = next,
                           .further_inputs = {lengths},
-                          .symbols = {{vocabulary.size() + 1}, {length + 1}}};
+                          .symbols = {{vocabulary.size() + 1}, {length + 1}},
+                          .tokenizer = [symbols] { return tokenizer_of(*symbols); }};
     for (const auto& [label, number] : labels) samples.class_names.push_back(label);
     return samples;
   }
@@ -79,7 +109,7 @@ std::unique_ptr<Dataset> open_labelled_text(const DataConfig& config, Split spli
   LabelledTexts texts(config);
   const SplitRows rows =
       read_split(config, split, has_rows_of_texts, [&](const fs::path& file) { return texts.read(file); });
-  return tensor_dataset(texts.samples(rows.rows, *vocabulary_of(config, texts.texts())));
+  return tensor_dataset(texts.samples(rows.rows, vocabulary_of(config, texts.texts())));
 }
 
 }  // namespace elinvar

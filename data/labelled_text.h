@@ -6,6 +6,9 @@
 
 namespace elinvar {
 
+// The name that tokenizer.json has for the symbol of the text as a whole.
+constexpr const char* kWholeText = "[CLS]";
+
 std::unique_ptr<Dataset> open_labelled_text(const DataConfig& config, Split split);
 
 }  // namespace elinvar

@@ -18,7 +18,8 @@ class TensorDataset final : public Dataset {
   explicit TensorDataset(TensorSamples samples)
       : targets_(samples.targets.to(Device{}).to_contiguous()),
         classes_(samples.classes),
-        class_names_(std::move(samples.class_names)) {
+        class_names_(std::move(samples.class_names)),
+        tokenizer_(std::move(samples.tokenizer)) {
     inputs_.push_back(samples.inputs.to(Device{}).to_contiguous());
     for (const Tensor& further : samples.further_inputs) inputs_.push_back(further.to(Device{}).to_contiguous());
     samples.symbols.resize(inputs_.size());
@@ -33,6 +34,7 @@ class TensorDataset final : public Dataset {
   SampleFormat format() const override { return format_; }
   int64_t classes() const override { return classes_; }
   const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::string tokenizer_json() const override { return tokenizer_ ? tokenizer_() : ""; }
 
   void read(int64_t index, const Draw&, const SampleBuffers& sample) const override {
     for (size_t i = 0; i < inputs_.size(); ++i) copy_sample(inputs_[i], index, sample.inputs[i]);
@@ -65,6 +67,7 @@ class TensorDataset final : public Dataset {
   Tensor targets_;
   int64_t classes_;
   std::vector<std::string> class_names_;
+  std::function<std::string()> tokenizer_;
   SampleFormat format_;
 };
 

@@ -5,6 +5,7 @@
 //                       ...
 //                       return tensor_dataset({.inputs = points, .targets = labels, .classes = 2});
 //                     }});
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct TensorSamples {
   std::vector<Tensor> further_inputs = {};          // of networks with several: each (N, ..)
   std::vector<std::vector<int64_t>> symbols = {};   // Field::symbols of each input; may be empty
   std::vector<std::vector<int64_t>> most_ids = {};  // Field::most_ids of each input; may be empty
+  std::function<std::string()> tokenizer = {};      // Dataset::tokenizer_json; may be empty
 };
 
 // Samples do not depend on draws; the digest covers all samples. Throws UsageError for tensors of other types or

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 
@@ -10,10 +9,7 @@
 #include "models/relative_position.h"
 #include "nn/parameters.h"
 #include "tensor/base/check.h"
-#include "tensor/base/file.h"
-#include "tensor/base/json.h"
 #include "tensor/base/spelling.h"
-#include "tensor/safetensors.h"
 #include "tensor/state.h"
 
 namespace elinvar {
@@ -174,6 +170,8 @@ bool is_bias_of(const std::set<std::string>& used, const std::string& name) {
 const char* hint_of(std::string_view name) {
   if (name == "lm_head.weight") return " (model.tied_head = true needs none)";
   if (name == "wte.weight" || name == "model.embed_tokens.weight") return " (a row for each token of the data)";
+  if (name.ends_with("embeddings.word_embeddings.weight"))
+    return " (a row for each symbol of the data, of which labelled texts and masked tokens have one more)";
   if (name == "wpe.weight") return " (model.context rows)";
   if (name.find(".experts.w") != std::string_view::npos) return " (the first number is that of model.experts)";
   return "";
@@ -239,8 +237,12 @@ StateDict published(const Spec& model, const StateDict& network) {
 StateDict published_for_class(const Spec& model, const StateDict& network, const std::string& folder) {
   StateDict own = published(model, network), result;
   add_zero_biases(model, network, own);
-  for (const Repeated& r : kRepeated)
-    if (model.kind.starts_with(r.kind) && own.contains(r.original)) own.emplace(r.name, own.at(r.original));
+  for (const Repeated& r : kRepeated) {
+    const std::string_view name = r.name;
+    if (!model.kind.starts_with(r.kind) || !own.contains(r.original)) continue;
+    if (name.starts_with("cls.") && !own.contains("cls.predictions.bias")) continue;  // a BERT with another head
+    own.emplace(r.name, own.at(r.original));
+  }
   for (const auto& [name, tensor] : network)
     if (const size_t at = name.rfind("running_mean"); at != std::string::npos)
       own.emplace(name.substr(0, at) + "num_batches_tracked", Tensor::zeros({}, DType::i64));

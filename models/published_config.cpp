@@ -218,15 +218,6 @@ OrderedJson config_of_torchvision(const Spec& model, const StateDict& network) {
   return {{"architectures", {model.kind}}, {"library_name", "torchvision"}};
 }
 
-// The number of rows of the last layer's weight.
-int64_t classes_of(const StateDict& network) {
-  for (const char* head : {"classifier.6.weight", "classifier.1.weight", "classifier.weight", "heads.head.weight",
-                           "head.weight", "fc.weight"})
-    if (const auto found = network.find(head); found != network.end()) return found->second.dim(0);
-  invariant(false, "a classifier has one of these heads");
-  return 0;
-}
-
 }  // namespace
 
 std::string published_config(const Spec& model, const StateDict& network, const PublishedFacts& facts,
@@ -246,8 +237,11 @@ std::string published_config(const Spec& model, const StateDict& network, const 
   else if (family == "resnet") config = config_of_resnet(model, network);
   else if (family == "vgg") config = config_of_vgg(model, network);
   else config = config_of_torchvision(model, network);
-  if (torchvision) config["num_classes"] = classes_of(network);
-  if (images || network.contains("classifier.weight")) add_labels(config, classes_of(network), facts.class_names);
+  if (images || network.contains("classifier.weight")) {
+    const int64_t classes = network.at(weight_of_classes(network)).dim(0);
+    if (torchvision) config["num_classes"] = classes;
+    add_labels(config, classes, facts.class_names);
+  }
   if (!images) {
     const OrderedJson end = facts.end_of_text ? OrderedJson(*facts.end_of_text) : OrderedJson();
     config.update({{"use_cache", true}, {"bos_token_id", end}, {"eos_token_id", end}});

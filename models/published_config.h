@@ -89,4 +89,7 @@ std::string published_config(const Spec& model, const StateDict& network, const 
 // settings to change if it describes another network, and Failure if this engine does not support the network.
 void check_published_settings(const Spec& model, const StateDict& network, const std::filesystem::path& weights);
 
+// Throws UsageError if the config.json next to these weights numbers the classes of the data in another order.
+void check_order_of_classes(const std::vector<std::string>& names, const std::filesystem::path& weights);
+
 }  // namespace elinvar

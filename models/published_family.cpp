@@ -60,6 +60,13 @@ NamedValues form_of_resnet(const StateDict& network) {
   return {{"blocks", blocks}, {"widths", widths}, {"bottleneck", network.contains("layer1.0.conv3.weight")}};
 }
 
+std::string weight_of_classes(const StateDict& network) {
+  for (const char* head : {"classifier.6.weight", "classifier.1.weight", "classifier.weight", "heads.head.weight",
+                           "head.weight", "fc.weight"})
+    if (network.contains(head)) return head;
+  return "";
+}
+
 NamedValues own_settings(const Spec& model, const StateDict& network) {
   // A description has these settings only if the configuration does.
   NamedValues settings = {{"rope_factor", 1.0}, {"qkv_bias", false}, {"experts", int64_t{0}}, {"batch_norm", true}};

@@ -250,6 +250,21 @@ void compare_with(const fs::path& path, const std::string& folder, const Spec& m
 
 }  // namespace
 
+void check_order_of_classes(const std::vector<std::string>& names, const fs::path& weights) {
+  const fs::path path = (fs::is_directory(weights) ? weights : weights.parent_path()) / "config.json";
+  if (!fs::exists(path)) return;
+  const Json labels = read_json_object(path).value("id2label", Json());
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto found = labels.find(std::to_string(i));
+    if (found == labels.end() || !found->is_string()) return;
+    const std::string theirs = found->get<std::string>();
+    check(theirs == names[i] || std::ranges::find(names, theirs) == names.end(),
+          "{} has the class '{}' as number {}, which is '{}' in these data; reorder the rows of its last layer, or let "
+          "--except leave that layer new",
+          path.string(), theirs, i, names[i]);
+  }
+}
+
 void check_published_settings(const Spec& model, const StateDict& network, const fs::path& weights) {
   if (family_of(model).empty()) return;  // other kinds have no published config.json
   const fs::path whole = fs::is_directory(weights) ? weights : weights.parent_path();

@@ -359,7 +359,8 @@ class NeuMf final : public SegmentedNetwork {
 };
 
 void require_one_output(const Settings& s, const InputInfo& input) {
-  s.require(input.classes == 1, "kind", "= '{}' predicts one number, but the data have {}", s.kind(), input.classes);
+  s.require(input.classes == 1, "kind", "= '{}' predicts one number, but the data have {}{}", s.kind(), input.classes,
+            s.kind() == "neumf" ? "; several candidates (data of kind 'ratings') need task.kind = \"ranking\"" : "");
 }
 
 }  // namespace

@@ -26,9 +26,9 @@ int64_t Anchors::coarsest(int64_t rows) const {
   for (int64_t scale = 0; scale < scales(); ++scale) of_one_cell += kAnchorsOfScale << (2 * scale);
   const auto g = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(rows / of_one_cell))));
   check(g > 0 && g * g * of_one_cell == rows,
-        "[detection] {} predictions for an image are not those of {} scales of {} anchors over square images; anchors "
-        "for {} scales are {} numbers",
-        rows, scales(), kAnchorsOfScale, scales(), sides_.size());
+        "[detection] {} predictions for an image are not those of {} scales of {} anchors over square images; "
+        "task.anchors has {} numbers, and needs {} for each scale of the network: yolov3 has 3 scales, yolov3_tiny 2",
+        rows, scales(), kAnchorsOfScale, sides_.size(), 2 * kAnchorsOfScale);
   return g;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tensor/device_memory.h"
+#include "tensor/ops/copy.h"
 #include "tensor/stream.h"
 #include "tensor/transfer.h"
 

@@ -55,10 +55,11 @@ class Classification final : public Objective {
 };
 
 MadeTask make_classification(Settings& settings, const TargetInfo& targets, const CrossEntropyOptions& options) {
-  settings.require(targets.dtype == DType::i64, "kind",
-                   "= 'classification' needs targets that are classes, but the data have numbers, {} of shape {} a "
-                   "sample; other tasks are 'regression' and 'binary'",
-                   name_of(targets.dtype), to_string(targets.sample));
+  settings.require(
+      targets.dtype == DType::i64, "kind",
+      "= 'classification' needs targets that are classes, but the data have numbers, {} of shape {} a "
+      "sample; tasks of numbers are 'regression' and 'binary', of boxes 'detection', of candidates 'ranking'",
+      name_of(targets.dtype), to_string(targets.sample));
   // Older runs lack the setting, so a task has it only if its configuration does.
   const int64_t top = settings.has("top_k") ? settings.integer("top_k", 0, 0, targets.classes) : 0;
   return {Task(std::make_shared<Classification>(options, top)), targets.classes};

@@ -20,6 +20,7 @@
 #include "autograd/reduce.h"
 #include "nn/task.h"
 #include "tensor/base/check.h"
+#include "tensor/graph.h"
 #include "tensor/ops/compare.h"
 #include "tensor/ops/top1_correct.h"
 

@@ -288,6 +288,14 @@ TEST(Table, WhatIsWrongIsNamed) {
   EXPECT_NE(refusal(people(), [](DataConfig& c) { c.numbers = {"agee"}; }).find("did you mean 'age'"),
             std::string::npos);
   EXPECT_NE(refusal(people(), as_is).find("line 5, column 'age': a number is missing"), std::string::npos);
+  EXPECT_NE(refusal(people(),
+                    [](DataConfig& c) {
+                      c.numbers = {"age", "age"};
+                    })
+                .find("data.numbers names 'age', which data.numbers names already"),
+            std::string::npos);
+  EXPECT_NE(refusal(people(), [](DataConfig& c) { c.numbers = c.target; }).find("which data.numbers names already"),
+            std::string::npos);
   EXPECT_NE(refusal(head + "1,a,2\n1,a\n", as_is).find("line 3: 2 fields, but the first line names 3 columns"),
             std::string::npos);
   EXPECT_NE(refusal(head + "1,a,2\none,a,2\n", as_is).find("line 3, column 'age': 'one' is no number"),

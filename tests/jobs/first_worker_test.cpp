@@ -73,6 +73,11 @@ TEST_F(FirstWorker, JoinsAResumedRunByItsDirectory) {
   const Ended ended = wait(job, "job");
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(ended.last_line().find("final step=3000 "), 0u) << ended.out;
+
+  // A finished run stays finished.
+  const Ended again = train({"resume", folder_ / "run", "--until", "10"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.last_line().find("final step=3000 "), 0u) << again.out;
 }
 
 }  // namespace

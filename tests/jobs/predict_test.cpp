@@ -188,7 +188,7 @@ TEST_F(Predict, UnreadableImagesAreNamedAndCounted) {
   refused({}, "expected images (files, folders or .tar archives) or --text FILE");
   refused({good, "--text", "-"}, "and not both");
   refused({good, folder_ / "absent.png"}, "there is no ");
-  refused({"--text", good}, "has a network for images");
+  refused({"--text", good}, "has no network that goes on with a text");
   refused({good, "--top", "0"}, "--top");
 
   // Runs of older versions keep no form of their samples: the data are opened.

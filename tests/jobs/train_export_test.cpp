@@ -92,6 +92,49 @@ targets_as_input = true
   EXPECT_EQ(read_file(folder_ / "first" / "own.safetensors"), read_file(folder_ / "again" / "own.safetensors"));
 }
 
+TEST_F(TrainCommand, ExportsTheTokenizerAndTheClassesOfLabelledTexts) {
+  std::string rows = "text,label\n";
+  for (int i = 0; i < 10; ++i) rows += "good day,positive\nbad day,negative\n";
+  folder_.write("rows.csv", rows);
+  folder_.write("bert.toml", R"([run]
+steps = 1
+batch_size = 2
+[model]
+kind = "bert"
+head = "pooled"
+layers = 1
+heads = 2
+channels = 16
+[data]
+kind = "labelled_text"
+path = ")" + (folder_ / "rows.csv").string() +
+                                 R"("
+target = ["label"]
+tokens = "byte"
+context = 8
+)");
+  ASSERT_EQ(run("bert.toml", "first").code, 0);
+  const std::string out = folder_ / "out/";
+  ASSERT_EQ(train({"export", folder_ / "first", out}).code, 0);
+  const auto tokenizer = nlohmann::json::parse(read_file(out + "tokenizer.json"));
+  EXPECT_EQ(tokenizer["added_tokens"].back()["id"], 256);
+  EXPECT_EQ(tokenizer["post_processor"]["single"][0]["SpecialToken"]["id"], "[CLS]");
+  EXPECT_EQ(nlohmann::json::parse(read_file(out + "tokenizer_config.json"))["cls_token"], "[CLS]");
+  EXPECT_FALSE(read_safetensors(out + "model.safetensors").tensors.contains("cls.predictions.decoder.weight"));
+
+  // The same classes in another order would be other classes.
+  auto config = nlohmann::json::parse(read_file(out + "config.json"));
+  ASSERT_EQ(config["id2label"], (nlohmann::json{{"0", "negative"}, {"1", "positive"}}));
+  config["id2label"] = {{"0", "positive"}, {"1", "negative"}};
+  replace_file(out + "config.json", config.dump());
+  const Ended swapped = train({"import", out, folder_ / "bert.toml", folder_ / "again"});
+  EXPECT_EQ(swapped.code, 2);
+  EXPECT_NE(swapped.err.find("has the class 'positive' as number 0, which is 'negative' in these data"),
+            std::string::npos)
+      << swapped.err;
+  EXPECT_EQ(train({"import", out, folder_ / "bert.toml", folder_ / "again", "--except", "classifier.*"}).code, 0);
+}
+
 TEST_F(TrainCommand, ExportsNoFolderForNetworksWithoutAClass) {
   ASSERT_EQ(run("images.toml", "first").code, 0);
   const Ended refused = train({"export", folder_ / "first", folder_.path() + "/out/"});

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "autograd/experts.h"
+#include "autograd/pointwise.h"
 #include "autograd/shape.h"
 #include "autograd/shards.h"
 #include "tensor/ops/experts.h"

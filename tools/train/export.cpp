@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "data/labelled_text.h"
 #include "data/text_pairs.h"
 #include "models/published.h"
 #include "models/published_config.h"
@@ -26,12 +27,14 @@ struct ExportOptions {
 };
 
 // The text of tokenizer_config.json, which tells Hugging Face's transformers how to use tokenizer.json.
-std::string tokenizer_config(const Vocabulary& vocabulary, int64_t context) {
+std::string tokenizer_config(const Dataset& data, int64_t context) {
   nlohmann::ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                                    {"model_max_length", context},
                                    {"clean_up_tokenization_spaces", false}};
-  if (const std::optional<int32_t> end = vocabulary.end_of_text())
-    for (const char* key : {"bos_token", "eos_token"}) config[key] = vocabulary.decode(*end);
+  const Vocabulary* vocabulary = data.vocabulary();
+  if (!vocabulary) config["cls_token"] = kWholeText;
+  else if (const std::optional<int32_t> end = vocabulary->end_of_text())
+    for (const char* key : {"bos_token", "eos_token"}) config[key] = vocabulary->decode(*end);
   return config.dump(2) + "\n";
 }
 
@@ -41,7 +44,8 @@ void add_folder(const TrainingSetup& setup, const fs::path& folder, NewFiles& fi
   const Vocabulary* vocabulary = setup.data->vocabulary();
   PublishedFacts facts{.class_names = setup.data->class_names()};
   if (vocabulary) facts.end_of_text = vocabulary->end_of_text();
-  if (vocabulary) facts.context = setup.data->input_shape()[0];
+  const std::string tokenizer = setup.data->tokenizer_json();
+  if (vocabulary || !tokenizer.empty()) facts.context = setup.data->input_shape()[0];
   if (const std::optional<PairsForm> form = form_of_pairs(*setup.data)) {
     facts.end_of_text = form->end;
     facts.start = form->start;
@@ -50,7 +54,6 @@ void add_folder(const TrainingSetup& setup, const fs::path& folder, NewFiles& fi
   std::map<std::string, std::string> configs;  // of each part; a network that has no class ends here, without folders
   for (const std::string& part : published_folders(model))
     configs.emplace(part, published_config(model, network, facts, part));
-  const std::string tokenizer = vocabulary ? vocabulary->tokenizer_json() : "";
   if (vocabulary && tokenizer.empty())
     fmt::print(stderr, "{}: the vocabulary of these data has no tokenizer.json\n", folder.string());
   for (const auto& [part, config] : configs) {
@@ -58,7 +61,7 @@ void add_folder(const TrainingSetup& setup, const fs::path& folder, NewFiles& fi
     files.add_tensors(folder / part / "model.safetensors", published_for_class(model, network, part), kMetadata);
     if (tokenizer.empty()) continue;
     files.add_text(folder / part / "tokenizer.json", tokenizer);
-    files.add_text(folder / part / "tokenizer_config.json", tokenizer_config(*vocabulary, facts.context));
+    files.add_text(folder / part / "tokenizer_config.json", tokenizer_config(*setup.data, facts.context));
   }
   for (const auto& [part, config] : configs)  // last, because programs load no folder without one
     files.add_text(folder / part / "config.json", config);

@@ -1,5 +1,6 @@
 // `train import`: begins a run with weights of other programs (models/published.h).
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -7,6 +8,8 @@
 #include "elastic/checkpoint/whole_state.h"
 #include "models/published.h"
 #include "models/published_config.h"
+#include "models/published_family.h"
+#include "nn/parameters.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tools/train/commands.h"
@@ -29,6 +32,10 @@ int import_weights(const ImportOptions& command) {
         directory.string());
   TrainingSetup setup(read_config(command.config, command.overrides));
   check_published_settings(setup.config.model, setup.network->parameters.whole_state(), command.weights);
+  const std::string classes = weight_of_classes(setup.network->parameters.whole_state());
+  const bool new_classes =
+      std::ranges::any_of(command.except, [&](const std::string& pattern) { return name_matches(pattern, classes); });
+  if (!new_classes) check_order_of_classes(setup.data->class_names(), command.weights);
   load_published(setup.config.model, *setup.network, read_published(setup.config.model, command.weights),
                  command.except);
   if (setup.average) setup.average->parameters.load(setup.network->parameters.state());
@@ -55,10 +62,12 @@ Command add_import(CLI::App& program) {
       ->required();
   app->add_option("config", options->config, "the configuration, a .toml file")->required();
   app->add_option("run_dir", options->run_dir, "the run directory to make")->required();
-  app->add_option("--except", options->except,
-                  "parameters that stay as in a new network, as \"fc.*\" for another number of classes")
+  app->add_option(
+         "--except", options->except,
+         "parameters that stay as in a new network, as \"fc.*\" for another number of classes; may be repeated")
       ->allow_extra_args(false);
-  app->add_option("--set", options->overrides, "table.key=value: overrides one key of the configuration")
+  app->add_option("--set", options->overrides,
+                  "table.key=value: overrides one key of the configuration; may be repeated")
       ->allow_extra_args(false);
   return {app, [options] { return import_weights(*options); }};
 }

@@ -67,7 +67,7 @@ int predict_text(const PredictOptions& options) {
   const std::filesystem::path directory = options.run_dir;
   TrainingSetup setup(read_run_config(directory), Split::train, parse_device(options.device.device));
   const Vocabulary* vocabulary = setup.data->vocabulary();
-  check(vocabulary != nullptr, "--text: {} has a network for images", directory.string());
+  check(vocabulary != nullptr, "--text: {} has no network that goes on with a text", directory.string());
   check(!form_of_pairs(*setup.data), "--text: {} has a network of pairs of texts; train sample writes the second text",
         directory.string());
   std::vector<int32_t> tokens = vocabulary->encode_prompt(text_of(options.text));

@@ -68,7 +68,7 @@ int sample(const SampleOptions& command) {
   const std::filesystem::path directory = command.run_dir;
   TrainingSetup setup(read_run_config(directory), Split::train, parse_device(command.device.device));
   const Vocabulary* vocabulary = setup.data->vocabulary();
-  check(vocabulary != nullptr, "{} has a network for images; only one for text can be sampled from",
+  check(vocabulary != nullptr, "{} has no network that goes on with a text; only such a one can be sampled from",
         directory.string());
   const std::optional<int32_t> end = vocabulary->end_of_text();
   const std::optional<PairsForm> pairs = form_of_pairs(*setup.data);

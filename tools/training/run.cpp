@@ -97,7 +97,9 @@ int JobProcess::run() {
         if (!coordinator_) fail("interrupted before a worker was ready; {}", how_to_go_on());
         coordinator_->ask_stop("interrupted", now());
       }
-      if (coordinator_ && command_.until && !until_ && directory_->facts().recorded() >= *command_.until) {
+      const int64_t made = directory_ ? directory_->facts().recorded() : 0;
+      // A run that has made its last step is finished, and not stopped.
+      if (coordinator_ && command_.until && !until_ && made >= *command_.until && made < about_->steps) {
         until_ = true;
         coordinator_->ask_stop(fmt::format("step {} is made", *command_.until), now());
       }
