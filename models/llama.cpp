@@ -22,9 +22,9 @@
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/mixture.h"
-#include "nn/network.h"
 #include "nn/norm.h"
 #include "nn/recompute.h"
+#include "nn/segments.h"
 #include "nn/sharded_linear.h"
 #include "tensor/ops/rotary.h"
 
