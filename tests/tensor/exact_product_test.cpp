@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tensor/base/check.h"
 #include "tensor/cuda/product_plan.h"
 #include "tensor/ops/batch_norm.h"
 #include "tensor/ops/conv2d.h"

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "nn/micro_batch.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tensor/ops/copy.h"

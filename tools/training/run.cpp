@@ -19,6 +19,7 @@
 #include "tools/training/environment.h"
 #include "tools/training/interrupt.h"
 #include "tools/training/job_process.h"
+#include "tools/training/training_setup.h"
 
 namespace elinvar {
 

@@ -19,6 +19,7 @@
 #include "tensor/ops/copy.h"
 #include "tensor/transfer.h"
 #include "tools/cli/standard_streams.h"
+#include "tools/training/batch_tensors.h"
 
 namespace elinvar {
 namespace {
