@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "nn/task.h"
 #include "tensor/base/check.h"
 #include "tensor/base/file.h"
 #include "tests/places.h"

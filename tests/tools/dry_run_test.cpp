@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "tensor/base/file.h"
 #include "tests/jobs/table_job.h"
 #include "tests/jobs/train_command.h"
 #include "tests/places.h"

@@ -1,6 +1,7 @@
 // The timeline of a profiled step on the page of a run, and the bubbles of its pipelines.
 #include "tools/repro/report_step.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
