@@ -11,6 +11,7 @@
 
 #include "elastic/step/assignment.h"
 #include "tensor/base/check.h"
+#include "tests/elastic/session_stage.h"
 
 namespace elinvar {
 namespace {
