@@ -126,12 +126,14 @@ class Table {
       fields.push_back({config_.categories[i], "data.categories", widths_[i] == 1 ? JsonField::value : JsonField::list,
                         config_.separator});
     for (const std::string& name : config_.target) fields.push_back({name, "data.target", JsonField::value});
-    // A column may be a number and a category, but neither twice, nor an input and a target.
+    // A column may be both a number and a category, but it may not be either twice, or an input and a target.
     for (size_t i = 0; i < fields.size(); ++i)
-      for (size_t j = 0; j < i; ++j)
-        check_setting(fields[i].name != fields[j].name || (fields[i].key != std::string_view("data.target") &&
-                                                           fields[i].key != std::string_view(fields[j].key)),
-                      fields[i].key, "names '{}', which {} names already", fields[i].name, fields[j].key);
+      for (size_t j = 0; j < i; ++j) {
+        const std::string_view key = fields[i].key;
+        const bool clash = key == "data.target" || key == fields[j].key;
+        check_setting(!clash || fields[i].name != fields[j].name, key, "names '{}', which {} names already",
+                      fields[i].name, fields[j].key);
+      }
     return fields;
   }
 

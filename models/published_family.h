@@ -23,7 +23,7 @@ NamedValues torchvision_settings(const Spec& model);
 // Returns the stages of a ResNet, which a kind such as "resnet50" does not list: "blocks", "widths" and "bottleneck".
 NamedValues form_of_resnet(const StateDict& network);
 
-// Returns the name of the weight of a classifier's last layer, (classes, ..), or "" if there is none.
+// Returns the name of the last layer's weight (classes, ..) of a classifier, or "" for other networks.
 std::string weight_of_classes(const StateDict& network);
 
 // Values as messages show them, and whether two are equal; 1 and 1.0 are.

@@ -4,8 +4,8 @@
 usage: texts.py CONFIG TEXT [--seeds 0 1 2] [--threads 2] [--set run.steps=100 ..]
 
 Batches, windows (data/text.h), schedule, optimizer, sizes and dropout are those of the configuration; initial values and
-random numbers are PyTorch's. Settings that it does not have are refused. The first nine tenths of the text are for training. Prints loss and accuracy on the rest for each
-seed, and the time of training."""
+random numbers are PyTorch's. It refuses settings that it does not have. It trains on the first nine tenths of the text,
+and prints loss and accuracy on the rest for each seed, and the time of training."""
 import math
 import sys
 
@@ -72,7 +72,7 @@ def score(network, inputs, targets):
 
 
 def batches(tokens, context, size):
-    """Yields batches without end. Windows of each epoch begin at an offset of its own, and its last batch may be smaller."""
+    """Yields batches without end. Windows of each epoch begin at an offset of its own; its last batch may be smaller."""
     count = max(1, (len(tokens) - context) // context)
     while True:
         offset = int(torch.randint(min(context, len(tokens) - count * context), ()))
