@@ -3,137 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
+#include "tests/models/published_cases.h"
 
-#include "models/build.h"
-#include "models/published.h"
-#include "tensor/base/check.h"
-#include "tensor/base/file.h"
-#include "tensor/safetensors.h"
-#include "tests/support/temporary_folder.h"
-
-namespace elinvar::test {
+namespace elinvar::test::exchange {
 namespace {
-
-namespace fs = std::filesystem;
-using Json = nlohmann::json;
-
-struct ConfigCase {
-  Spec model;
-  InputInfo input;
-};
-
-using List = std::vector<int64_t>;
-using NamedValues = std::map<std::string, Value>;
-
-ConfigCase of_text(const std::string& kind, const NamedValues& settings) {
-  ConfigCase c{{.kind = kind}, {.sample = {12}, .classes = 40, .dtype = DType::i32}};
-  for (const auto& [name, value] : settings) c.model.settings[name] = {value};
-  return c;
-}
-ConfigCase of_images(const std::string& kind, const NamedValues& settings) {
-  ConfigCase c{{.kind = kind}, {.sample = {64, 64, 3}, .classes = 10}};
-  for (const auto& [name, value] : settings) c.model.settings[name] = {value};
-  return c;
-}
-
-ConfigCase gpt(const NamedValues& more = {}) {
-  NamedValues settings = {
-      {"layers", int64_t{2}}, {"heads", int64_t{2}}, {"channels", int64_t{16}}, {"context", int64_t{20}}};
-  for (const auto& [name, value] : more) settings[name] = value;
-  return of_text("gpt", settings);
-}
-ConfigCase llama(const NamedValues& more = {}) {
-  NamedValues settings = {{"layers", int64_t{2}},    {"heads", int64_t{4}},   {"kv_heads", int64_t{2}},
-                          {"channels", int64_t{16}}, {"hidden", int64_t{24}}, {"norm_eps", 1e-6}};
-  for (const auto& [name, value] : more) settings[name] = value;
-  return of_text("llama", settings);
-}
-ConfigCase llama31() {
-  return llama({{"rope_base", 500.0}, {"rope_factor", 8.0}, {"rope_original_context", int64_t{64}}});
-}
-ConfigCase mixtral(const NamedValues& more = {}) {
-  NamedValues settings = {{"experts", int64_t{4}}, {"balance_weight", 0.04}};
-  for (const auto& [name, value] : more) settings[name] = value;
-  return llama(settings);
-}
-ConfigCase resnet(bool bottleneck) {
-  return of_images("resnet", {{"blocks", List{1, 2}}, {"widths", List{4, 8}}, {"bottleneck", bottleneck}});
-}
-
-ConfigCase bert(const std::string& head) {
-  ConfigCase c = of_text("bert", {{"layers", int64_t{2}},
-                                  {"heads", int64_t{2}},
-                                  {"channels", int64_t{16}},
-                                  {"hidden", int64_t{24}},
-                                  {"head", head}});
-  if (head == "pooled")
-    c.input = {
-        .sample = {12}, .classes = 3, .dtype = DType::i32, .symbols = {40}, .further = {{{1}, DType::i32, {13}}}};
-  return c;
-}
-ConfigCase electra(const NamedValues& more = {}) {
-  NamedValues settings = {{"layers", int64_t{2}},     {"heads", int64_t{2}},
-                          {"channels", int64_t{16}},  {"generator_layers", int64_t{1}},
-                          {"embedding", int64_t{12}}, {"generator_channels", int64_t{8}}};
-  for (const auto& [name, value] : more) settings[name] = value;
-  ConfigCase c = of_text("electra", settings);
-  c.input.further = {{{12}, DType::i32, {40}}};
-  return c;
-}
-ConfigCase t5(const NamedValues& more = {}) {
-  NamedValues settings = {{"layers", int64_t{1}},
-                          {"decoder_layers", int64_t{2}},
-                          {"heads", int64_t{2}},
-                          {"channels", int64_t{16}},
-                          {"hidden", int64_t{24}}};
-  for (const auto& [name, value] : more) settings[name] = value;
-  ConfigCase c = of_text("t5", settings);
-  c.input = {.sample = {8},
-             .classes = 40,
-             .dtype = DType::i32,
-             .symbols = {40},
-             .further = {{{6}, DType::i32, {40}}, {{1}, DType::i32, {9}}}};
-  return c;
-}
-
-// The shapes of a network and its description with all defaults.
-struct Outline {
-  explicit Outline(const ConfigCase& c) {
-    const OutlineScope no_values;
-    network = build(c.model, c.input, 1, &model);
-  }
-  Json config(const PublishedFacts& facts = {}) const {
-    return Json::parse(published_config(model, network->parameters.state(), facts));
-  }
-  // Returns the error, "" if there is none.
-  std::string complaint(const std::string& json) const {
-    const TemporaryFolder folder;
-    folder.write("config.json", json);
-    for (const fs::path& weights : {fs::path(folder.path()), folder / "model.safetensors"}) {
-      try {
-        check_published_settings(model, network->parameters.state(), weights);
-      } catch (const UsageError& error) {
-        return error.what();
-      } catch (const Failure& error) {
-        return std::string("failure: ") + error.what();
-      }
-    }
-    return "";
-  }
-
-  Spec model;
-  std::unique_ptr<Network> network;
-};
-
-void expect_has(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts)
-    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' in: " << text;
-}
-
-void expect_entries(const Json& config, const Json& entries) {
-  for (const auto& [key, value] : entries.items()) EXPECT_EQ(config.value(key, Json("absent")), value) << key;
-}
 
 TEST(PublishedConfig, NamesTheClassAndItsSizes) {
   expect_entries(Outline(gpt({{"dropout", 0.1}})).config({.end_of_text = 3}), {{"model_type", "gpt2"},
@@ -203,30 +76,6 @@ TEST(PublishedConfig, OfExperts) {
              {"\"sliding_window\": 4096 is not in this engine"});
 }
 
-TEST(PublishedConfig, ExpertsOfOtherNumbersAndShapesAreNamed) {
-  const ConfigCase c = mixtral(), more = mixtral({{"experts", int64_t{5}}});
-  const auto network = build(c.model, c.input, 1), other = build(more.model, more.input, 1);
-  StateDict weights = published(c.model, network->parameters.state());
-  const std::string experts = "model.layers.0.block_sparse_moe.experts.";
-  expect_has(message_of<Failure>([&] { load_published(more.model, *other, weights); }),
-             {"'" + experts + "w1.weight' float32 (4, 16, 24) instead of float32 (5, 16, 24)"});
-  const auto complaint = [&](const char* name, const Tensor& tensor) {
-    StateDict changed = weights;
-    if (tensor.defined()) changed[experts + name] = tensor;
-    else changed.erase(experts + name);
-    return message_of<Failure>([&] { load_published(c.model, *network, changed); });
-  };
-  expect_has(complaint("1.w1.weight", {}),
-             {"of the experts 0 to 3 number 1 is missing before '" + experts + "2.w1.weight'"});
-  expect_has(
-      complaint("3.w1.weight", {}),
-      {"'" + experts + "w1.weight' float32 (3, 16, 24) instead of float32 (4, 16, 24) (the first number is that of"});
-  expect_has(complaint("2.w3.weight", Tensor::zeros({20, 16})),
-             {"'" + experts + "0.w3.weight' is float32 (24, 16), and '" + experts + "2.w3.weight' float32 (20, 16)"});
-  // Which of two forms counts would be a guess.
-  expect_has(complaint("w1.weight", Tensor::zeros({4, 16, 24})), {"not of this network: '" + experts + "0.w1.weight'"});
-}
-
 TEST(PublishedConfig, OfEncoders) {
   expect_entries(Outline(bert("tokens")).config(), {{"model_type", "bert"},
                                                     {"architectures", {"BertForMaskedLM"}},
@@ -266,91 +115,7 @@ TEST(PublishedConfig, OfEncoders) {
   expect_has(Outline(t5()).complaint(R"({"feed_forward_proj": "gated-silu"})"), {"is not in this engine"});
 }
 
-TEST(PublishedConfig, OfBothNetworksOfAnElectra) {
-  const ConfigCase c = electra();
-  Spec model;
-  const auto network = build(c.model, c.input, 1, &model);
-  const StateDict state = network->parameters.state();
-  expect_entries(Json::parse(published_config(model, state, {})), {{"model_type", "electra"},
-                                                                   {"architectures", {"ElectraForPreTraining"}},
-                                                                   {"vocab_size", 40},
-                                                                   {"embedding_size", 12},
-                                                                   {"hidden_size", 16},
-                                                                   {"intermediate_size", 64},
-                                                                   {"num_hidden_layers", 2}});
-  expect_entries(Json::parse(published_config(model, state, {}, "generator")),
-                 {{"architectures", {"ElectraForMaskedLM"}},
-                  {"embedding_size", 12},
-                  {"hidden_size", 8},
-                  {"intermediate_size", 32},
-                  {"num_attention_heads", 1},
-                  {"num_hidden_layers", 1}});
-  const StateDict generator = published_for_class(model, state, "generator");
-  const Tensor& words = state.at("discriminator.electra.embeddings.word_embeddings.weight");
-  for (const char* name : {"electra.embeddings.word_embeddings.weight", "generator_lm_head.weight"})
-    EXPECT_EQ(digest(generator.at(name)), digest(words)) << name;
-  EXPECT_FALSE(published_for_class(model, state).contains("generator_lm_head.weight"));
-
-  const TemporaryFolder folder;
-  fs::create_directories(folder / "generator");
-  folder.write("config.json", R"({"model_type": "electra", "hidden_size": 16, "embedding_size": 12})");
-  folder.write("generator/config.json", R"({"model_type": "electra", "hidden_size": 4, "num_hidden_layers": 12})");
-  expect_has(message_of<UsageError>([&] { check_published_settings(model, state, folder.path()); }),
-             {"generator/config.json is of a network with model.generator_channels = 4 instead of 8, "
-              "model.generator_layers = 12 instead of 1"});
-  folder.write("generator/config.json", R"({"model_type": "electra", "embedding_size": 8})");
-  expect_has(
-      message_of<Failure>([&] { check_published_settings(model, state, folder.path()); }),
-      {"config.json has \"embedding_size\": 12, and ", "generator/config.json has 8; both networks have the same"});
-  // A discriminator alone is enough where the generator may stay new; a generator has no embeddings of its own.
-  write_safetensors(folder / "model.safetensors", published_for_class(model, state));
-  fs::remove_all(folder / "generator");
-  const auto again = build(c.model, c.input, 2);
-  expect_has(
-      message_of<Failure>([&] { load_published(model, *again, read_published(model, folder.path())); }),
-      {"missing: 'generator.", "no folder generator with an ElectraForMaskedLM; --except 'generator.*' leaves that"});
-  const std::vector<std::string> except = {"generator.*"};
-  load_published(model, *again, read_published(model, folder.path()), except);
-  EXPECT_EQ(digest(again->parameters.state().at("discriminator.electra.embeddings.word_embeddings.weight")),
-            digest(words));
-  StateDict other = generator;
-  other["electra.embeddings.word_embeddings.weight"] = Tensor::zeros(words.shape());
-  fs::create_directories(folder / "generator");
-  write_safetensors(folder / "generator/model.safetensors", other);
-  expect_has(
-      message_of<Failure>([&] { load_published(model, *again, read_published(model, folder.path())); }),
-      {"not of this network: 'generator.electra.embeddings.word_embeddings.weight' (differs from 'discriminator.elec"});
-  expect_has(message_of<Failure>([&] { load_published(model, *again, read_published(folder / "generator")); }),
-             {"expected the folder of an ElectraForPreTraining, with that of an ElectraForMaskedLM in it"});
-  // A folder with what `train export RUN FILE` writes.
-  fs::create_directories(folder / "own");
-  write_safetensors(folder / "own/model.safetensors", published(model, state));
-  load_published(model, *again, read_published(model, folder / "own"));
-  EXPECT_EQ(digest(again->parameters.state()), digest(state));
-}
-
 // A checkpoint of BertForPreTraining, with names of 2018.
-TEST(PublishedConfig, FurtherHeadsOfABertAreIgnored) {
-  const ConfigCase c = bert("tokens");
-  const auto network = build(c.model, c.input, 1), again = build(c.model, c.input, 2);
-  StateDict weights;
-  for (const auto& [name, tensor] : published_for_class(c.model, network->parameters.state())) {
-    std::string old = name;
-    for (const auto& [now, before] :
-         {std::pair("LayerNorm.weight", "LayerNorm.gamma"), {"LayerNorm.bias", "LayerNorm.beta"}})
-      if (const size_t at = old.find(now); at != std::string::npos) old.replace(at, std::string(now).size(), before);
-    weights.emplace(old, tensor);
-  }
-  weights.emplace("bert.pooler.dense.weight", Tensor::zeros({16, 16}));
-  weights.emplace("cls.seq_relationship.weight", Tensor::zeros({2, 16}));
-  weights.emplace("bert.embeddings.position_ids", Tensor::zeros({1, 12}, DType::i64));
-  load_published(c.model, *again, weights);
-  EXPECT_EQ(digest(again->parameters.state()), digest(network->parameters.state()));
-  weights.emplace("bert.other.weight", Tensor::zeros({2}));
-  expect_has(message_of<Failure>([&] { load_published(c.model, *again, weights); }),
-             {"not of this network: 'bert.other.weight'"});
-}
-
 TEST(PublishedConfig, NamesClassesOfImages) {
   const Json config = Outline(resnet(true)).config();
   expect_entries(config, {{"model_type", "resnet"},
@@ -391,29 +156,6 @@ TEST(PublishedConfig, SaysWhichNetworksHaveNoClass) {
   for (const char* kind : {"wide_resnet", "vit_tiny"})
     expect_has(complaint(of_images(kind, {})), {"neither Hugging Face's transformers nor torchvision has a network"});
   expect_has(complaint(of_images("mlp", {})), {"neither Hugging Face's transformers nor torchvision has a network"});
-}
-
-TEST(PublishedConfig, WhatWasExportedFitsTheNetworkAgain) {
-  for (const ConfigCase& c :
-       {gpt(), gpt({{"tied_head", false}, {"bias", false}}), llama(), llama31(),
-        llama({{"qkv_bias", true}, {"tied_head", true}}), mixtral(), bert("tokens"), bert("pooled"), electra(),
-        electra({{"embedding", int64_t{16}}, {"generator_channels", int64_t{16}}}), t5(),
-        t5({{"gated", true}, {"tied_head", false}}), resnet(false), resnet(true),
-        of_images("shufflenet_v2_x0_5", {})}) {
-    Spec model;
-    const auto network = build(c.model, c.input, 1, &model), again = build(c.model, c.input, 2);
-    const StateDict state = network->parameters.state();
-    const TemporaryFolder folder;
-    for (const std::string& part : published_folders(model)) {
-      const fs::path place = folder / part;
-      fs::create_directories(place);
-      replace_file(place / "config.json", published_config(model, state, {.context = 12}, part));
-      write_safetensors(place / "model.safetensors", published_for_class(model, state, part));
-    }
-    check_published_settings(model, again->parameters.state(), folder.path());
-    load_published(model, *again, read_published(model, folder.path()));
-    EXPECT_EQ(digest(again->parameters.state()), digest(state)) << c.model.kind;
-  }
 }
 
 TEST(PublishedConfig, RotaryPositionsHaveAnOldAndANewForm) {
@@ -490,4 +232,4 @@ TEST(PublishedConfig, OtherNetworksAreRefused) {
 }
 
 }  // namespace
-}  // namespace elinvar::test
+}  // namespace elinvar::test::exchange
