@@ -131,8 +131,8 @@ def clicks(make, **widths):
 
 # The batch, and what makes the case of a batch and a device.
 CASES = {
-    "resnet20": (128, classifier(lambda: images.small_resnet((16, 32, 64), 3), 32, 10)),
-    "resnet18cifar": (128, classifier(lambda: images.small_resnet((64, 128, 256, 512), 2), 32, 10)),
+    "resnet20": (128, classifier(lambda: images.small_resnet((16, 32, 64), (3, 3, 3)), 32, 10)),
+    "resnet18cifar": (128, classifier(lambda: images.small_resnet((64, 128, 256, 512), (2, 2, 2, 2)), 32, 10)),
     "wideresnet28": (16, classifier(images.wide_resnet28, 32, 10)),
     "resnet50": (16, classifier(images.resnet50, 224, 1000)),
     "wideresnet50": (8, classifier(of_torchvision("wide_resnet50_2"), 224, 1000)),

@@ -42,10 +42,10 @@ class Basic(nn.Module):
 
 
 def small_resnet(widths, blocks, classes=10):
-    """A ResNet for images of 32 x 32."""
+    """A ResNet for images of 32 x 32, with a number of blocks for each width."""
     layers, cin = [Unit(3, widths[0], 3), nn.ReLU()], widths[0]
-    for stage, width in enumerate(widths):
-        for block in range(blocks):
+    for stage, (width, count) in enumerate(zip(widths, blocks)):
+        for block in range(count):
             layers.append(Basic(cin, width, 2 if stage > 0 and block == 0 else 1))
             cin = width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(cin, classes))
