@@ -18,7 +18,7 @@ namespace elinvar {
 
 struct Packet;
 
-inline constexpr int kProtocolVersion = 22;  // the version of PROTOCOL.md, equal in all processes of a job
+inline constexpr int kProtocolVersion = 23;  // the version of PROTOCOL.md, equal in all processes of a job
 
 struct Message {
   PeerId sender = 0;

@@ -122,8 +122,9 @@ struct Answer {
   static constexpr Kind kKind{"answer", "coordinator → train ctl", "what was asked for, or why not"};
   std::string error = {};
   JsonValue status = {};
+  bool starting = false;  // nothing was done, because the job has no workers yet: ask again
 
-  ELINVAR_FIELDS(error, status)
+  ELINVAR_FIELDS(error, status, starting)
 };
 
 }  // namespace messages

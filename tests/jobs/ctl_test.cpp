@@ -190,6 +190,20 @@ TEST_F(Ctl, StoppingBeforeTheWorkersAreReadyClaimsNoCheckpoint) {
   EXPECT_EQ(remaining_children(std::chrono::seconds(30)), "");
 }
 
+TEST_F(Ctl, ARequestWaitsForTheWorkerThatTakesOver) {
+  const pid_t job = start_job("2");
+  EXPECT_TRUE(comes_true([&] { return members().size() == 2; }));
+  ::kill(job, SIGKILL);
+  (void)wait(job);
+  const Ended ended = ctl({"checkpoint"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_NE(ended.err.find("no coordinator answers; if workers are left, one of them takes over"), std::string::npos)
+      << ended.err;
+  EXPECT_EQ(members().size(), 2U);
+  EXPECT_EQ(ctl({"stop"}).code, 0);
+  EXPECT_EQ(remaining_children(std::chrono::seconds(30)), "");
+}
+
 // A coordinator that ends closes its inbox before the last answer has arrived.
 TEST_F(Ctl, AnAnswerMayComeAfterTheEndOfTheConnection) {
   const auto soon = [] { return Transport::Clock::now() + std::chrono::seconds(20); };

@@ -4,16 +4,19 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "comm/fields.h"
 #include "comm/zmq_transport.h"
 #include "elastic/protocol/message.h"
 #include "elastic/step/arrangement.h"
 #include "tensor/base/check.h"
+#include "tools/cli/standard_streams.h"
 #include "tools/launch/arrangement_text.h"
 #include "tools/launch/commands.h"
 #include "tools/training/job_endpoint.h"
@@ -22,6 +25,7 @@
 namespace elinvar {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 struct CtlOptions {
@@ -130,7 +134,7 @@ class RunningJob {
 
   // Returns the job's answer; none if the job is gone, for the reason in `reason`. A job that ends at once answers
   // before, but its answer may arrive after the end of the connection.
-  std::optional<Json> ask(const CtlOptions& command, std::string& reason) {
+  std::optional<messages::Answer> ask(const CtlOptions& command, std::string& reason) {
     messages::Ctl asked{.endpoint = transport_->endpoint(), .command = command.what};
     int number = 0;
     const char* const end = command.which.data() + command.which.size();
@@ -155,10 +159,7 @@ class RunningJob {
       }
       if (arrival.what != Arrival::What::message) continue;
       const Message message = message_of(arrival.packet);
-      const auto* answer = message.as<messages::Answer>();
-      if (!answer) continue;
-      if (!answer->error.empty()) fail("{}", answer->error);
-      return *answer->status;
+      if (const auto* answer = message.as<messages::Answer>()) return *answer;
     }
   }
   const std::string& endpoint() const { return endpoint_; }
@@ -183,10 +184,40 @@ std::string what_follows(const CtlOptions& command) {
   return "the job is asked to stop; it ends with a checkpoint once its workers have agreed on a step";
 }
 
+// Whether the run that this directory records goes on, or could: a worker may take over from a coordinator that is
+// gone.
+bool is_open(const std::string& job) {
+  std::error_code unknown;
+  return fs::is_directory(job, unknown) && !result_of(job);
+}
+
+// Returns the status, or null, with which the job's coordinator answers, or the one that takes over from it; none if
+// the job is gone, for the reason in `reason`. `job` is the connection, if there is one already.
+std::optional<Json> ask(std::optional<RunningJob>& job, const CtlOptions& command, std::string& reason) {
+  constexpr std::chrono::seconds kPatience{20};  // more than until a worker misses its coordinator, and takes over
+  constexpr std::chrono::milliseconds kBetween{250};
+  const auto deadline = Transport::Clock::now() + kPatience;
+  for (std::string told;;) {
+    if (!job) job.emplace(command);
+    const std::optional<messages::Answer> answer = job->ask(command, reason);
+    if (answer && !answer->starting) {
+      if (!answer->error.empty()) fail("{}", answer->error);
+      return *answer->status;
+    }
+    reason = answer ? answer->error : fmt::format("no job at {}: {}", job->endpoint(), reason);
+    const std::string news = answer ? reason : "no coordinator answers; if workers are left, one of them takes over";
+    if (!answer) job.reset();
+    if (!answer && !is_open(command.job)) return std::nullopt;
+    if (news != std::exchange(told, news)) say(stderr, "{}: waiting up to {} s\n", news, kPatience.count());
+    std::this_thread::sleep_for(kBetween);
+    if (Transport::Clock::now() > deadline || (!job && !is_open(command.job))) return std::nullopt;
+  }
+}
+
 // Redraws the status every second until the job is over.
-void watch(RunningJob& job, const CtlOptions& command) {
+void watch(std::optional<RunningJob>& job, const CtlOptions& command) {
   std::string reason;
-  while (const std::optional<Json> status = job.ask(command, reason)) {
+  while (const std::optional<Json> status = ask(job, command, reason)) {
     if (isatty(STDOUT_FILENO)) fmt::print("\033[H\033[J");
     fmt::print("{}", shown(command, *status));
     std::fflush(stdout);
@@ -208,10 +239,10 @@ int ctl(const CtlOptions& command) {
     Arrangement arrangement;
     if (command.which != "auto") (void)read_arrangement(command.which, arrangement);
   }
-  RunningJob job(command);
+  std::optional<RunningJob> job;
   std::string reason;
-  const std::optional<Json> answer = job.ask(command, reason);
-  if (!answer) fail("no job at {}: {}", job.endpoint(), reason);
+  const std::optional<Json> answer = ask(job, command, reason);
+  if (!answer) fail("{}", reason);
   if (command.watch) watch(job, command);
   else if (command.json || command.what == "status") fmt::print("{}", shown(command, *answer));
   else fmt::print("{}\n", what_follows(command));

@@ -30,7 +30,8 @@ Answer scale(int wanted, Coordinator& coordinator, const WorkerStarter& workers,
   } catch (const Failure& failure) {  // the machine has no room for another process: the job goes on without it
     return {.error = failure.what()};
   }
-  if (there > wanted && job.phase == JobState::Phase::starting) return {.error = "the job is still starting"};
+  if (there > wanted && job.phase == JobState::Phase::starting)
+    return {.error = "the job is still starting", .starting = true};
   const int surplus = there - wanted, ended = std::min(std::max(surplus, 0), workers.coming);
   if (ended > 0) workers.end(ended);
   // Newcomers, which have no number yet, are newer than members.

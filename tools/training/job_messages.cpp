@@ -418,7 +418,7 @@ std::string JobProcess::arrange(const std::string& entries) {
 
 void JobProcess::control(const Message& m, const messages::Ctl& asked) {
   transport_->connect(m.sender, asked.endpoint);
-  messages::Answer answer{.error = "the job is still starting"};
+  messages::Answer answer{.error = "the job is still starting", .starting = true};
   if (coordinator_)
     answer = elinvar::control(
         asked, *coordinator_, config_, starter(), [this] { return status(); }, now());
