@@ -23,8 +23,10 @@ void each_csv_row_of_texts(const std::string& file, std::span<const TextField> f
       width = names.size();
       for (const TextField& field : fields) {
         const auto found = std::ranges::find(names, field.name);
-        check_setting(found != names.end(), field.key, "names '{}', which is no column of '{}'{}; its columns are {}",
-                      field.name, file, spelling_hint(field.name, names), fmt::join(names, ", "));
+        const char* const commas = width > 1 ? "" : " (commas divide fields, in a .tsv tabs)";
+        check_setting(found != names.end(), field.key,
+                      "names '{}', which is no column of '{}'{}; its first line names the columns {}{}", field.name,
+                      file, spelling_hint(field.name, names), fmt::join(names, ", "), commas);
         columns.push_back(static_cast<size_t>(found - names.begin()));
       }
       return;

@@ -80,6 +80,8 @@ TEST(TextPairs, WhatIsWrongIsNamed) {
   };
   EXPECT_NE(refusal("bad.csv", "de,en\na,b\nc,\n").find("bad.csv', line 3: 'en' is empty"), std::string::npos);
   EXPECT_NE(refusal("bad.csv", "de,eng\na,b\n").find("data.target names 'en', which is no column"), std::string::npos);
+  EXPECT_NE(refusal("bad.csv", "de;en\na;b\n").find("names the columns de;en (commas divide fields, in a .tsv tabs)"),
+            std::string::npos);
   EXPECT_NE(refusal("bad.jsonl", "{\"de\": \"a\"}\n").find("line 1: the object has no 'en'"), std::string::npos);
   DataConfig config = pairs_in(folder.write("pairs.csv", "de,en\na,b\n"));
   config.target = {};

@@ -115,6 +115,9 @@ TEST(Config, ErrorsNameTheLineTheKeyAndTheNearestSpelling) {
   EXPECT_EQ(error_of(with("batchsize = 3")),
             "folder/small.toml:2: unknown key 'batchsize' in [run]; did you mean 'batch_size'?");
   EXPECT_EQ(error_of(kSmall, {"run.lr=1"}), "--set run.lr: unknown key 'lr' in [run]; 'lr' belongs in [optimizer]");
+  EXPECT_EQ(error_of(kSmall, {"run.path=1"}), "--set run.path: unknown key 'path' in [run]; 'path' belongs in [data]");
+  EXPECT_EQ(error_of(kSmall, {"data.categories=[]"}),
+            "--set data.categories: unknown key 'categories' in [data]; 'categories' is for another data.kind");
   EXPECT_EQ(error_of(with("seed = \"3\"")), "folder/small.toml:2: run.seed must be an integer, got text");
   EXPECT_EQ(error_of(with("seed = -3")), "folder/small.toml:2: run.seed must not be negative, got -3");
   EXPECT_EQ(error_of(with("keep = 0")), "folder/small.toml:2: run.keep must lie between 1 and 1000000, got 0");

@@ -64,7 +64,7 @@ KeyHomes homes_of_keys() {
   KeyHomes homes;
   const auto add = [&](const char* table, const auto&... parts) {
     for (const auto& [key, value] : keys_of(parts...))
-      if (key != "kind") homes.emplace(key, table);
+      if (key != "kind") homes[key].insert(table);
   };
   add("run", RunConfig());
   for (const char* kind : {"text", "labelled_text", "text_pairs", "table", "ratings", "synthetic_table", "coco"})

@@ -1,5 +1,7 @@
 #include "tools/config/table.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -31,12 +33,14 @@ const char* type_name(const toml::node& node) {
   }
 }
 
-// Returns where a key belongs, or else the key that it is probably meant to be.
-std::string hint(const std::string& key, const std::vector<std::string>& known, const KeyHomes& homes) {
-  std::string tables;
-  for (auto [at, end] = homes.equal_range(key); at != end; ++at)
-    tables += fmt::format("{}[{}]", tables.empty() ? "" : " or ", at->second);
-  return tables.empty() ? spelling_hint(key, known) : fmt::format("; '{}' belongs in {}", key, tables);
+// Returns where a key belongs that `table` does not know ("": a key outside tables), or else the key that it is
+// probably meant to be.
+std::string hint(const std::string& key, const std::string& table, const std::vector<std::string>& known,
+                 const KeyHomes& homes) {
+  const auto found = homes.find(key);
+  if (found == homes.end()) return spelling_hint(key, known);
+  if (found->second.contains(table)) return fmt::format("; '{}' is for another {}.kind", key, table);
+  return fmt::format("; '{}' belongs in [{}]", key, fmt::join(found->second, "] or ["));
 }
 
 std::vector<std::string> names_in(const toml::table& table) {
@@ -116,7 +120,7 @@ void TomlSource::refuse_unknown_tables(const std::vector<std::string>& known, co
     const toml::node& node = *root_.get(name);
     check(std::find(known.begin(), known.end(), name) != known.end(), "{}: unknown {} '{}'{}", where(name, node),
           node.is_table() ? "table" : "key", name,
-          node.is_table() ? spelling_hint(name, known) : hint(name, known, homes));
+          node.is_table() ? spelling_hint(name, known) : hint(name, "", known, homes));
   }
 }
 
@@ -126,7 +130,7 @@ TableReader::TableReader(const TomlSource& source, std::string table)
 void TableReader::refuse_unknown_keys(const KeyHomes& homes) const {
   for (const std::string& key : names_in(table_))
     check(std::find(known_.begin(), known_.end(), key) != known_.end(), "{}: unknown key '{}' in [{}]{}",
-          source_.where(name_ + "." + key, *table_.get(key)), key, name_, hint(key, known_, homes));
+          source_.where(name_ + "." + key, *table_.get(key)), key, name_, hint(key, name_, known_, homes));
 }
 
 void TableReader::refuse(const char* key, const std::string& complaint) const {

@@ -44,7 +44,7 @@ struct OneOf {
 };
 
 // The tables in which each key is known, for suggestions in messages.
-using KeyHomes = std::multimap<std::string, std::string>;
+using KeyHomes = std::map<std::string, std::set<std::string>>;
 
 // A parsed file with `--set` overrides applied.
 class TomlSource {

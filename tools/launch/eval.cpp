@@ -97,7 +97,7 @@ int eval(const EvalOptions& command) {
   if (!command.confusion.empty()) write_output(command.confusion, ranking->csv(setup.data->class_names()));
   if (!command.logits.empty()) outputs.write(command.logits);
   std::vector<std::pair<std::string, double>> more;
-  if (ranking) more.emplace_back("top5", ranking->top(5));
+  if (ranking && setup.data->classes() > 5) more.emplace_back("top5", ranking->top(5));
   if (classifies && text) more.emplace_back("perplexity", std::exp(plain_sum / static_cast<double>(count)));
   if (command.json) {
     nlohmann::ordered_json json = {{"split", command.split}, {"step", step}, {"loss", result.loss}};
