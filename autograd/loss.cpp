@@ -3,6 +3,7 @@
 #include "autograd/pointwise.h"
 #include "autograd/precision.h"
 #include "autograd/reduce.h"
+#include "autograd/shape.h"
 #include "tensor/base/check.h"
 #include "tensor/graph.h"
 #include "tensor/ops/cross_entropy.h"
@@ -68,13 +69,16 @@ Var joined(const ShardedLogits& logits) {
   std::vector<int64_t> extents;
   for (int s = 0; s < logits.shards.count; ++s)
     extents.push_back(shard_of(logits.classes, s, logits.shards.count).count);
-  return gather_from_shards(logits.parts, -1, extents, logits.shards);
+  const Var all = gather_from_shards(logits.parts, -1, extents, logits.shards);
+  return logits.further.defined() ? concat({all, logits.further}, all.ndim() - 1) : all;
 }
 
 LossAndTop1 cross_entropy(const ShardedLogits& logits, const Targets& targets, const CrossEntropyOptions& options) {
-  const auto& [parts, shards, classes] = logits;
+  const auto& [parts, shards, classes, further] = logits;
   const double smoothing = options.label_smoothing;
   const int64_t ignored = options.ignore_index;
+  check(!further.defined(), "[cross_entropy] logits alone expected, got further outputs {}",
+        further.defined() ? to_string(further.shape()) : "");
   check(static_cast<int>(parts.size()) == shards.own().size(), "[cross_entropy] logits of {} shards expected, got {}",
         shards.own().size(), parts.size());
   if (shards.count == 1)

@@ -37,8 +37,9 @@ struct ShardedLogits {
   std::vector<Var> parts;  // of the shards that are computed here
   Shards shards = {};
   int64_t classes = 0;
+  Var further = {};  // (.., k) outputs that are no logits of classes, for tasks that know them; mostly undefined
 };
-Var joined(const ShardedLogits& logits);  // (.., classes)
+Var joined(const ShardedLogits& logits);  // (.., classes), or (.., classes + k)
 
 // The loss of sharded logits, which are not joined for it, and a Top1 for each target (tensor/ops/top1_correct.h).
 // Mixtures need a single shard.

@@ -19,7 +19,8 @@ namespace elinvar {
 struct BertSizes {
   int64_t heads = 12, channels = 768, hidden = 3072;
   double dropout = 0.1;
-  int shards = 1;  // virtual shards, at most `heads` and `hidden`
+  int shards = 1;             // virtual shards, at most `heads` and `hidden`
+  bool reads_lengths = true;  // a second input, if there is one, has the lengths of the sequences
 };
 
 inline constexpr double kBertDeviation = 0.02, kBertEps = 1e-12;
@@ -34,8 +35,10 @@ struct BertBlock {
   LayerNorm attention_norm, output_norm;
   Cut heads;
   Dropout dropout;
+  bool reads_lengths;
 
-  BertBlock(const Scope& s, const BertSizes& o) : heads{.shards = o.shards, .things = o.heads}, dropout{o.dropout} {
+  BertBlock(const Scope& s, const BertSizes& o)
+      : heads{.shards = o.shards, .things = o.heads}, dropout{o.dropout}, reads_lengths(o.reads_lengths) {
     const int64_t c = o.channels;
     const Cut hidden{.shards = o.shards, .things = o.hidden};
     const Scope attention = s / "attention", self = attention / "self", after = attention / "output";
@@ -59,8 +62,8 @@ struct BertBlock {
   }
 
   Residual operator()(Residual x, Context& context) const {
-    const Tensor mask =
-        context.inputs.empty() ? Tensor() : length_mask(context.inputs[0], x.shape()[1], Var(x).value().device());
+    const bool lengths = reads_lengths && !context.inputs.empty();
+    const Tensor mask = lengths ? length_mask(context.inputs[0], x.shape()[1], Var(x).value().device()) : Tensor();
     const auto attention = [&](const Var& y, size_t s) { return attend(y, s, mask); };
     const auto perceptron = [&](const Var& y, size_t s) { return gelu(intermediate[s](y)); };
     x += dropout(attention_output(x, context, attention), context);

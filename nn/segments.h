@@ -1,6 +1,7 @@
 #pragma once
-// A network as a list of segments, one after another, and a head. Between any two of them a single value passes, so
-// that a pipeline may cut the network there and give its parts to several workers (NUMERICS.md, rule 28).
+// A network as a list of segments, one after another, and a head. Between any two of them a single value passes, whose
+// first extent is the number of samples, so that a pipeline may cut the network there and give its parts to several
+// workers (NUMERICS.md, rule 28).
 //
 //   for (int64_t i = 0; i < layers; ++i) {
 //     blocks_.emplace_back(scope / "h" / i, options);

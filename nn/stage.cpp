@@ -116,7 +116,10 @@ void SegmentPasses::sweep(Part& part, Tensor dy, std::vector<Tensor>& gradients,
       if (ready && !awaits(p)) ready(p);
       read.erase(found);
     });
-  for (const auto& [node, p] : read) take(p);  // those that were not reached
+  for (const auto& [node, p] : read) {  // those that were not reached: the part reads them, but gives no gradient
+    take(p);
+    if (ready && !awaits(p)) ready(p);
+  }
 }
 
 }  // namespace elinvar

@@ -26,12 +26,11 @@ class ReplacedTokens final : public Objective {
   int64_t count(const Targets& targets) const override { return tokens_->count(targets); }
 
   LossAndTop1 loss(const ShardedLogits& output, const Targets& targets) const override {
-    const Var all = widened(joined(output));
-    check(all.ndim() == 3 && all.dim(2) == symbols_ + 2, "[replaced_tokens] outputs (N, T, {}) expected, got {}",
-          symbols_ + 2, to_string(all.shape()));
-    const LossAndTop1 restored = tokens_->loss({.parts = {slice(all, 2, 0, symbols_)}, .classes = symbols_}, targets);
-    const Var x = slice(all, 2, symbols_, symbols_ + 1);
-    const Tensor y = all.value().slice(2, symbols_ + 1, symbols_ + 2).to_contiguous();
+    const ShardedLogits all = divided(output);
+    const LossAndTop1 restored =
+        tokens_->loss({.parts = all.parts, .shards = all.shards, .classes = all.classes}, targets);
+    const Var x = slice(all.further, 2, 0, 1);
+    const Tensor y = all.further.value().slice(2, 1, 2).to_contiguous();
     const Tensor kept = sub(Tensor::scalar(1, DType::f32, y.device()), y);
     const Var found = Var(y) * softplus(-x) + Var(kept) * softplus(x);
     return {restored.loss + sum(found) * weight_, restored.top1};
@@ -58,6 +57,16 @@ class ReplacedTokens final : public Objective {
   }
 
  private:
+  // Outputs that are joined, as evaluations have them, in their two parts.
+  ShardedLogits divided(const ShardedLogits& output) const {
+    if (output.further.defined()) return output;
+    const Var all = widened(joined(output));
+    check(all.ndim() == 3 && all.dim(2) == symbols_ + 2, "[replaced_tokens] outputs (N, T, {}) expected, got {}",
+          symbols_ + 2, to_string(all.shape()));
+    return {
+        .parts = {slice(all, 2, 0, symbols_)}, .classes = symbols_, .further = slice(all, 2, symbols_, symbols_ + 2)};
+  }
+
   Task tokens_;
   int64_t symbols_;
   double weight_;

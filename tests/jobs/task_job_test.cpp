@@ -143,6 +143,35 @@ numbers = ["x", "y"]
   EXPECT_EQ(train({"eval", folder_ / "alone"}).code, 0);
 }
 
+// The discriminator's tokens are drawn from what the generator's stage computes.
+TEST_F(TaskJob, ReplacedTokensAreFoundInAnyArrangement) {
+  folder_.write("job.toml", std::string(kRun) + R"([model]
+kind = "electra"
+layers = 2
+heads = 4
+channels = 16
+embedding = 8
+generator_heads = 2
+generator_channels = 8
+virtual_shards = 2
+[task]
+kind = "replaced_tokens"
+[data]
+kind = "synthetic_text"
+size = 200
+tokens = "byte"
+context = 12
+masking = 0.25
+targets_as_input = true
+)");
+  const std::string alone = trained_result("alone", {});
+  EXPECT_TRUE(nlohmann::json::parse(last_validation("alone")).contains("validation_replaced_f1"));
+  for (const Division& division :
+       {Division{.dp = 1, .tp = 2, .pp = 2, .zero = 3}, Division{.dp = 2, .tp = 1, .pp = 2, .zero = 1, .copies = 1}})
+    EXPECT_EQ(trained_result(division.name(), division.complete()), alone) << division.name();
+  EXPECT_EQ(trained_result("dies", {"--workers", "2", "--chaos", "kill:worker=2,step=4,at=forward"}), alone);
+}
+
 TEST_F(TaskJob, WhatDoesNotFitIsNamed) {
   const auto refusal = [&](const std::string& text) {
     folder_.write("job.toml", std::string(kRun) + text);

@@ -117,10 +117,10 @@ TEST_P(ParameterResidence, GradientsHaveTheSameBits) {
   InputStore store({.to = Offload::To::file, .folder = folder.path()});
   for (const Recompute& recompute : {Recompute(false), Recompute(true), Recompute(true, &store)}) {
     SCOPED_TRACE(testing::Message() << recompute.on << (recompute.inputs != nullptr));
-    const MicroBatchResult expected =
-        micro_batch_gradient(*whole_.network, whole_.input, Targets(whole_.target), {}, {.seed = 1}, recompute.on);
+    const MicroBatchResult expected = micro_batch_gradient(*whole_.network, whole_.input, Targets(whole_.target),
+                                                           whole_.task, {.seed = 1}, recompute.on);
     source_.requests = 0;
-    const MicroBatchResult found = micro_batch_gradient(network(), whole_.input, Targets(whole_.target), {},
+    const MicroBatchResult found = micro_batch_gradient(network(), whole_.input, Targets(whole_.target), whole_.task,
                                                         {.seed = 1}, recompute, {}, local_shards(), &residence_);
     expect_equal(found, expected, network());
     expect_little_memory();
@@ -133,14 +133,14 @@ TEST_P(ParameterResidence, GradientsHaveTheSameBits) {
 
 TEST_P(ParameterResidence, GradientsLeaveWhileTheirSegmentIsThere) {
   const MicroBatchResult expected =
-      micro_batch_gradient(*whole_.network, whole_.input, Targets(whole_.target), {}, {.seed = 1});
+      micro_batch_gradient(*whole_.network, whole_.input, Targets(whole_.target), whole_.task, {.seed = 1});
   std::vector<size_t> left;
   const MicroBatchProgress progress = {.gradient = [&](size_t p, const Tensor& gradient, const Mark&) {
     EXPECT_TRUE(network().parameters.list[p].var.value().resident()) << network().parameters.list[p].name;
     EXPECT_TRUE(same_bits(gradient, expected.gradients[p])) << network().parameters.list[p].name;
     left.push_back(p);
   }};
-  micro_batch_gradient(network(), whole_.input, Targets(whole_.target), {}, {.seed = 1}, false, progress,
+  micro_batch_gradient(network(), whole_.input, Targets(whole_.target), whole_.task, {.seed = 1}, false, progress,
                        local_shards(), &residence_);
   EXPECT_EQ(std::set(left.begin(), left.end()).size(), network().parameters.list.size());
   EXPECT_EQ(left.size(), network().parameters.list.size());
@@ -150,10 +150,11 @@ TEST_P(ParameterResidence, GradientsLeaveWhileTheirSegmentIsThere) {
 TEST_P(ParameterResidence, StagesHaveTheSameBits) {
   const size_t count = network().segments().size(), cut = count / 2;
   const MicroBatchResult expected =
-      micro_batch_gradient(*whole_.network, whole_.input, Targets(whole_.target), {}, {.seed = 1});
+      micro_batch_gradient(*whole_.network, whole_.input, Targets(whole_.target), whole_.task, {.seed = 1});
   const SegmentPasses::Options options{.residence = &residence_, .inputs = whole_.input.further};
-  SegmentPasses first(network(), {0, cut}, {whole_.input.first, {.seed = 1}}, Targets(whole_.target), {}, options),
-      second(network(), {cut, count}, first.to(), Targets(whole_.target), {}, options);
+  SegmentPasses first(network(), {0, cut}, {whole_.input.first, {.seed = 1}}, Targets(whole_.target), whole_.task,
+                      options),
+      second(network(), {cut, count}, first.to(), Targets(whole_.target), whole_.task, options);
   EXPECT_EQ(second.loss().item(), expected.loss_sum);
   std::vector<Tensor> gradients;
   Tensor dy = second.backward({}, gradients);
@@ -197,7 +198,7 @@ TEST(ParameterResidenceMemory, IsThatOfActivationsAndTwoSegments) {
     const auto peak = [&](Network& network, Residence* with) {
       allocator.reset_peak();
       const int64_t before = allocator.stats().in_use;
-      micro_batch_gradient(network, whole.input, Targets(whole.target), {}, {.seed = 1}, recompute, drop,
+      micro_batch_gradient(network, whole.input, Targets(whole.target), whole.task, {.seed = 1}, recompute, drop,
                            local_shards(), with);
       return allocator.stats().peak_in_use - before;
     };
@@ -218,10 +219,10 @@ TEST(ParameterResidenceOfAGroup, HasTheGroupsShardsAlone) {
   OtherNetwork source(network, *whole.network);
   PartialShards first({0, 2}), all_but_last({0, 2});
   Residence residence(network, source, first);
-  const MicroBatchResult expected = micro_batch_gradient(*whole.network, whole.input, Targets(whole.target), {},
+  const MicroBatchResult expected = micro_batch_gradient(*whole.network, whole.input, Targets(whole.target), whole.task,
                                                          {.seed = 1}, false, {}, all_but_last),
-                         found = micro_batch_gradient(network, whole.input, Targets(whole.target), {}, {.seed = 1},
-                                                      false, {}, first, &residence);
+                         found = micro_batch_gradient(network, whole.input, Targets(whole.target), whole.task,
+                                                      {.seed = 1}, false, {}, first, &residence);
   for (size_t i = 0; i < expected.gradients.size(); ++i) {
     ASSERT_EQ(found.gradients[i].defined(), expected.gradients[i].defined()) << i;
     if (!found.gradients[i].defined()) continue;

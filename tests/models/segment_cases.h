@@ -7,6 +7,7 @@
 
 #include "models/build.h"
 #include "nn/segments.h"
+#include "nn/task.h"
 #include "tests/models/hashed_inputs.h"
 #include "tests/models/pair_inputs.h"
 
@@ -58,6 +59,8 @@ inline std::vector<CutCase> cut_cases() {
                            {"heads", std::vector<int64_t>{2, 4}},
                            {"virtual_shards", n(2)}};
   const SettingsOf t5 = {{"layers", n(2)}, {"heads", n(3)}, {"channels", n(24)}, {"virtual_shards", n(2)}};
+  const SettingsOf electra = {
+      {"layers", n(2)}, {"channels", n(24)}, {"embedding", n(16)}, {"generator_heads", n(2)}, {"virtual_shards", n(2)}};
   SettingsOf experts = gpt;
   experts["experts"] = n(4), experts["expert_every"] = n(2), experts["capacity_factor"] = 1.0;
   const SettingsOf llama_experts = {
@@ -79,6 +82,7 @@ inline std::vector<CutCase> cut_cases() {
           {"dlrm", "dlrm", {}, true, 3},
           {"dlrm_bags", "dlrm", {{"bags", std::string("mean")}}, true, 3},
           {"bert", "bert", {{"layers", n(2)}, {"channels", n(16)}, {"virtual_shards", n(2)}}, true, 4},
+          {"electra", "electra", electra, true, 4},
           {"t5", "t5", t5, true, 7},
           {"wide_resnet", "wide_resnet", {{"depth", n(10)}, {"widen", n(1)}, {"dropout", 0.2}}, false, 5},
           {"mobilenet_v2", "mobilenet_v2", scaled, false, 14},
@@ -94,6 +98,7 @@ struct CutNetwork {
   std::unique_ptr<Network> network;
   Inputs input = Tensor();
   Tensor target;
+  Task task = {};
 
   explicit CutNetwork(const CutCase& c) {
     InputInfo info = c.tokens ? InputInfo{.sample = {12}, .classes = 53, .dtype = DType::i32}
@@ -102,6 +107,10 @@ struct CutNetwork {
       network = build(elinvar::spec(c.kind, c.settings), pair_info(), 1);
       input = pair_inputs();
       target = next_of_pairs();
+      return;
+    }
+    if (std::string(c.kind) == "electra") {
+      take_masked_tokens(c, info);
       return;
     }
     const bool boxes = std::string(c.kind).starts_with("yolov3");
@@ -119,6 +128,18 @@ struct CutNetwork {
     if (boxes) target = integers<int64_t>("target", {3, c.kind == std::string("yolov3") ? 63 : 15}, 8);
   }
   SegmentedNetwork& segmented() const { return dynamic_cast<SegmentedNetwork&>(*network); }
+
+ private:
+  // Every third token is to be predicted.
+  void take_masked_tokens(const CutCase& c, InputInfo info) {
+    info.further = {{.sample = {12}, .dtype = DType::i32}};
+    network = build(elinvar::spec(c.kind, c.settings), info, 1);
+    target = integers<int64_t>("target", {3, 12}, 53);
+    for (int64_t i = 0; i < target.numel(); ++i)
+      if (i % 3 != 1) target.data<int64_t>()[i] = -100;
+    input = Inputs(integers<int32_t>("input", {3, 12}, 53), {target.to(DType::i32)});
+    task = make_task(Spec{.kind = "replaced_tokens"}, {}, {.sample = {12}, .classes = 53}).task;
+  }
 };
 
 }  // namespace elinvar
