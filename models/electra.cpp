@@ -115,7 +115,8 @@ class Electra final : public SegmentedNetwork {
         const Var all = value;
         const int64_t tokens = c.inputs.at(0).dim(1);
         const std::vector<Var> parts = split(all, {tokens, all.dim(1) - tokens}, 1);
-        return concat({run_block(blocks_[static_cast<size_t>(i)], parts[0], c), parts[1]}, 1);
+        const Var x = reshape(parts[0], parts[0].shape());  // contiguous: one copy for all that read it
+        return concat({run_block(blocks_[static_cast<size_t>(i)], x, c), parts[1]}, 1);
       };
       add_segment("layer." + std::to_string(i), run, {}, "block");
     }
@@ -147,8 +148,9 @@ class Electra final : public SegmentedNetwork {
     const Var hidden = generator_norm_(gelu(generator_dense_(narrow)));
     const Tensor seen = with_drawn_tokens(tokens, targets, context.rng.next(), [&](const Tensor& places) {
       const NoGrad constant;
-      const Tensor rows = embedding(hidden.value().reshape({-1, embedding_}), places.to(hidden.value().device()));
-      return joined(logits_of(Var(rows), context)).value();
+      const Var rows = embedding(reshape(widened(hidden), {hidden.dim(0) * hidden.dim(1), embedding_}),
+                                 places.to(hidden.value().device()));
+      return joined(logits_of(rows, context)).value();
     });
     const Var x = projected(project_, embeddings_(seen, context));
     return ElectraStream{x, hidden, Var(replaced(seen, targets).to(x.value().device()).to(x.value().dtype()))}.joined();

@@ -31,9 +31,9 @@ struct MicroBatchProgress {
   // Called after the forward pass, when the count and the statistics are known; a GPU may still run the pass.
   std::function<void(const MicroBatchResult&)> forward = {};
   // Called for each gradient while the backward pass runs, with its index in the result: mostly from the last parameter
-  // to the first, then those of unused parameters from the first to the last. The callee owns the gradient; the result
-  // has none. With a mark, the gradient is ready once the GPU has reached the mark, and valid until the next
-  // micro-batch.
+  // to the first, then those of unused parameters from the first to the last (with a residence, segment by segment).
+  // The callee owns the gradient; the result has none. With a mark, the gradient is ready once the GPU has reached the
+  // mark, and valid until the next micro-batch.
   std::function<void(size_t parameter, Tensor gradient, const Mark& since)> gradient = {};
 };
 

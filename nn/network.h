@@ -73,7 +73,8 @@ class Network {
   // With context.cache, tokens (B, T) that follow those in the cache -> logits (B, 1, vocabulary) for the last one. A
   // network of pairs of texts gets the same source in each of these calls, and the targets that follow.
   virtual Var forward(const Tensor& input, Context& context) const = 0;
-  // The same logits in shards of the classes, if the network computes them so; otherwise in one.
+  // The same logits in shards of the classes, if the network computes them so; otherwise in one. Outputs that are no
+  // logits of classes may be apart (ShardedLogits::further).
   virtual ShardedLogits sharded_logits(const Tensor& input, Context& context) const {
     return {.parts = {forward(input, context)}};
   }

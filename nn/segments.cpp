@@ -25,6 +25,7 @@ ShardedLogits SegmentedNetwork::sharded_logits(const Tensor& input, Context& con
   running.ended();
   if (context.residence)
     for (const Var& part : logits.parts) part.value();
+  if (context.residence && logits.further.defined()) logits.further.value();
   return logits;
 }
 

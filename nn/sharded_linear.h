@@ -55,7 +55,7 @@ struct RowParallelLinear {
     const Shards shards = context.shards(static_cast<int>(weights.size()));
     const auto of_shard = [&](const Var& copy, size_t s) { return linear(branch(copy, s), weights[s]); };
     const Var y = reduce_from_shards(map_shards(x, shards, of_shard), shards);
-    return bias.defined() ? y + bias : y;
+    return bias.defined() ? cast(y + bias, y.value().dtype()) : y;
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -116,7 +117,9 @@ void SegmentPasses::sweep(Part& part, Tensor dy, std::vector<Tensor>& gradients,
       if (ready && !awaits(p)) ready(p);
       read.erase(found);
     });
-  for (const auto& [node, p] : read) {  // those that were not reached: the part reads them, but gives no gradient
+  std::set<size_t> others;  // the part reads them, but gives no gradient
+  for (const auto& [node, p] : read) others.insert(p);
+  for (const size_t p : others) {
     take(p);
     if (ready && !awaits(p)) ready(p);
   }

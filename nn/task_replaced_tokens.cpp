@@ -59,7 +59,7 @@ class ReplacedTokens final : public Objective {
  private:
   // Outputs that are joined, as evaluations have them, in their two parts.
   ShardedLogits divided(const ShardedLogits& output) const {
-    if (output.further.defined()) return output;
+    if (output.further.defined() && output.classes == symbols_ && output.further.dim(-1) == 2) return output;
     const Var all = widened(joined(output));
     check(all.ndim() == 3 && all.dim(2) == symbols_ + 2, "[replaced_tokens] outputs (N, T, {}) expected, got {}",
           symbols_ + 2, to_string(all.shape()));

@@ -62,6 +62,7 @@ TEST_F(FastJob, NetworksOfEveryKind) {
     const std::string alone = run("", {"--numerics", "fast"});
     EXPECT_EQ(recorded(kind), 4);
     EXPECT_EQ(run("-three", {"--numerics", "fast", "--workers", "3", "--min-workers", "3"}), alone);
+    EXPECT_EQ(run("-stages", {"--numerics", "fast", "--workers", "2", "--arrangement", "pp=2"}), alone);
     run("-stopped", {"--numerics", "fast", "--until", "2"});
     EXPECT_EQ(run("-stopped", {"--numerics", "fast", "--resume"}), alone);
     // Its rankings use logits, which are bfloat16 there.

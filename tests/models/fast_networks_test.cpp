@@ -2,6 +2,7 @@
 // the products' factors are.
 #include <fmt/format.h>
 
+#include <map>
 #include <set>
 
 #include "autograd/conv.h"
@@ -15,6 +16,7 @@
 #include "models/build.h"
 #include "nn/micro_batch.h"
 #include "nn/optimizer.h"
+#include "nn/task.h"
 #include "tensor/allocator.h"
 #include "tensor/trace.h"
 #include "tests/ops/op_inputs.h"
@@ -92,6 +94,16 @@ std::vector<Net> networks() {
            text,
            {2, 12},
            {"matmul", "matmul 0", "attention", "attention_backward"}},
+          {"bert",
+           {{"layers", number(2)},
+            {"heads", number(2)},
+            {"channels", number(32)},
+            {"dropout", 0.0},
+            {"virtual_shards", number(2)}},
+           tokens,
+           text,
+           {2, 12},
+           {"matmul", "attention", "attention_backward"}},
           {"resnet20",
            {},
            {.sample = {16, 16, 3}, .classes = 40},
@@ -159,6 +171,36 @@ TEST_P(FastProductsInNetworks, NetworksTrainOnMasterWeightsWithinATolerance) {
       }
       EXPECT_EQ(recorder.seen(), expected);
     }
+  }
+}
+
+// Its generator's last value, from which tokens are drawn, is bfloat16; so is what passes between segments.
+TEST_P(FastProductsInNetworks, AnElectraHasTheSameGradientsFromRunToRun) {
+  const InputInfo info{
+      .sample = {12}, .classes = 40, .dtype = DType::i32, .further = {{.sample = {12}, .dtype = DType::i32}}};
+  Spec spec{.kind = "electra"};
+  for (const auto& [name, value] : std::map<std::string, int64_t>{
+           {"layers", 1}, {"heads", 2}, {"channels", 16}, {"generator_heads", 2}, {"virtual_shards", 2}})
+    spec.settings[name] = {value};
+  const auto network = build(spec, info, 1);
+  network->parameters.move_to(device_);
+  const Tensor tokens = make_inputs({{{2, 12}, Input::Kind::index, 40}}, "batch")[0].to(DType::i32);
+  const elinvar::Inputs inputs(tokens.to(device_), {tokens.to(device_)});  // every token is to be predicted
+  const Task task = make_task(Spec{.kind = "replaced_tokens"}, {}, {.sample = {12}, .classes = 40}).task;
+  const auto gradients = [&](Precision precision, bool recompute) {
+    const PrecisionScope scope(precision);
+    const MicroBatchResult made =
+        micro_batch_gradient(*network, inputs, Targets(tokens.to(DType::i64)), task, Rng{.seed = 1}, recompute);
+    StateDict all;
+    for (size_t i = 0; i < made.gradients.size(); ++i) {
+      EXPECT_EQ(made.gradients[i].dtype(), DType::f32);
+      all.emplace(std::to_string(i), made.gradients[i]);
+    }
+    return digest(all).hex();
+  };
+  for (const Precision precision : kFast) {
+    EXPECT_EQ(gradients(precision, false), gradients(precision, true)) << name_of(precision);
+    EXPECT_NE(gradients(precision, false), gradients(Precision::portable, false)) << name_of(precision);
   }
 }
 

@@ -223,6 +223,7 @@ void watch(std::optional<RunningJob>& job, const CtlOptions& command) {
     std::fflush(stdout);
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }
+  if (is_open(command.job)) fail("{}", reason);
 }
 
 int ctl(const CtlOptions& command) {

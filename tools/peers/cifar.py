@@ -92,9 +92,13 @@ def network_of(model, side=32):
         return small_mobilenet(model.get("width", 1.0))
     if kind == "vit_tiny":
         channels = model.get("channels", 192)
-        return torchvision.models.VisionTransformer(side, model.get("patch", 4), model.get("layers", 12),
-                                                    model.get("heads", 3), channels, model.get("hidden", 4 * channels),
-                                                    dropout=model.get("dropout", 0.0), num_classes=10)
+        network = torchvision.models.VisionTransformer(side, model.get("patch", 4), model.get("layers", 12),
+                                                       model.get("heads", 3), channels,
+                                                       model.get("hidden", 4 * channels),
+                                                       dropout=model.get("dropout", 0.0), num_classes=10)
+        for block in network.encoder.layers:
+            block.mlp[2].p = 0.0  # models/vit.cpp has dropout at the end of each branch alone
+        return network
     sys.exit(f"cifar.py: model.kind must be resnet.., mobilenet_v2 or vit_tiny, not {kind}")
 
 

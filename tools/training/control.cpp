@@ -15,23 +15,35 @@ using messages::Answer;
 
 constexpr int kMostWorkers = 1024;  // as of train run --workers
 
+// The answer to a request that must wait for workers to introduce themselves.
+Answer still_starting() { return {.error = "the job is still starting", .starting = true}; }
+
+std::vector<const Worker*> staying_in(const JobState& job) {
+  std::vector<const Worker*> staying;
+  for (const auto& [peer, worker] : job.workers)
+    if (!worker.draining) staying.push_back(&worker);
+  return staying;
+}
+
+// Whether there are more workers than that, of which it is not known yet who could leave.
+bool must_wait_to_shrink(int wanted, const JobState& job, const WorkerStarter& workers) {
+  return job.phase == JobState::Phase::starting && workers.coming + static_cast<int>(staying_in(job).size()) > wanted;
+}
+
 // Starts workers, or asks the newest ones to leave, until `wanted` remain. Those that leave do not count, those that
 // come do, so a request that is repeated starts nobody twice.
 Answer scale(int wanted, Coordinator& coordinator, const WorkerStarter& workers, Seconds now) {
   if (wanted < 1) return {.error = "at least one worker"};
   if (wanted > kMostWorkers) return {.error = fmt::format("at most {} workers, got {}", kMostWorkers, wanted)};
   const JobState& job = coordinator.job();
-  std::vector<const Worker*> staying;
-  for (const auto& [peer, worker] : job.workers)
-    if (!worker.draining) staying.push_back(&worker);
+  if (must_wait_to_shrink(wanted, job, workers)) return still_starting();
+  std::vector<const Worker*> staying = staying_in(job);
   int there = workers.coming + static_cast<int>(staying.size());
   try {
     for (; there < wanted; ++there) workers.start();
   } catch (const Failure& failure) {  // the machine has no room for another process: the job goes on without it
     return {.error = failure.what()};
   }
-  if (there > wanted && job.phase == JobState::Phase::starting)
-    return {.error = "the job is still starting", .starting = true};
   const int surplus = there - wanted, ended = std::min(std::max(surplus, 0), workers.coming);
   if (ended > 0) workers.end(ended);
   // Newcomers, which have no number yet, are newer than members.
@@ -67,6 +79,7 @@ Answer arrange(const std::string& entries, Coordinator& coordinator, const Confi
   } catch (const UsageError& error) {
     return {.error = error.what()};
   }
+  if (dp > 0 && must_wait_to_shrink(dp * wanted.replica(), job, workers)) return still_starting();
   if (std::string error = coordinator.arrange(wanted, now); !error.empty()) return {.error = std::move(error)};
   return dp > 0 ? scale(dp * wanted.replica(), coordinator, workers, now) : Answer{};
 }
@@ -77,6 +90,8 @@ Answer control(const messages::Ctl& asked, Coordinator& coordinator, const Confi
                const std::function<Json()>& status, Seconds now) {
   const std::string& what = asked.command;
   if (what == "status") return {.status = status()};
+  // Only some of the members may have introduced themselves to this coordinator, and none would save the state.
+  if (coordinator.job().phase == JobState::Phase::gathering) return still_starting();
   if (what == "scale") return scale(asked.number.value_or(0), coordinator, workers, now);
   if (what == "arrange") return arrange(asked.name.value_or(""), coordinator, config, workers, now);
   if (what == "drain") {

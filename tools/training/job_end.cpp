@@ -86,7 +86,7 @@ int JobProcess::finish() {
   const bool finished = ending.what == "finished";
   const std::optional<Generation>& last = coordinator_->job().current;
   const int64_t step = finished ? directory_->facts().steps() : last ? last->first_step : directory_->start().step;
-  const bool saved = finished || newest_checkpoint(step) == step;
+  const bool saved = finished || (step > 0 && newest_checkpoint(step) == step);
   report_->end(finished, step, now(), saved ? "" : how_to_go_on());
   return 0;
 }

@@ -53,7 +53,7 @@ void StageWork::forward(Session::Task& task, RankWork& work) {
   } else {
     Session::PassValue input =
         task.receive([&, expected = value_shape(begin - 1, work.batch)](const Shape& shape, DType dtype) {
-          return shape == expected && dtype == DType::f32;
+          return shape == expected && (dtype == DType::f32 || dtype == DType::bf16);
         });
     from.value = input.value.to(training_.setup.device);
     from.rng.op = input.random;
