@@ -114,13 +114,14 @@ def optimizer_of(network, settings):
     return torch.optim.AdamW(groups, settings["lr"])
 
 
-def score(network, images, labels):
+def score(network, images, labels, smoothing):
+    """Loss with the smoothing of training, as the engine has it, and accuracy."""
     network.eval()
     loss, right = 0.0, 0
     with torch.no_grad():
         for x, y in zip(images.split(500), labels.split(500)):
             logits = network(prepared(x))
-            loss += F.cross_entropy(logits, y, reduction="sum").item()
+            loss += F.cross_entropy(logits, y, reduction="sum", label_smoothing=smoothing).item()
             right += (logits.argmax(1) == y).sum().item()
     network.train()
     return loss / len(labels), right / len(labels)
@@ -131,6 +132,10 @@ def follow(average, network, rate):
     with torch.no_grad():
         for a, b in zip(average.state_dict().values(), network.state_dict().values()):
             a.copy_(torch.lerp(a, b, rate) if a.is_floating_point() else b)
+
+
+def smoothing_of(config):
+    return config.get("loss", {}).get("label_smoothing", 0.0)
 
 
 def train(config, splits, seed):
@@ -145,7 +150,7 @@ def train(config, splits, seed):
     rate = lambda s: (s + 1) / warmup if s < warmup else (1 + math.cos(math.pi * (s - warmup) / (steps - warmup))) / 2
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     average = copy.deepcopy(network) if decay > 0.0 else network
-    smoothing = config.get("loss", {}).get("label_smoothing", 0.0)
+    smoothing = smoothing_of(config)
     for step in range(steps):
         epoch = step // steps_of_epoch
         if step % steps_of_epoch == 0:
@@ -168,7 +173,8 @@ def train(config, splits, seed):
 def main():
     options, config = read_options("images")
     splits = read_tar(options.images)
-    print_scores(options.seeds, lambda seed: train(config, splits, seed), lambda network: score(network, *splits["test"]))
+    print_scores(options.seeds, lambda seed: train(config, splits, seed),
+                 lambda network: score(network, *splits["test"], smoothing_of(config)))
 
 
 if __name__ == "__main__":
