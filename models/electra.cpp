@@ -7,11 +7,11 @@
 // predicted (data.targets_as_input). Outputs (N, T, V + 2), for the task "replaced_tokens": the generator's logits of V
 // symbols, and further ones: the discriminator's logit that the token was replaced, and 1 or 0 for whether it was.
 //
-// The drawing, one random operation (NUMERICS.md, rule 17): the token of place p, counted over the batch, is the symbol
-// v with the largest x + g, the lowest one if several have it, where x is its logit, in a product of the rows of such
-// places alone, and
+// The drawing is one random operation (NUMERICS.md, rule 17). The token of place p, counted over the batch, is the
+// symbol v with the largest x + g, and the lowest one if several have it. x is the logit of v, from a product of the
+// rows of these places alone, and
 //   g = -log(-log(u))    u = (b + 1/2) 2^-23, b the upper 23 bits of word i % 4 of block i / 4, i = p V + v
-// which draws v with the probability that softmax gives it.
+// This draws v with the probability that softmax gives it.
 //
 // Parameters have the names of Hugging Face's ElectraForPreTraining, after "discriminator.", and of its
 // ElectraForMaskedLM, after "generator.". The generator has no embeddings of its own.
@@ -64,7 +64,8 @@ struct ElectraStream {
   }
 };
 
-// Returns the tokens with a drawn one at each place that has a target. `logits_of` gives the logits (M, V) of places.
+// Returns a copy of the tokens that has a drawn token at each place with a target. `logits_of` returns the logits (M,
+// V) of M places.
 Tensor with_drawn_tokens(const Tensor& tokens, const Tensor& targets, const Rng& rng,
                          const std::function<Tensor(const Tensor& places)>& logits_of) {
   Tensor seen = tokens.clone();

@@ -57,7 +57,7 @@ class ReplacedTokens final : public Objective {
   }
 
  private:
-  // Outputs that are joined, as evaluations have them, in their two parts.
+  // Splits outputs that are joined, as those of evaluations are, into logits and further outputs.
   ShardedLogits divided(const ShardedLogits& output) const {
     if (output.further.defined() && output.classes == symbols_ && output.further.dim(-1) == 2) return output;
     const Var all = widened(joined(output));

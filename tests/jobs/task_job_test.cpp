@@ -143,7 +143,7 @@ numbers = ["x", "y"]
   EXPECT_EQ(train({"eval", folder_ / "alone"}).code, 0);
 }
 
-// The discriminator's tokens are drawn from what the generator's stage computes.
+// The stage of the generator draws the tokens that the discriminator reads.
 TEST_F(TaskJob, ReplacedTokensAreFoundInAnyArrangement) {
   folder_.write("job.toml", std::string(kRun) + R"([model]
 kind = "electra"

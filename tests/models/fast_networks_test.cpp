@@ -174,7 +174,7 @@ TEST_P(FastProductsInNetworks, NetworksTrainOnMasterWeightsWithinATolerance) {
   }
 }
 
-// Its generator's last value, from which tokens are drawn, is bfloat16; so is what passes between segments.
+// The generator draws tokens from a bfloat16 value, and the values between segments are bfloat16, too.
 TEST_P(FastProductsInNetworks, AnElectraHasTheSameGradientsFromRunToRun) {
   const InputInfo info{
       .sample = {12}, .classes = 40, .dtype = DType::i32, .further = {{.sample = {12}, .dtype = DType::i32}}};

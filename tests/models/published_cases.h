@@ -104,7 +104,7 @@ struct Outline {
   Json config(const PublishedFacts& facts = {}) const {
     return Json::parse(published_config(model, network->parameters.state(), facts));
   }
-  // Returns the error, "" if there is none.
+  // Returns the error message, or "" if there is no error.
   std::string complaint(const std::string& json) const {
     const TemporaryFolder folder;
     folder.write("config.json", json);

@@ -33,8 +33,8 @@ const char* type_name(const toml::node& node) {
   }
 }
 
-// Returns where a key belongs that `table` does not know ("": a key outside tables), or else the key that it is
-// probably meant to be.
+// Returns a hint for a key that `table` does not know: where the key belongs, or else the name that was probably meant.
+// `table` is "" for a key outside all tables.
 std::string hint(const std::string& key, const std::string& table, const std::vector<std::string>& known,
                  const KeyHomes& homes) {
   const auto found = homes.find(key);

@@ -184,15 +184,16 @@ std::string what_follows(const CtlOptions& command) {
   return "the job is asked to stop; it ends with a checkpoint once its workers have agreed on a step";
 }
 
-// Whether the run that this directory records goes on, or could: a worker may take over from a coordinator that is
-// gone.
+// Returns whether `job` is the directory of a run that is not over. Its coordinator may be gone; a worker may then take
+// over.
 bool is_open(const std::string& job) {
   std::error_code unknown;
   return fs::is_directory(job, unknown) && !result_of(job);
 }
 
-// Returns the status, or null, with which the job's coordinator answers, or the one that takes over from it; none if
-// the job is gone, for the reason in `reason`. `job` is the connection, if there is one already.
+// Sends the request to the job's coordinator, or to the one that takes over from it. Returns the status, or null for
+// other requests. If the job is gone, returns nothing, and `reason` says why. `job` keeps the connection for the next
+// request.
 std::optional<Json> ask(std::optional<RunningJob>& job, const CtlOptions& command, std::string& reason) {
   constexpr std::chrono::seconds kPatience{20};  // more than until a worker misses its coordinator, and takes over
   constexpr std::chrono::milliseconds kBetween{250};

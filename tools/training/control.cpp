@@ -25,7 +25,7 @@ std::vector<const Worker*> staying_in(const JobState& job) {
   return staying;
 }
 
-// Whether there are more workers than that, of which it is not known yet who could leave.
+// Returns whether workers would have to leave before the job knows all of them.
 bool must_wait_to_shrink(int wanted, const JobState& job, const WorkerStarter& workers) {
   return job.phase == JobState::Phase::starting && workers.coming + static_cast<int>(staying_in(job).size()) > wanted;
 }
