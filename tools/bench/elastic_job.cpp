@@ -1,5 +1,6 @@
 #include "tools/bench/elastic_job.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
@@ -263,7 +264,8 @@ std::vector<ElasticJob::Worker> ElasticJob::workers() {
   fs::remove(out, ignored);
   if (Process({"ctl", run_.string(), "status", "--json"}, out).wait() != 0) fail("no status: {}", read_file(out));
   std::vector<Worker> workers;
-  const Json status = Json::parse(read_file(out));
+  const std::string said = read_file(out);  // the status may follow a notice that ctl waits
+  const Json status = Json::parse(said.substr(std::min(said.find('{'), said.size())));
   for (const Json& w : status.at("workers"))
     workers.push_back({w.at("id").get<int>(), w.at("about").at("pid").get<pid_t>()});
   return workers;
